@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from statehold.client import Client, connect
 from statehold.client.client import Client as AnyClient
 from statehold.client.protocol.retry import RetryingRequests, RetryPolicy
-from statehold.client.transport.embedded import EmbeddedTransport, configured
+from statehold.client.transport.embedded import EmbeddedTransport, load_config
 from statehold.server.protocol.server import StateholdServer
 
 from .gateways import http_command, http_server, log_file, stdio_command
@@ -125,13 +125,13 @@ async def both(sdk: McpClient, client: Client) -> Routes:
 async def embedded() -> AsyncGenerator[Routes]:
     """Both clients of one gateway in this process, and its counter on a pipe."""
     service = {"command": sys.executable, "args": [str(QUICK)]}
-    channel = EmbeddedTransport(configured(None, {"quick": service}, None))
+    transport = EmbeddedTransport(load_config(None, {"quick": service}, None))
     async with AnyClient(
-        channel, RetryingRequests(channel, patience=RetryPolicy(), elicitation=None)
+        RetryingRequests(transport, policy=RetryPolicy(), elicitation_callback=None)
     ) as client:
-        assert channel.gateway is not None
-        await channel.gateway.ready()
-        face = StateholdServer(channel.gateway, version=version("statehold"))
+        assert transport.gateway is not None
+        await transport.gateway.ready()
+        face = StateholdServer(transport.gateway, version=version("statehold"))
         async with McpClient(face, mode=MODE["modern"]) as sdk:
             session = await client.create()
             given = {"session_id": session.id}

@@ -14,19 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import errors
-from .automatic import AutoSession
-from .block import SessionBlock
 from .client import Client
 from .connect import connect
-from .modules import Loaded, StateModule
-from .protocol.elicitation import Answer, Elicitation, Question
+from .modules import LoadResult, StateModule
+from .options import SessionOptions
+from .protocol.elicitation import Answer, ElicitationCallback, Question
 from .results import (
     CallResult,
     Conflict,
-    Entry,
     History,
+    HistoryEntry,
     Image,
-    Merged,
+    MergeResult,
     ResourceContent,
     ServiceInfo,
     ServiceStatus,
@@ -37,9 +36,10 @@ from .results import (
     Summary,
     Tool,
 )
+from .scopes import AutoSession, SessionBlock
 from .session import Session
 from .state import State
-from .transport.base import Progress
+from .transport.base import ProgressCallback
 
 if TYPE_CHECKING:
     from ..server.config.model import ConfigError
@@ -64,19 +64,20 @@ __all__ = [
     "ConfigError",
     "Answer",
     "Conflict",
-    "Elicitation",
-    "Entry",
+    "ElicitationCallback",
+    "HistoryEntry",
     "History",
     "Image",
-    "Loaded",
-    "Merged",
-    "Progress",
+    "LoadResult",
+    "MergeResult",
+    "ProgressCallback",
     "Question",
     "ResourceContent",
     "ServiceInfo",
     "ServiceStatus",
     "SessionBrief",
     "SessionInfo",
+    "SessionOptions",
     "StateValue",
     "Stats",
     "Summary",

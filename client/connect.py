@@ -6,33 +6,33 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from .client import Client
-from .protocol.elicitation import Elicitation
+from .protocol.elicitation import ElicitationCallback
 from .protocol.retry import RetryingRequests, RetryPolicy
 from .transport.base import Transport
 
 if TYPE_CHECKING:
     from ..server.config.model import Config
 
-Path = str | os.PathLike[str]
+StrPath: TypeAlias = str | os.PathLike[str]
 
 
 def connect(
     url: str | None = None,
     *,
     stdio: Sequence[str] | None = None,
-    config: Config | Path | None = None,
-    services: Mapping[str, Any] | Path | None = None,
-    data: Path | None = None,
+    config: Config | StrPath | None = None,
+    services: Mapping[str, Any] | StrPath | None = None,
+    data: StrPath | None = None,
     headers: Mapping[str, str] | None = None,
     token: str | None = None,
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    cwd: StrPath | None = None,
     namespace: str = "",
-    elicitation: Elicitation | None = None,
+    elicitation_callback: ElicitationCallback | None = None,
     retry_seconds: float = 60.0,
 ) -> Client:
     """Return a client; `async with` it to connect.
@@ -43,45 +43,47 @@ def connect(
     only without one.
 
     `headers` and a bearer `token` go with every request to a `url`; `env` and `cwd` are those of the `stdio` process.
-    `elicitation` answers questions of tools. The client tries to reach a lost server again for `retry_seconds`.
+    `elicitation_callback` answers questions of tools. The client tries to reach a lost server again for `retry_seconds`.
 
     Raises:
         ConfigError: `config` or `services` are wrong. The first call after the services started raises it when two
             services have a tool of the same name.
         TypeError: an argument does not apply to this transport.
     """
-    _together(
+    _require_matching(
         ("url", url is not None, {"headers": headers, "token": token}),
         ("stdio", stdio is not None, {"env": env, "cwd": cwd}),
         ("", url is None and stdio is None, {"config": config, "services": services, "data": data}),
     )
     if isinstance(stdio, str | bytes | os.PathLike):
         raise TypeError("stdio is a list of a program and its arguments, such as ['statehold']")
-    if elicitation is not None and _is_plain(elicitation):
+    if elicitation_callback is not None and _is_plain(elicitation_callback):
         raise TypeError(
-            "elicitation needs an `async def` function; plain ones are for statehold.client.sync"
+            "elicitation_callback needs an `async def` function; plain ones are for statehold.client.sync"
         )
-    channel: Transport
+    transport: Transport
     if url is not None:
         from .transport.http import HttpTransport
 
-        channel = HttpTransport(_endpoint(url), _headers(headers, token))
+        transport = HttpTransport(_endpoint(url), _headers(headers, token))
     elif stdio is not None:
         from .transport.stdio import StdioTransport
 
-        channel = StdioTransport(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
+        transport = StdioTransport(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
     else:
-        from .transport.embedded import EmbeddedTransport, configured
+        from .transport.embedded import EmbeddedTransport, load_config
 
-        channel = EmbeddedTransport(configured(config, services, data))
-    line = RetryingRequests(channel, patience=RetryPolicy(retry_seconds), elicitation=elicitation)
-    client = Client(channel, line)
+        transport = EmbeddedTransport(load_config(config, services, data))
+    requests = RetryingRequests(
+        transport, policy=RetryPolicy(retry_seconds), elicitation_callback=elicitation_callback
+    )
+    client = Client(requests)
     return client.namespace(namespace) if namespace else client
 
 
-def _together(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
-    taken = [name for name, chosen, _ in ways if chosen]
-    if len(taken) > 1:
+def _require_matching(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
+    chosen_ways = [name for name, chosen, _ in ways if chosen]
+    if len(chosen_ways) > 1:
         raise TypeError("connect() takes a url or stdio, not both")
     for name, chosen, options in ways:
         wrong = [option for option, value in options.items() if value is not None]

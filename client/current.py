@@ -1,4 +1,4 @@
-"""The current session of this task or thread; there is none of the process."""
+"""The current session of a task or thread; there is none of the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = TypeVar("S")
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[S]):
+class CurrentEntry(Generic[S]):
     """One block that was entered. `left` marks a block that was left, in every context that still holds the entry."""
 
     scope: object
@@ -26,15 +26,15 @@ class Current(Generic[S]):
     """
 
     def __init__(self, name: str) -> None:
-        self._inside: ContextVar[tuple[Entry[S], ...]] = ContextVar(name, default=())
+        self._inside: ContextVar[tuple[CurrentEntry[S], ...]] = ContextVar(name, default=())
 
-    def enter(self, scope: object, session: S) -> Entry[S]:
+    def enter(self, scope: object, session: S) -> CurrentEntry[S]:
         """Make it the current session of `scope`; return the entry for leave()."""
-        entry = Entry(scope, session)
+        entry = CurrentEntry(scope, session)
         self._inside.set((*self._inside.get(), entry))
         return entry
 
-    def leave(self, entry: Entry[S]) -> None:
+    def leave(self, entry: CurrentEntry[S]) -> None:
         """End an entry, also in another context, or before the end of a block that was entered later."""
         # Not with a token, which works in the context of enter() only: fixtures and exit stacks leave in other contexts.
         entry.left = True
@@ -48,4 +48,4 @@ class Current(Generic[S]):
         return None
 
 
-__all__ = ["Current"]
+__all__ = ["Current", "CurrentEntry"]

@@ -3,7 +3,7 @@
 SessionError                    code, message, retryable, recovery, session_id, retry_after
  ├── SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit
  ├── ServiceUnavailable, ServiceNotBound
- ├── CallTimedOut               also when `timeout_seconds` of the caller ran out
+ ├── CallTimedOut               also when `read_timeout_seconds` of the caller ran out
  ├── ConnectionLost
  │    └── ServerUnreachable     Statehold itself cannot be reached; nothing was sent
  ├── OutcomeUnknown             the call may or may not have run, and is never sent again by itself
@@ -47,7 +47,8 @@ from ..sessions.errors import (
 
 if TYPE_CHECKING:
     from ..server.config.model import ConfigError
-    from .results import JSON, CallResult
+    from ..sessions.json_codec import JSON
+    from .results import CallResult
 
 ErrorT = TypeVar("ErrorT", bound=SessionError)
 
@@ -61,7 +62,7 @@ class ServerUnreachable(ConnectionLost):
 class UnknownTool(RequestRefused):
     """Raised when there is no tool of that name; the message lists similar names."""
 
-    recovery = "Call one of the tools that there are: `tools()` of the client lists them."
+    recovery = "Call one of the tools that there are: `list_tools()` of the client lists them."
 
     def __init__(self, rpc_code: int, tool: str, near: Sequence[str]) -> None:
         hint = f" The nearest: {', '.join(near)}." if near else ""
@@ -107,11 +108,11 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
 """The class of each code of a result."""
 
 
-def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
+def error_of_result(details: Mapping[str, Any], text: str) -> SessionError:
     """Return the error of a failed result: `details` are its `_meta`, `text` begins with `code: message`."""
     code = str(details.get("code"))
     message = text.partition("\n")[0].removeprefix(f"{code}: ")
-    error = made(CODES.get(code, SessionError), message)
+    error = _error_with_message(CODES.get(code, SessionError), message)
     if error.code != code:
         error.code = code
     session_id, recovery = details.get("session_id"), details.get("recovery")
@@ -122,17 +123,17 @@ def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
     return error
 
 
-def of_refusal(refused: RequestRefused) -> SessionError:
+def error_of_refusal(refused: RequestRefused) -> SessionError:
     """Return the session error that a JSON-RPC error carries, else the argument."""
     details: object = refused.data
     if not isinstance(details, dict) or cast("JSON", details).get("code") not in CODES:
         return refused
-    error = of_wire(cast("JSON", details), refused.message)
+    error = error_of_result(cast("JSON", details), refused.message)
     error.message = error.message.removesuffix(error.recovery).rstrip()
     return error
 
 
-def made(kind: type[ErrorT], message: str) -> ErrorT:
+def _error_with_message(kind: type[ErrorT], message: str) -> ErrorT:
     """Return an error of a class with this message, without its constructor's other arguments."""
     error = kind.__new__(kind)
     SessionError.__init__(error, message)

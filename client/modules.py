@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from .results import JSON, table
+from .errors import SessionNotFound, StateConflict
+from .results import object_of
+
+if TYPE_CHECKING:
+    from ..sessions.json_codec import JSON
+    from .session import Session
+    from .state import State
 
 T = TypeVar("T")
+logger = logging.getLogger("statehold.client")
 Dump: TypeAlias = Callable[[Any], Any]
 """Makes JSON of an attribute."""
 Load: TypeAlias = Callable[[Any], Any]
@@ -28,9 +36,14 @@ Load: TypeAlias = Callable[[Any], Any]
 _MODULES: Final = "_statehold_modules"
 _STATES: Final = "_statehold_states"
 
+PATH: Final = "/modules"
+"""The path of the modules in the state of a session."""
+OPTIONS: Final = frozenset({"allow_not_exist", "strict"})
+"""Options of load_session_state(): a module of such a name could not be loaded."""
+
 
 @dataclass(slots=True)
-class Loaded:
+class LoadResult:
     """The missing and the unknown parts of a loaded state, as paths such as `memory.pages`."""
 
     missing: list[str] = field(default_factory=list[str])
@@ -38,15 +51,15 @@ class Loaded:
 
 
 @dataclass(slots=True)
-class _Plan:
+class _LoadPlan:
     """The values to set, once all of them have been checked."""
 
-    loaded: Loaded
+    result: LoadResult
     values: list[tuple[StateModule, str, Any]] = field(
         default_factory=list[tuple["StateModule", str, Any]]
     )
 
-    def carry_out(self) -> None:
+    def apply(self) -> None:
         done: list[tuple[StateModule, str, Any]] = []
         try:
             for module, name, value in self.values:
@@ -113,43 +126,43 @@ class StateModule:
         Raises:
             TypeError: an attribute is no longer JSON; the error names it.
         """
-        return self._dumped("")
+        return self._dump("")
 
-    def _dumped(self, path: str) -> JSON:
+    def _dump(self, path: str) -> JSON:
         modules, states = self._registered()
-        found: JSON = {name: module._dumped(f"{path}{name}.") for name, module in modules.items()}
+        found: JSON = {name: module._dump(f"{path}{name}.") for name, module in modules.items()}
         for name, (dump, _) in states.items():
             value = getattr(self, name)
             found[name] = _json(value if dump is None else dump(value), f"{path}{name}")
         return found
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Loaded:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Load a state. All of it is checked and converted before the first attribute is changed.
 
         Raises:
             KeyError: an attribute is missing; with `strict=False` it stays as it is.
             TypeError: the state of a module is no object.
         """
-        plan = _Plan(Loaded())
-        self._plan(state, plan, "")
-        checked(plan.loaded, strict)
-        plan.carry_out()
-        return plan.loaded
+        plan = _LoadPlan(LoadResult())
+        self._add_to_plan(state, plan, "")
+        _require_all(plan.result, strict)
+        plan.apply()
+        return plan.result
 
-    def _plan(self, state: object, plan: _Plan, path: str) -> None:
+    def _add_to_plan(self, state: object, plan: _LoadPlan, path: str) -> None:
         if not isinstance(state, Mapping):
             raise TypeError(f"the state of {path.rstrip('.') or 'a module'} should be an object")
-        given = table(dict(state))  # pyright: ignore[reportUnknownArgumentType]
+        given = object_of(dict(state))  # pyright: ignore[reportUnknownArgumentType]
         modules, states = self._registered()
-        plan.loaded.unknown += [f"{path}{k}" for k in given if k not in modules and k not in states]
+        plan.result.unknown += [f"{path}{k}" for k in given if k not in modules and k not in states]
         for name, module in modules.items():
             if name in given:
-                module._plan(given[name], plan, f"{path}{name}.")
+                module._add_to_plan(given[name], plan, f"{path}{name}.")
             else:
-                plan.loaded.missing.append(path + name)
+                plan.result.missing.append(path + name)
         for name, (_, load) in states.items():
             if name not in given:
-                plan.loaded.missing.append(path + name)
+                plan.result.missing.append(path + name)
                 continue
             value = copy.deepcopy(given[name])
             plan.values.append((self, name, value if load is None else load(value)))
@@ -159,25 +172,70 @@ def _without(registered: Mapping[str, T], name: str) -> dict[str, T]:
     return {key: value for key, value in registered.items() if key != name}
 
 
-def checked(loaded: Loaded, strict: bool) -> None:
-    if strict and loaded.missing:
-        raise KeyError(f"the state has no {', '.join(loaded.missing)}")
+def _require_all(result: LoadResult, strict: bool) -> None:
+    if strict and result.missing:
+        raise KeyError(f"the state has no {', '.join(result.missing)}")
 
 
-def dumped(modules: Mapping[str, StateModule]) -> JSON:
-    """Return the states of several modules."""
-    return {name: module._dumped(f"{name}.") for name, module in modules.items()}  # pyright: ignore[reportPrivateUsage]
+async def save_modules(state: State, modules: Mapping[str, StateModule]) -> None:
+    """Add the states of modules to those in a session, all in one write.
+
+    Raises:
+        TypeError: a value in a state is not JSON; nothing was saved.
+    """
+    states = {name: module._dump(f"{name}.") for name, module in modules.items()}  # pyright: ignore[reportPrivateUsage]
+    while True:
+        saved = await state.read(PATH)
+        try:
+            values: JSON = {**object_of(saved.value), **states}
+            await state.replace(values, path=PATH, if_version=saved.version)
+        except StateConflict:
+            # Another client wrote meanwhile: merge with its version instead of overwriting it.
+            continue
+        return
 
 
-def loaded(modules: Mapping[str, StateModule], state: Mapping[str, Any], strict: bool) -> Loaded:
-    """Load the states of several modules: of all, or of none. Modules without a state are left as they are."""
-    plan = _Plan(Loaded())
+async def load_modules(
+    session: Session | None,
+    modules: Mapping[str, StateModule],
+    *,
+    allow_not_exist: bool,
+    strict: bool,
+) -> LoadResult | None:
+    """Load the states of modules, all or none; return None when none was saved and that is allowed."""
+    saved: JSON = {} if session is None else object_of(await session.state.get(PATH))
+    missing = [name for name in modules if name not in saved]
+    if missing and not allow_not_exist:
+        where = "there is no such session" if session is None else f"{session.id} keeps none"
+        raise SessionNotFound(f"No state of {', '.join(missing)} is kept: {where}.")
+    for name in missing:
+        logger.info("no state of module %s is kept; it stays as it is", name)
+    if len(missing) == len(modules):
+        return None
+    plan = _LoadPlan(LoadResult())
     for name, module in modules.items():
-        if name in state:
-            module._plan(state[name], plan, f"{name}.")  # pyright: ignore[reportPrivateUsage]
-    checked(plan.loaded, strict)
-    plan.carry_out()
-    return plan.loaded
+        if name in saved:
+            module._add_to_plan(saved[name], plan, f"{name}.")  # pyright: ignore[reportPrivateUsage]
+    _require_all(plan.result, strict)
+    plan.apply()
+    plan.result.missing += missing
+    return plan.result
+
+
+def require_modules(modules: Mapping[str, Any]) -> dict[str, StateModule]:
+    """Return the modules, if all of them are modules with usable names.
+
+    Raises:
+        TypeError: one is no StateModule, or has the name of an option of load_session_state().
+    """
+    for name, module in modules.items():
+        if name in OPTIONS:
+            raise TypeError(
+                f"{name}: is an option of load_session_state(); give the module another name"
+            )
+        if not isinstance(module, StateModule):
+            raise TypeError(f"{name}: is no StateModule")
+    return dict(modules)
 
 
 def _json(value: Any, name: str) -> Any:
@@ -187,4 +245,4 @@ def _json(value: Any, name: str) -> Any:
         raise TypeError(f"{name}: is not JSON ({error}); give register_state a dump") from None
 
 
-__all__ = ["Loaded", "StateModule"]
+__all__ = ["LoadResult", "StateModule", "load_modules", "require_modules", "save_modules"]

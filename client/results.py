@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from mcp_types import ContentBlock
 
-JSON: TypeAlias = dict[str, Any]
+    from ..sessions.json_codec import JSON
+
 T = TypeVar("T")
 
 SESSION_META: Final = "statehold/session"
@@ -21,13 +22,13 @@ NOTICE_META: Final = "statehold/notice"
 INSTANCE_META: Final = "statehold/instance"
 
 
-def taken(kind: type[T], found: Mapping[str, Any]) -> T:
+def dataclass_of(kind: type[T], found: Mapping[str, Any]) -> T:
     """Return a dataclass with the fields that an answer holds."""
     names = (each.name for each in fields(kind))  # pyright: ignore[reportArgumentType]
     return kind(**{name: found[name] for name in names if name in found})
 
 
-def table(value: object) -> JSON:
+def object_of(value: object) -> JSON:
     """Return a JSON object as it is, an empty one for anything else."""
     return cast("JSON", value) if isinstance(value, dict) else {}
 
@@ -67,13 +68,13 @@ class CallResult:
 
     @property
     def meta(self) -> JSON:
-        return table(self.payload.get("_meta"))
+        return object_of(self.payload.get("_meta"))
 
     @property
     def session(self) -> SessionBrief | None:
         """The session after the call."""
         found = self.meta.get(SESSION_META)
-        return taken(SessionBrief, cast("JSON", found)) if isinstance(found, dict) else None
+        return dataclass_of(SessionBrief, cast("JSON", found)) if isinstance(found, dict) else None
 
     @property
     def notice(self) -> str | None:
@@ -102,7 +103,7 @@ class CallResult:
         return "\n".join(block["text"] for block in self.blocks if block.get("type") == "text")
 
     @property
-    def structured(self) -> JSON | None:
+    def structured_content(self) -> JSON | None:
         """The structured content without the notice, None where the tool has none."""
         found = self.payload.get("structuredContent")
         if self.notice is not None and isinstance(found, dict):
@@ -140,7 +141,7 @@ class Tool:
     @classmethod
     def of(cls, found: JSON) -> Tool:
         schema: JSON = found["inputSchema"]
-        service = table(found.get("_meta")).get("statehold/service")
+        service = object_of(found.get("_meta")).get("statehold/service")
         argument = session_argument(schema)
         return cls(
             name=found["name"],
@@ -155,9 +156,23 @@ class Tool:
         )
 
 
+def select_tools(tools: Sequence[Tool], names: Collection[str]) -> list[Tool]:
+    """Return the tools of these names, in the order of the list.
+
+    Raises:
+        ValueError: there is no tool of one of the names.
+    """
+    if isinstance(names, str):
+        raise TypeError("names is a list of names of tools, such as ['state_get']")
+    missing = sorted(set(names) - {tool.name for tool in tools})
+    if missing:
+        raise ValueError(f"there is no tool {', '.join(missing)}")
+    return [tool for tool in tools if tool.name in names]
+
+
 def session_argument(schema: JSON) -> str | None:
     """Return the name of Statehold's own argument, which comes first, in the schema of a tool."""
-    first = next(iter(table(schema.get("properties"))), "")
+    first = next(iter(object_of(schema.get("properties"))), "")
     return first if first == "session_id" or first.startswith("statehold_session_id") else None
 
 
@@ -220,8 +235,8 @@ class SessionInfo:
 
     @classmethod
     def of(cls, found: JSON) -> SessionInfo:
-        services = [taken(ServiceInfo, service) for service in found.get("services", ())]
-        return taken(cls, {**found, "services": services})
+        services = [dataclass_of(ServiceInfo, service) for service in found.get("services", ())]
+        return dataclass_of(cls, {**found, "services": services})
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +273,7 @@ class StateValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One entry of a history."""
 
     seq: int
@@ -280,17 +295,17 @@ class Entry:
     """Further fields of the entry, such as the statuses of a transition."""
 
     @classmethod
-    def of(cls, found: JSON) -> Entry:
+    def of(cls, found: JSON) -> HistoryEntry:
         known = {each.name for each in fields(cls)}
         more = {name: value for name, value in found.items() if name not in known}
-        return taken(cls, {**found, "more": more})
+        return dataclass_of(cls, {**found, "more": more})
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """A page of a history, the newest last. `next_cursor` leads to older entries; None: there are none."""
 
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     next_cursor: str | None
 
 
@@ -320,7 +335,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """The outcome of a merge."""
 
     version: int
@@ -347,10 +362,10 @@ class ResourceContent:
 __all__ = [
     "CallResult",
     "Conflict",
-    "Entry",
+    "HistoryEntry",
     "History",
     "Image",
-    "Merged",
+    "MergeResult",
     "ResourceContent",
     "ServiceInfo",
     "ServiceStatus",

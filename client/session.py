@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from .errors import (
-    RequestRefused,
-    SessionClosed,
-    SessionError,
-    SessionExpired,
-    SessionNotFound,
-    of_refusal,
-)
+import anyio
+
+from .cancellation import create_or_undo
+from .current import Current
+from .errors import SessionClosed, SessionError, SessionExpired, SessionNotFound, ToolFailed
 from .results import (
-    JSON,
     CallResult,
     Conflict,
-    Entry,
     History,
-    Merged,
+    HistoryEntry,
+    MergeResult,
     ResourceContent,
     SessionBrief,
     SessionInfo,
     Summary,
     Tool,
-    taken,
+    dataclass_of,
+    select_tools,
 )
 from .state import State
-from .transport.base import Progress
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-    from .client import Client
+    from ..sessions.json_codec import JSON
+    from .caller import Caller
     from .integrations.langchain import Handler
+    from .transport.base import ProgressCallback
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
+
+CLOSE_SECONDS: Final = 15.0
+"""Seconds that end_session() waits for sessions to close. A session it cannot reach ends when its times run out."""
+
+logger = logging.getLogger("statehold.client")
+current_sessions: Final[Current[Session]] = Current("statehold.client.session")
 
 
 class Session:
@@ -49,20 +54,32 @@ class Session:
     not end the session: close() does, or the end of the block that made it.
     """
 
+    id: str
+    namespace: str
+    attached: bool
+    """Whether the session existed before: found by its name or id, not created by this handle."""
+    last_error: SessionError | None
+    """The error of the last failed call."""
+
     def __init__(
-        self, client: Client, brief: SessionBrief, *, attached: bool = False, namespace: str = ""
+        self,
+        caller: Caller,
+        brief: SessionBrief,
+        *,
+        scope: object,
+        attached: bool = False,
+        namespace: str = "",
     ) -> None:
-        self.client = client
+        self._caller = caller
+        self._scope = scope
+        self._brief = brief
         self.id = brief.id
-        self.attached = attached
-        """Whether the session existed before: found by its name or id, not created by this handle."""
         self.namespace = namespace
+        self.attached = attached
+        self.last_error = None
         self.state = State(self)
-        self.last_error: SessionError | None = None
-        """The error of the last failed call."""
         self.children: list[Session] | None = None
         """Children that end together with the block around; None outside of one."""
-        self._brief = brief
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f" {self.name!r}"
@@ -92,13 +109,11 @@ class Session:
     @contextmanager
     def use(self) -> Generator[Session]:
         """Make it the current session of this task inside of a `with` block, which leaves it as it is."""
-        outer = self.client.current.enter(self.client.key, self)
+        entry = current_sessions.enter(self._scope, self)
         try:
             yield self
         finally:
-            self.client.current.leave(outer)
-
-    # Calls.
+            current_sessions.leave(entry)
 
     async def call(
         self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
@@ -114,11 +129,11 @@ class Session:
 
     async def call_tool(
         self,
-        tool: str,
+        name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout_seconds: float | None = None,
-        progress: Progress | None = None,
+        read_timeout_seconds: float | None = None,
+        progress_callback: ProgressCallback | None = None,
         operation_id: str | None = None,
         run_id: str | None = None,
         check: bool = True,
@@ -130,59 +145,68 @@ class Session:
         tool is returned, not raised.
         """
         try:
-            result = await self.client.calls.run(
+            result = await self._caller.call(
                 self.id,
-                tool,
+                name,
                 arguments or {},
-                timeout_seconds=timeout_seconds,
-                progress=progress,
+                read_timeout_seconds=read_timeout_seconds,
+                progress_callback=progress_callback,
                 operation_id=operation_id,
                 run_id=run_id,
                 check=check,
             )
         except SessionError as error:
-            self._failed(error, tool)
+            self._note_error(error, name)
             raise
-        self._seen(result)
+        self._note_result(result)
         return result
 
-    async def own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
+    async def call_own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
         """Call one of Statehold's own tools about this session and return its structured content."""
         result = await self.call_tool(tool, arguments)
-        return result.structured or {}
+        return result.structured_content or {}
 
-    def _seen(self, result: CallResult) -> None:
+    async def _call_for_info(self, tool: str, **arguments: Any) -> SessionInfo:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        result = await self.call_tool(tool, given)
+        return SessionInfo.of({**(result.structured_content or {}), "notice": result.notice})
+
+    def _note_result(self, result: CallResult) -> None:
         brief = result.session
         if brief is not None and brief.id == self.id:
             self._brief = brief
 
-    def _failed(self, error: SessionError, tool: str = "") -> None:
+    def _note_error(self, error: SessionError, tool: str = "") -> None:
         self.last_error = error
         if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
             # The closed session may be a source of a merge, too.
             if tool != "session_merge" or error.session_id == self.id:
                 self.mark_closed()
-        elif getattr(error, "result", None) is not None:
-            self._seen(getattr(error, "result"))  # noqa: B009 only ToolFailed has one
+        elif isinstance(error, ToolFailed):
+            self._note_result(error.result)
 
     def mark_closed(self) -> None:
         """Mark the session as closed. Sends nothing."""
-        self.client.forget(self.id)
+        self._caller.forget(self.id)
         brief = self._brief
         self._brief = SessionBrief(
             self.id, brief.name, "closed", brief.generation, brief.expires_at
         )
 
-    # Information.
-
     async def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""
-        return await self._told("session_info")
+        return await self._call_for_info("session_info")
 
-    async def tools(self) -> list[Tool]:
-        """Return the tools of the services that it uses."""
+    async def list_tools(self, *, names: Collection[str] | None = None) -> list[Tool]:
+        """Return the tools of the services that it uses; with `names` those tools, also Statehold's own.
+
+        Raises:
+            ValueError: there is no tool of one of the names.
+        """
+        if names is not None:
+            return select_tools(await self._caller.list_tools(), names)
         used = {service.service for service in (await self.info()).services}
-        return [tool for tool in await self.client.tools() if tool.service in used]
+        return [tool for tool in await self._caller.list_tools() if tool.service in used]
 
     async def langchain_tools(
         self,
@@ -190,7 +214,7 @@ class Session:
         names: Collection[str] | None = None,
         images: bool = True,
         handle_tool_error: Handler | None = None,
-        timeout_seconds: float | None = None,
+        read_timeout_seconds: float | None = None,
     ) -> list[StructuredTool]:
         """Return the tools of its services for LangChain, bound to it: no model sees a session_id.
 
@@ -203,10 +227,10 @@ class Session:
             names=names,
             images=images,
             handle_tool_error=handle_tool_error,
-            timeout_seconds=timeout_seconds,
+            read_timeout_seconds=read_timeout_seconds,
         )
 
-    async def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
+    async def read_resource(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
         """Read a resource: `session://...` as in a result, or the URI that a service has for it, with `service`."""
         if service is not None:
             safe = "" if ":" in uri else "/"
@@ -214,34 +238,25 @@ class Session:
         elif "://" not in uri:
             uri = f"session://{self.id}/{uri}"
         try:
-            found = await self.client.calls.line.request("resources/read", {"uri": uri})
-        except RequestRefused as refused:
-            error = of_refusal(refused)
-            self._failed(error)
-            raise error from None
-        return [ResourceContent.of(part) for part in found["contents"]]
-
-    async def _told(self, tool: str, **arguments: Any) -> SessionInfo:
-        given = {name: value for name, value in arguments.items() if value is not None}
-        result = await self.call_tool(tool, given)
-        return SessionInfo.of({**(result.structured or {}), "notice": result.notice})
-
-    # Lifecycle.
+            return await self._caller.read_resource(uri)
+        except SessionError as error:
+            self._note_error(error)
+            raise
 
     async def pause(self) -> SessionInfo:
         """Save its services' snapshots and close their connections. The next call resumes the session."""
-        return await self._told("session_pause")
+        return await self._call_for_info("session_pause")
 
     async def resume(self) -> SessionInfo:
-        return await self._told("session_resume")
+        return await self._call_for_info("session_resume")
 
     async def extend(self, seconds: float = 3600.0) -> SessionInfo:
         """Extend its lifetime; negative seconds shorten it."""
-        return await self._told("session_extend", seconds=seconds)
+        return await self._call_for_info("session_extend", seconds=seconds)
 
     async def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
         """Replace its live connections, all or those of some services; their state in memory is lost."""
-        return await self._told(
+        return await self._call_for_info(
             "session_restart", services=None if services is None else list(services)
         )
 
@@ -249,34 +264,32 @@ class Session:
         self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
     ) -> SessionInfo:
         """Change its name, or merge values into its metadata. With neither it loses its name."""
-        return await self._told(
+        return await self._call_for_info(
             "session_rename", name=name, metadata=None if metadata is None else dict(metadata)
         )
 
     async def bind(self, service: str) -> SessionInfo:
         """Let it use another service. Binding a bound service does nothing."""
-        return await self._told("session_bind", service=service)
+        return await self._call_for_info("session_bind", service=service)
 
     async def unbind(self, service: str) -> SessionInfo:
         """End its use of a service; the service's snapshot is deleted."""
-        return await self._told("session_unbind", service=service)
+        return await self._call_for_info("session_unbind", service=service)
 
     async def close(self, *, force: bool = False) -> None:
         """Close it and its connections; `force` does not wait for running calls. May be called twice."""
-        await self.own("session_close", {"force": True} if force else {})
+        await self.call_own("session_close", {"force": True} if force else {})
         self.mark_closed()
 
     async def delete(self, *, force: bool = False) -> None:
         """Close it and delete all its stored data. Needs the toolset `admin`."""
-        await self.own("session_delete", {"force": True} if force else {})
+        await self.call_own("session_delete", {"force": True} if force else {})
         self.mark_closed()
 
     async def export(self, *, secrets: bool = False) -> JSON:
         """Return all its stored data as one document, for Client.import_session. Needs the toolset `admin`."""
-        found = await self.own("session_export", {"secrets": True} if secrets else {})
+        found = await self.call_own("session_export", {"secrets": True} if secrets else {})
         return found["document"]
-
-    # Its history.
 
     async def history(
         self,
@@ -312,15 +325,15 @@ class Session:
         for name, value in wanted.items():
             if value is not None:
                 given[name] = value if isinstance(value, str | int) else list(value)
-        found = await self.own("session_history", given)
-        return History([Entry.of(entry) for entry in found["entries"]], found["next_cursor"])
+        found = await self.call_own("session_history", given)
+        return History([HistoryEntry.of(entry) for entry in found["entries"]], found["next_cursor"])
 
-    async def note(self, role: str, content: str, *, run_id: str | None = None) -> Entry:
+    async def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history."""
         given: JSON = {"role": role, "content": content}
         if run_id is not None:
             given["run_id"] = run_id
-        return Entry.of((await self.own("session_note", given))["entry"])
+        return HistoryEntry.of((await self.call_own("session_note", given))["entry"])
 
     async def summary(
         self, text: str | None = None, *, topics: Sequence[str] | None = None
@@ -329,10 +342,8 @@ class Session:
         given: JSON = {} if text is None else {"text": text}
         if topics is not None:
             given["topics"] = list(topics)
-        found = await self.own("session_summary", given)
+        found = await self.call_own("session_summary", given)
         return Summary(found["digest"], found["summary"])
-
-    # Its children.
 
     async def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
@@ -345,21 +356,20 @@ class Session:
         if names is not None:
             given["names"] = list(names)
         if self.children is None or keep:
-            return await self._forked(given)
-        from .block import all_ended, made
-
-        children = await made(lambda: self._forked(given), all_ended)
+            return await self._fork(given)
+        children = await create_or_undo(lambda: self._fork(given), _end_sessions)
         for child in children:
             child.children = []
         self.children += children
         return children
 
-    async def _forked(self, given: JSON) -> list[Session]:
-        found = await self.own("session_fork", given)
+    async def _fork(self, given: JSON) -> list[Session]:
+        found = await self.call_own("session_fork", given)
         return [
             Session(
-                self.client,
+                self._caller,
                 SessionBrief(child["session_id"], child["name"]),
+                scope=self._scope,
                 namespace=self.namespace,
             )
             for child in found["children"]
@@ -367,12 +377,49 @@ class Session:
 
     async def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
-    ) -> Merged:
+    ) -> MergeResult:
         """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
-        found = await self.own("session_merge", {"sources": ids, "policy": policy})
-        conflicts = [taken(Conflict, each) for each in found["conflicts"]]
-        return Merged(found["version"], conflicts, found["conflict_count"])
+        found = await self.call_own("session_merge", {"sources": ids, "policy": policy})
+        conflicts = [dataclass_of(Conflict, each) for each in found["conflicts"]]
+        return MergeResult(found["version"], conflicts, found["conflict_count"])
+
+    async def close_quietly(self) -> None:
+        """Close it if it is open, without retries. Logs an error instead of raising it."""
+        if not self.is_open:
+            return
+        try:
+            await self._caller.call(self.id, "session_close", {}, retry=False)
+        except SessionNotFound:
+            pass
+        except Exception as error:
+            # A malformed answer must not hide an exception of the block either.
+            logger.warning("session %s was not closed: %s", self.id, error)
+        self.mark_closed()
 
 
-__all__ = ["MergePolicy", "Session"]
+async def end_session(session: Session) -> None:
+    """Close a session and the children it forked, within a bound, also when the caller is cancelled.
+
+    It raises nothing, so that it does not hide an exception of the block around.
+    """
+    children, session.children = session.children or [], None
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        async with anyio.create_task_group() as tasks:
+            for each in _family(session, children):
+                tasks.start_soon(each.close_quietly)
+
+
+async def _end_sessions(sessions: list[Session]) -> None:
+    for session in sessions:
+        await end_session(session)
+
+
+def _family(session: Session, children: list[Session]) -> list[Session]:
+    found = [session]
+    for child in children:
+        found += _family(child, child.children or [])
+    return found
+
+
+__all__ = ["MergePolicy", "Session", "Words", "current_sessions", "end_session"]

@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .results import JSON, StateValue, taken
+from .results import StateValue, dataclass_of
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..sessions.json_codec import JSON
+    from .caller import OwnToolCaller
 
 
 class State:
     """The state of one session, kept by the server. Values that are read are copies."""
 
-    def __init__(self, session: Session) -> None:
+    version: int
+    """The last version seen here. Each change raises it by one."""
+
+    def __init__(self, session: OwnToolCaller) -> None:
         self._session = session
-        self.version: int = 0
-        """The last version seen here. Each change raises it by one."""
+        self.version = 0
 
     def __repr__(self) -> str:
         return f"<State of {self._session.id} version={self.version}>"
 
     async def read(self, path: str = "") -> StateValue:
         """Return the value at a path (a JSON pointer; default: all of the state), and the version of the state."""
-        given: JSON = {"path": path} if path else {}
-        found = taken(StateValue, await self._session.own("state_get", given))
-        self.version = found.version
-        return found
+        found = await self._session.call_own("state_get", {"path": path} if path else {})
+        value = dataclass_of(StateValue, found)
+        self.version = value.version
+        return value
 
     async def get(self, path: str = "", default: Any = None) -> Any:
         """Return the value at a path, `default` when there is none."""
@@ -54,7 +57,7 @@ class State:
             given["if_version"] = if_version
         if path:
             given["path"] = path
-        found = await self._session.own("state_update", given)
+        found = await self._session.call_own("state_update", given)
         self.version = found["version"]
         return self.version
 

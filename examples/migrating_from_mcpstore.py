@@ -23,7 +23,7 @@ NOTEBOOK: dict[str, Any] = {
 
 def number(result: CallResult) -> int:
     """Return what the notebook counted to."""
-    count: int = (result.structured or {})["count"]
+    count: int = (result.structured_content or {})["count"]
     return count
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     with context.with_session("block") as s:
         s.bind_service("notebook")
         s.use_tool("write_note", {"text": "the block has one page"})
-        print("in a block:   ", (s.use_tool("read_notes").structured or {})["notes"])
+        print("in a block:   ", (s.use_tool("read_notes").structured_content or {})["notes"])
         print(
             "              ",
             f"{s.service_count} service, {s.tool_count} tools, {s.list_tools()[0]}",

@@ -27,7 +27,7 @@ def notebook(stdio_session: BlockingStdioSessions) -> Session:
 def test_it_keeps_its_notes(notebook: Session) -> None:
     for note in ("milk", "tea"):
         notebook.call("write_note", text=note)
-    found = notebook.call("read_notes").structured
+    found = notebook.call("read_notes").structured_content
     assert found is not None
     assert found["notes"] == ["milk", "tea"]
 

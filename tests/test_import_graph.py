@@ -56,7 +56,7 @@ def layer_of(module: str) -> int:
     return LAYERS.index(module.split(".")[1])
 
 
-@pytest.mark.parametrize("layer", ["sessions", "tools", "server"])
+@pytest.mark.parametrize("layer", LAYERS)
 def test_no_modules_import_each_other(graph: Graph, layer: str) -> None:
     inside = {module for module in graph if module.startswith(f"statehold.{layer}.")}
     order = graphlib.TopologicalSorter(

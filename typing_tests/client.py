@@ -10,11 +10,11 @@ from statehold.client import (
     AutoSession,
     CallResult,
     Client,
-    Entry,
     History,
+    HistoryEntry,
     Image,
-    Loaded,
-    Merged,
+    LoadResult,
+    MergeResult,
     Question,
     ResourceContent,
     ServiceStatus,
@@ -51,7 +51,7 @@ async def progress(done: float, total: float | None, message: str | None) -> Non
 async def clients() -> None:
     assert_type(connect(), Client)
     connect("http://127.0.0.1:8931", token="x", headers={"a": "b"}, namespace="n", retry_seconds=5)
-    connect(stdio=["statehold", "--ephemeral"], env={}, cwd=".", elicitation=answer)
+    connect(stdio=["statehold", "--ephemeral"], env={}, cwd=".", elicitation_callback=answer)
     connect(config="statehold.toml", services={"a": {"command": "a"}}, data="kept")
     async with connect() as client:
         assert_type(client, Client)
@@ -60,17 +60,17 @@ async def clients() -> None:
         assert_type(client.session("x", services=["a"], keep=True, state={"a": 1}), SessionBlock)
         assert_type(await client.create("x", metadata={}, idle_seconds=5), Session)
         assert_type(await client.get("x"), Session)
-        assert_type(await client.sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
+        assert_type(await client.list_sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
         assert_type(await client.call("inc", n=1), CallResult)
         assert_type(client.current_session, Session | None)
         assert_type(client.auto_session(), AutoSession)
-        assert_type(await client.tools(), list[Tool])
-        assert_type(await client.services(), list[ServiceStatus])
+        assert_type(await client.list_tools(), list[Tool])
+        assert_type(await client.list_services(), list[ServiceStatus])
         assert_type(await client.wait_service("a", 5), ServiceStatus)
         assert_type(await client.add_service("a", {"command": "a"}), ServiceStatus)
         assert_type(await client.stats(), Stats)
         assert_type(await client.import_session({}), Session)
-        assert_type(await client.load_session_state("x", notes=Notes()), Loaded | None)
+        assert_type(await client.load_session_state("x", notes=Notes()), LoadResult | None)
         await client.save_session_state("x", notes=Notes())
         await client.save_session_state("x", notes=1)  # pyright: ignore[reportArgumentType]
 
@@ -83,17 +83,19 @@ async def sessions(client: Client) -> None:
         assert_type(s.last_error, errors.SessionError | None)
         assert_type(await s.call("inc"), CallResult)
         assert_type(await s.call("inc", {"tool": 1}, given=2, arguments=3), CallResult)
-        await s.call_tool("inc", {"n": 1}, timeout_seconds=1, progress=progress, check=False)
+        await s.call_tool(
+            "inc", {"n": 1}, read_timeout_seconds=1, progress_callback=progress, check=False
+        )
         assert_type(await s.info(), SessionInfo)
-        assert_type(await s.tools(), list[Tool])
+        assert_type(await s.list_tools(), list[Tool])
         assert_type(await s.history(5, kind="call", tool=["a", "b"]), History)
-        assert_type((await s.history()).entries, list[Entry])
-        assert_type(await s.note("user", "text"), Entry)
+        assert_type((await s.history()).entries, list[HistoryEntry])
+        assert_type(await s.note("user", "text"), HistoryEntry)
         assert_type(await s.summary("text", topics=["a"]), Summary)
         assert_type(await s.fork(2, names=["a", "b"]), list[Session])
-        assert_type(await s.merge([s, "x"], policy="first_wins"), Merged)
+        assert_type(await s.merge([s, "x"], policy="first_wins"), MergeResult)
         await s.merge([s], policy="other")  # pyright: ignore[reportArgumentType]
-        assert_type(await s.read("state"), list[ResourceContent])
+        assert_type(await s.read_resource("state"), list[ResourceContent])
         assert_type(await s.export(), dict[str, Any])
         with s.use() as same:
             assert_type(same, Session)
@@ -109,7 +111,7 @@ async def states(state: State) -> None:
 
 def results(found: CallResult) -> None:
     assert_type((found.text, found.notice, found.is_error), tuple[str, str | None, bool])
-    assert_type(found.structured, dict[str, Any] | None)
+    assert_type(found.structured_content, dict[str, Any] | None)
     assert_type(found.images, list[Image])
     assert_type(found.session, SessionBrief | None)
     for block in found.content:

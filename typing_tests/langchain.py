@@ -29,7 +29,7 @@ async def tools(client: Client, s: Session) -> None:
 
 
 def blocking_tools(client: sync.Client, s: sync.Session) -> None:
-    assert_type(s.langchain_tools(timeout_seconds=1), list[StructuredTool])
+    assert_type(s.langchain_tools(read_timeout_seconds=1), list[StructuredTool])
     assert_type(blocking.langchain_tools(client), list[StructuredTool])
 
 

@@ -9,10 +9,9 @@ use the current session instead, or the shared one of auto_session(), when they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias, TypedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, TypedDict
 
-from ..client import Client
 from ..errors import (
     NoCurrentSession,
     ServerUnreachable,
@@ -22,8 +21,7 @@ from ..errors import (
     SessionNotFound,
     ToolFailed,
 )
-from ..results import JSON, SESSION_META, CallResult, Tool, table
-from ..session import Session
+from ..results import SESSION_META, CallResult, Tool, object_of
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
@@ -34,11 +32,14 @@ except ModuleNotFoundError as missing:
         "langchain-core is not installed; it comes with `pip install 'statehold[langchain]'`"
     ) from missing
 
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
+
 Content: TypeAlias = str | list[Any]
 Handler: TypeAlias = bool | str | Callable[[ToolException], Content]
 """The type of LangChain's `handle_tool_error`."""
 
-BEYOND: Final = (
+FATAL: Final = (
     SessionNotFound,
     SessionExpired,
     SessionClosed,
@@ -67,10 +68,10 @@ class SessionToolError(ToolException):
     def __init__(self, error: SessionError, *, images: bool = True) -> None:
         # The error text of a tool is shown without code and remedy.
         failed = isinstance(error, ToolFailed)
-        says = error.message if failed else f"{error.code}: {error}\n{error.recovery}"
-        super().__init__(says)
+        text = error.message if failed else f"{error.code}: {error}\n{error.recovery}"
+        super().__init__(text)
         self.error = error
-        self.content = (_content(error.result, images=images) if failed else None) or says
+        self.content = (_content(error.result, images=images) if failed else None) or text
         """The content that a model reads."""
 
     @property
@@ -88,13 +89,27 @@ class SessionTool(StructuredTool):
         return (self._parse_input(tool_input, tool_call_id),), {}
 
 
+class ToolSource(Protocol):
+    """A session or a client: it lists tools and calls them."""
+
+    async def list_tools(self, *, names: Collection[str] | None = None) -> list[Tool]: ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        read_timeout_seconds: float | None = None,
+    ) -> CallResult: ...
+
+
 async def langchain_tools(
-    target: Session | Client,
+    source: ToolSource,
     *,
     names: Collection[str] | None = None,
     images: bool = True,
     handle_tool_error: Handler | None = None,
-    timeout_seconds: float | None = None,
+    read_timeout_seconds: float | None = None,
 ) -> list[StructuredTool]:
     """Return the tools of a session's services, each bound to it, or of all services, bound to no session.
 
@@ -103,51 +118,33 @@ async def langchain_tools(
     `handle_tool_error` changes that.
     """
 
-    def bound(tool: Tool) -> StructuredTool:
+    def bind(tool: Tool) -> StructuredTool:
         async def coroutine(arguments: Mapping[str, Any]) -> tuple[Content, Artifact]:
             try:
-                result = await target.call_tool(
-                    tool.name, arguments, timeout_seconds=timeout_seconds
+                result = await source.call_tool(
+                    tool.name, arguments, read_timeout_seconds=read_timeout_seconds
                 )
             except SessionError as error:
-                raise raised(error, images=images) from error
-            return answered(result, images=images)
+                raise tool_exception(error, images=images) from error
+            return content_and_artifact(result, images=images)
 
-        return made(tool, handle_tool_error, func=_blocked, coroutine=coroutine)
+        return build_tool(tool, handle_tool_error, func=_refuse_to_block, coroutine=coroutine)
 
-    return [bound(tool) for tool in picked(await offered(target, names), names)]
-
-
-async def offered(target: Session | Client, names: Collection[str] | None) -> list[Tool]:
-    """Return the tools that langchain_tools() selects from."""
-    if isinstance(names, str):
-        raise TypeError("names is a list of names of tools, such as ['state_get']")
-    if isinstance(target, Client):
-        return await target.tools()
-    return await (target.tools() if names is None else target.client.tools())
+    return [bind(tool) for tool in default_tools(await source.list_tools(names=names), names)]
 
 
-def _blocked(arguments: Mapping[str, Any]) -> NoReturn:
+def default_tools(tools: list[Tool], names: Collection[str] | None) -> list[Tool]:
+    """Return the tools that a model gets: those that were named, else all but Statehold's own."""
+    return tools if names is not None else [tool for tool in tools if tool.service is not None]
+
+
+def _refuse_to_block(arguments: Mapping[str, Any]) -> NoReturn:
     raise NotImplementedError(
         "a tool of the async client: use `ainvoke`, or for `invoke` the tools of statehold.client.sync"
     )
 
 
-def picked(tools: Sequence[Tool], names: Collection[str] | None) -> list[Tool]:
-    """Return the tools of these names, in the order of the list; without names all but Statehold's own.
-
-    Raises:
-        ValueError: there is no tool of one of the names.
-    """
-    if names is None:
-        return [tool for tool in tools if tool.service is not None]
-    missing = sorted(set(names) - {tool.name for tool in tools})
-    if missing:
-        raise ValueError(f"there is no tool {', '.join(missing)}")
-    return [tool for tool in tools if tool.name in names]
-
-
-def made(tool: Tool, handle_tool_error: Handler | None, **function: Any) -> StructuredTool:
+def build_tool(tool: Tool, handle_tool_error: Handler | None, **function: Any) -> StructuredTool:
     """Return a tool of LangChain that runs a function: `func` or `coroutine`."""
     schema = {**tool.arguments, "properties": tool.arguments.get("properties", {})}
     return SessionTool(
@@ -156,37 +153,39 @@ def made(tool: Tool, handle_tool_error: Handler | None, **function: Any) -> Stru
         args_schema=schema,
         metadata={**tool.annotations, "service": tool.service},
         response_format="content_and_artifact",
-        handle_tool_error=_read if handle_tool_error is None else handle_tool_error,
+        handle_tool_error=_readable_error if handle_tool_error is None else handle_tool_error,
         **function,
     )
 
 
-def raised(error: SessionError, *, images: bool) -> Exception:
+def tool_exception(error: SessionError, *, images: bool) -> Exception:
     """Return the exception that a LangChain tool raises for a session error."""
-    return error if isinstance(error, BEYOND) else SessionToolError(error, images=images)
+    return error if isinstance(error, FATAL) else SessionToolError(error, images=images)
 
 
-def answered(result: CallResult, *, images: bool) -> tuple[Content, Artifact]:
+def content_and_artifact(result: CallResult, *, images: bool) -> tuple[Content, Artifact]:
     """Return the content of a result for a model, and the artifact."""
     artifact = Artifact(
-        structured_content=result.structured,
-        images=[_shown(block, True) for block in result.blocks if block.get("type") == "image"],
+        structured_content=result.structured_content,
+        images=[
+            _langchain_block(block, True) for block in result.blocks if block.get("type") == "image"
+        ],
         content=result.blocks,
         notice=result.notice,
-        session=table(result.meta.get(SESSION_META)) or None,
+        session=object_of(result.meta.get(SESSION_META)) or None,
     )
     return _content(result, images=images), artifact
 
 
 def _content(result: CallResult, *, images: bool) -> Content:
     """Return the content for a model, with the notice, since it says what was lost. Text alone is one string."""
-    blocks = [_shown(block, images) for block in result.payload.get("content") or ()]
+    blocks = [_langchain_block(block, images) for block in result.payload.get("content") or ()]
     if all(block["type"] == "text" for block in blocks):
         return "\n".join(block["text"] for block in blocks)
     return blocks
 
 
-def _shown(block: JSON, images: bool) -> JSON:
+def _langchain_block(block: JSON, images: bool) -> JSON:
     """Return one content block of MCP as one of LangChain."""
     kind = block.get("type")
     if kind == "text":
@@ -206,8 +205,8 @@ def _shown(block: JSON, images: bool) -> JSON:
     return {"type": "text", "text": f"[{kind}]"}
 
 
-def _read(exception: ToolException) -> Content:
+def _readable_error(exception: ToolException) -> Content:
     return exception.content if isinstance(exception, SessionToolError) else str(exception)
 
 
-__all__ = ["Artifact", "SessionTool", "SessionToolError", "langchain_tools"]
+__all__ = ["Artifact", "SessionTool", "SessionToolError", "ToolSource", "langchain_tools"]

@@ -12,21 +12,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from ...tools.processes import procfs
 from .. import sync
 from ..client import Client
-from ..connect import connect
-from ..protocol.elicitation import Elicitation
+from ..connect import StrPath, connect
+from ..protocol.elicitation import ElicitationCallback
 from ..session import Session
-from ..sync.connect import Elicitation as BlockingElicitation
+from ..sync.portal import ElicitationCallback as BlockingElicitationCallback
 from ..transport.embedded import EmbeddedTransport
 
 if TYPE_CHECKING:
     from ...tools.processes.ledger import Ledger
 
-Place: TypeAlias = str | os.PathLike[str]
 NAME: Final = "server"
 """The service of a server under test."""
 START_SECONDS: Final = 60.0
@@ -100,7 +99,7 @@ class ServerProcess:
 
 
 def options_of(
-    config: Place | None, services: Mapping[str, Any] | Place, folder: Path, root: Path
+    config: StrPath | None, services: Mapping[str, Any] | StrPath, folder: Path, root: Path
 ) -> list[str]:
     """Return the options of `statehold serve` for a settings file and a table of services, or a file of one."""
     options = ["--toolsets", TOOLSETS] if config is None else ["--config", str(root / config)]
@@ -127,15 +126,17 @@ class StdioSessions:
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
-        cwd: Place | None = None,
-        elicitation: Elicitation | None = None,
+        cwd: StrPath | None = None,
+        elicitation_callback: ElicitationCallback | None = None,
         fds: int = FDS,
         **options: Any,
     ) -> Session:
         """Start a server. `fds` is how many descriptors more than at its start it may hold at its end; `options` are
         those of a service, such as `era="legacy"`."""
         __tracebackhide__ = True
-        client = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        client = connect(
+            services=_table(command, env, cwd, options), elicitation_callback=elicitation_callback
+        )
         await self._stack.enter_async_context(client)
         session = await self._stack.enter_async_context(client.session(services=[NAME], keep=False))
         watch = ProcessWatch(client, fds)
@@ -161,13 +162,15 @@ class BlockingStdioSessions:
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
-        cwd: Place | None = None,
-        elicitation: BlockingElicitation | None = None,
+        cwd: StrPath | None = None,
+        elicitation_callback: BlockingElicitationCallback | None = None,
         fds: int = FDS,
         **options: Any,
     ) -> sync.Session:
         __tracebackhide__ = True
-        client = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        client = sync.connect(
+            services=_table(command, env, cwd, options), elicitation_callback=elicitation_callback
+        )
         self._stack.enter_context(client)
         session = self._stack.enter_context(client.session(services=[NAME], keep=False))
         watch = ProcessWatch(client.inner, fds)
@@ -184,7 +187,7 @@ class BlockingStdioSessions:
 def _table(
     command: Sequence[str],
     env: Mapping[str, str] | None,
-    cwd: Place | None,
+    cwd: StrPath | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     if isinstance(command, str | bytes | os.PathLike):
@@ -239,10 +242,10 @@ class ProcessWatch:
 def _ledger(client: Client) -> Ledger:
     from ...tools.upstream.service import UpstreamService
 
-    channel = client.calls.line.channel
-    assert isinstance(channel, EmbeddedTransport)
-    assert channel.gateway is not None
-    service = channel.gateway.services[NAME]
+    transport = client.requests.transport
+    assert isinstance(transport, EmbeddedTransport)
+    assert transport.gateway is not None
+    service = transport.gateway.services[NAME]
     assert isinstance(service, UpstreamService)
     assert service.ledger is not None
     return service.ledger

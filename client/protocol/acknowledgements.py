@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..results import JSON
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
+
 
 MOST: Final = 200
 """Results after which an acknowledgement is sent."""
@@ -40,7 +42,7 @@ class Acknowledgements:
             return []
         return list(self._operations)[:MOST]
 
-    def told(self, operations: list[str]) -> None:
+    def remove(self, operations: list[str]) -> None:
         """Remove operations that the server has acknowledged."""
         for operation in operations:
             self._size -= self._operations.pop(operation, 0)

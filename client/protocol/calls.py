@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..errors import (
     NotAllowed,
     RequestRefused,
+    ServerUnreachable,
     SessionError,
     SessionNotFound,
     ToolFailed,
     UnknownTool,
+    error_of_refusal,
 )
-from ..results import JSON, SESSION_META, CallResult, session_argument, table
-from ..transport.base import INVALID_PARAMS, Progress
+from ..results import (
+    SESSION_META,
+    CallResult,
+    ResourceContent,
+    Tool,
+    object_of,
+    session_argument,
+)
+from ..transport.base import INVALID_PARAMS, ProgressCallback
 from .acknowledgements import Acknowledgements
-from .retry import Again, RetryingRequests, failure
+from .retry import Repeat, RetryingRequests, error_in
+
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
 
 SESSION: Final = "session_id"
-_OTHER: Final = "statehold_session_id"
+_OTHER_SESSION: Final = "statehold_session_id"
 TRIES: Final = 3
 NEAR: Final = 5
 """Most similar names that the error of an unknown tool lists."""
 
-_HARMLESS: Final = frozenset(
+_IDEMPOTENT: Final = frozenset(
     (
         *("session_list", "session_info", "session_close", "session_pause", "session_resume"),
         *("session_rename", "session_bind", "session_unbind", "session_history"),
@@ -41,7 +53,7 @@ _ONCE: Final = frozenset(
     )
 )
 """Own tools that may be called again only if the server remembers them by their operation id."""
-OWN: Final = _HARMLESS | _ONCE
+OWN: Final = _IDEMPOTENT | _ONCE
 TOOLSETS: Final = (
     "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin."
 )
@@ -50,12 +62,12 @@ WITHOUT_SESSION: Final = frozenset(
 )
 
 
-def present(**arguments: object) -> JSON:
-    """Return the arguments that were given, as JSON."""
-    return {name: _plain(value) for name, value in arguments.items() if value is not None}
+def arguments_of(**arguments: object) -> JSON:
+    """Return the arguments that are not None, as JSON."""
+    return {name: _to_plain(value) for name, value in arguments.items() if value is not None}
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -63,136 +75,161 @@ def _plain(value: object) -> object:
     return value
 
 
-class Calls:
-    """Calls tools of one server. It remembers the session argument of tools where that has not the usual name."""
+class ToolCalls:
+    """The Caller of a client. It remembers the session argument of tools where that has not the usual name."""
 
-    def __init__(self, line: RetryingRequests) -> None:
-        self.line = line
-        self._arguments: dict[str, str] = {}
-        self._settled: dict[str, Acknowledgements] = {}
+    def __init__(self, requests: RetryingRequests) -> None:
+        self.requests = requests
+        self.is_open = False
+        self._session_arguments: dict[str, str] = {}
+        self._acknowledgements: dict[str, Acknowledgements] = {}
 
-    async def run(
+    async def call(
         self,
         session_id: str | None,
         tool: str,
         arguments: Mapping[str, Any],
         *,
-        timeout_seconds: float | None = None,
-        progress: Progress | None = None,
+        read_timeout_seconds: float | None = None,
+        progress_callback: ProgressCallback | None = None,
         operation_id: str | None = None,
         run_id: str | None = None,
         check: bool = True,
-        patient: bool = True,
+        retry: bool = True,
     ) -> CallResult:
-        """Call a tool in a session and return its result.
-
-        Raises:
-            SessionError: the tree of errors.py; ToolFailed only with `check`.
-        """
+        """Call a tool in a session, or in none; see Caller.call."""
+        self.require_open()
         # The session remembers ids of the caller; the process remembers ours, if it has a name.
-        instance = self.line.instance if tool in _ONCE and operation_id is None else None
+        instance = self.requests.instance if tool in _ONCE and operation_id is None else None
         remembered = tool not in OWN or instance is not None
-        operation = operation_id or (self.line.operation() if remembered else None)
-        again = _again(tool, operation is not None)
+        operation = operation_id or (self.requests.new_operation_id() if remembered else None)
+        repeat = _repeat_of(tool, operation is not None)
         meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
         if instance is not None:
             meta["statehold/operation_instance"] = instance
         if run_id is not None:
             meta["statehold/run_id"] = run_id
-        settled = None
+        received: Acknowledgements | None = None
         if session_id is not None and operation is not None and tool not in OWN:
-            settled = self._settled.setdefault(session_id, Acknowledgements())
+            received = self._acknowledgements.setdefault(session_id, Acknowledgements())
             if operation_id is None:
-                meta["statehold/operation_epoch"] = settled.epoch
-            if told := settled.due():
-                meta["statehold/settled"] = told
-        given = await self._given(session_id, tool, arguments)
+                meta["statehold/operation_epoch"] = received.epoch
+            if due := received.due():
+                meta["statehold/settled"] = due
+        params = await self._add_session(session_id, tool, arguments)
         for attempt in range(TRIES):
             try:
-                payload = await self.line.call(
+                payload = await self.requests.call(
                     tool,
-                    given,
-                    again=again,
+                    params,
+                    repeat=repeat,
                     meta=meta,
-                    timeout_seconds=timeout_seconds,
-                    progress=progress,
-                    patient=patient,
+                    read_timeout_seconds=read_timeout_seconds,
+                    progress_callback=progress_callback,
+                    retry=retry,
                 )
             except BaseException as error:
                 # The id is ours and is not sent again, so the server need not keep its outcome.
-                if settled is not None and operation is not None and operation_id is None:
-                    settled.add(operation, {})
+                if received is not None and operation is not None and operation_id is None:
+                    received.add(operation, {})
                 if isinstance(error, RequestRefused):
-                    raise await self._known(error, tool) from None
+                    raise await self._explain(error, tool) from None
                 raise
-            self.line.note(payload)
+            self.requests.note_instance(payload)
             self._note_epoch(payload)
-            error = failure(payload) if payload.get("isError") is True else None
-            if settled is not None:
+            error = error_in(payload) if payload.get("isError") is True else None
+            if received is not None:
                 if error is None:
-                    settled.told(meta.get("statehold/settled", []))
+                    received.remove(meta.get("statehold/settled", []))
                 if operation is not None and operation_id is None:
-                    settled.add(operation, payload)
+                    received.add(operation, payload)
             if error is None:
                 result = CallResult(payload)
                 if check and result.is_error:
                     raise ToolFailed(tool, result)
                 return result
-            if self.line.instance != meta.get("statehold/operation_instance", self.line.instance):
-                # Not run: another process answered than the named one. After the second time name none.
+            named = meta.get("statehold/operation_instance", self.requests.instance)
+            if self.requests.instance != named:
+                # It did not run: another process answered than the named one. After the second time name none.
                 if attempt:
                     del meta["statehold/operation_instance"], meta["statehold/operation_id"]
-                    again = "never"
+                    repeat = "never"
                 else:
-                    meta["statehold/operation_instance"] = self.line.instance
+                    meta["statehold/operation_instance"] = self.requests.instance
                 continue
-            if attempt or not (isinstance(error, SessionNotFound) and _names_another(error)):
+            if attempt or not _misses_session_argument(error):
                 raise error
             # The tool has a session_id of its own. Nothing ran: no session was named.
-            await self._learn(tool)
-            given = await self._given(session_id, tool, arguments)
+            await self._learn_session_arguments()
+            params = await self._add_session(session_id, tool, arguments)
         raise AssertionError("unreachable")
 
-    def _note_epoch(self, payload: JSON) -> None:
-        said: JSON = table(table(payload.get("_meta")).get(SESSION_META))
-        if "epoch" in said and "id" in said:
-            self._settled.setdefault(said["id"], Acknowledgements()).epoch = said["epoch"]
+    async def list_tools(self) -> list[Tool]:
+        self.require_open()
+        return [Tool.of(found) for found in await self.requests.list_tools()]
+
+    async def read_resource(self, uri: str) -> list[ResourceContent]:
+        self.require_open()
+        try:
+            found = await self.requests.request("resources/read", {"uri": uri})
+        except RequestRefused as refused:
+            raise error_of_refusal(refused) from None
+        return [ResourceContent.of(part) for part in found["contents"]]
 
     def forget(self, session_id: str) -> None:
-        """Drop all data kept here of a closed session."""
-        self._settled.pop(session_id, None)
+        self._acknowledgements.pop(session_id, None)
 
-    async def _given(self, session_id: str | None, tool: str, arguments: Mapping[str, Any]) -> JSON:
+    def require_open(self) -> None:
+        """Raise ServerUnreachable unless the client is open."""
+        if not self.is_open:
+            raise ServerUnreachable(
+                "The client is not open.", recovery="Use it inside of `async with connect(...)`."
+            )
+
+    def _note_epoch(self, payload: JSON) -> None:
+        session: JSON = object_of(object_of(payload.get("_meta")).get(SESSION_META))
+        if "epoch" in session and "id" in session:
+            received = self._acknowledgements.setdefault(session["id"], Acknowledgements())
+            received.epoch = session["epoch"]
+
+    async def _add_session(
+        self, session_id: str | None, tool: str, arguments: Mapping[str, Any]
+    ) -> JSON:
         if session_id is None:
             return dict(arguments)
-        name = self._arguments.get(tool, SESSION)
-        if name in arguments and tool not in self._arguments:
-            await self._learn(tool)
-            name = self._arguments.get(tool, SESSION)
+        name = self._session_arguments.get(tool, SESSION)
+        if name in arguments and tool not in self._session_arguments:
+            await self._learn_session_arguments()
+            name = self._session_arguments.get(tool, SESSION)
         return {**arguments, name: session_id}
 
-    async def _learn(self, tool: str) -> None:
-        for found in await self.line.tools():
-            self._arguments[found["name"]] = session_argument(found["inputSchema"]) or SESSION
+    async def _learn_session_arguments(self) -> None:
+        for found in await self.requests.list_tools():
+            argument = session_argument(found["inputSchema"]) or SESSION
+            self._session_arguments[found["name"]] = argument
 
-    async def _known(self, refused: RequestRefused, tool: str) -> SessionError:
+    async def _explain(self, refused: RequestRefused, tool: str) -> SessionError:
         if refused.rpc_code != INVALID_PARAMS or not refused.message.startswith("Unknown tool"):
             return refused
         if tool in OWN:
             return NotAllowed(f"This server does not offer {tool}.", recovery=TOOLSETS)
-        names = [found["name"] for found in await self.line.tools()]
+        names = [found["name"] for found in await self.requests.list_tools()]
         near = difflib.get_close_matches(tool, names, NEAR, 0.4)
         return UnknownTool(refused.rpc_code, tool, near)
 
 
-def _again(tool: str, remembered: bool) -> Again:
-    if tool in _HARMLESS:
+def _repeat_of(tool: str, remembered: bool) -> Repeat:
+    if tool in _IDEMPOTENT:
         return "always"
     return "operation" if remembered else "never"
 
 
-def _names_another(error: SessionNotFound) -> bool:
-    return error.message.startswith(_OTHER) and " is missing" in error.message
+def _misses_session_argument(error: SessionError) -> bool:
+    return (
+        isinstance(error, SessionNotFound)
+        and error.message.startswith(_OTHER_SESSION)
+        and " is missing" in error.message
+    )
 
 
-__all__ = ["OWN", "SESSION", "WITHOUT_SESSION", "Calls", "present"]
+__all__ = ["NEAR", "OWN", "SESSION", "WITHOUT_SESSION", "ToolCalls", "arguments_of"]

@@ -24,32 +24,33 @@ from ..errors import (
     ServerUnreachable,
     SessionError,
     StateConflict,
-    of_wire,
+    error_of_result,
 )
-from ..results import ERROR_META, INSTANCE_META, JSON, table
+from ..results import ERROR_META, INSTANCE_META, object_of
 from ..transport.base import (
     HEADER_MISMATCH,
     VERSION,
-    Denied,
-    Progress,
-    Refused,
+    AccessDenied,
+    JsonRpcError,
+    ProgressCallback,
     Transport,
     TransportBroken,
 )
 
 if TYPE_CHECKING:
-    from .elicitation import Elicitation
+    from ...sessions.json_codec import JSON
+    from .elicitation import ElicitationCallback
 
 META: Final = "io.modelcontextprotocol/"
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 
-Again: TypeAlias = Literal["always", "operation", "never"]
+Repeat: TypeAlias = Literal["always", "operation", "never"]
 """Whether a request that may have been sent is sent again: always (it is harmless), with its operation id, or never."""
 
 REPEATED: Final = "statehold/operation_repeated"
-_AGAIN_LATER: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
-_SAYS_NOTHING: Final = frozenset(
+_RETRYABLE: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
+_SILENT_ABOUT_OUTCOME: Final = frozenset(
     {
         *("session_not_found", "session_expired", "session_closed", "session_paused"),
         *("session_failed", "session_limit", "service_not_bound", "not_allowed"),
@@ -74,42 +75,48 @@ class RetryingRequests:
     """Sends requests to one server. It lives as long as the client; any task may use it."""
 
     def __init__(
-        self, channel: Transport, *, patience: RetryPolicy, elicitation: Elicitation | None
+        self,
+        transport: Transport,
+        *,
+        policy: RetryPolicy,
+        elicitation_callback: ElicitationCallback | None,
     ) -> None:
-        self.channel = channel
-        self._patience = patience
-        self._elicitation = elicitation
+        self.transport = transport
+        self._policy = policy
+        self._elicitation_callback = elicitation_callback
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._closed = anyio.Event()
         self.instance: str | None = None
         """The process that answered last, if it gave its name. It remembers the ids sent to it; another process does not."""
-        capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
-        self._known: JSON = {
+        capabilities: JSON = (
+            {} if elicitation_callback is None else {"elicitation": {"form": {}, "url": {}}}
+        )
+        self._client_meta: JSON = {
             f"{META}protocolVersion": VERSION,
             f"{META}clientInfo": {"name": "statehold-client", "version": version("statehold")},
             f"{META}clientCapabilities": capabilities,
         }
 
-    def operation(self) -> str | None:
+    def new_operation_id(self) -> str | None:
         """Return a new operation id; None if the transport cannot lose answers."""
-        return secrets.token_hex(16) if self.channel.breaks else None
+        return secrets.token_hex(16) if self.transport.breaks else None
 
     def close(self) -> None:
         """Stop all retries; requests that wait for the server to come back fail."""
         self._closed.set()
 
-    async def greet(self) -> None:
+    async def check_server(self) -> None:
         """Check that the server is a Statehold: another server would run a repeated call twice.
 
         Raises:
             ServerUnreachable: no server answers, or it is no Statehold.
         """
         try:
-            found = await self.request("server/discover", {}, patient=False)
+            found = await self.request("server/discover", {}, retry=False)
         except RequestRefused as refused:
             raise ServerUnreachable(f"This is no Statehold: {refused.message}.") from None
-        self.note(found)
-        server: JSON = table(table(found.get("_meta")).get(f"{META}serverInfo"))
+        self.note_instance(found)
+        server: JSON = object_of(object_of(found.get("_meta")).get(f"{META}serverInfo"))
         if server.get("name") != "statehold" or VERSION not in found.get("supportedVersions", ()):
             name = str(server.get("name") or "it has no name")
             raise ServerUnreachable(
@@ -117,82 +124,86 @@ class RetryingRequests:
                 recovery="Give the address of a Statehold, or configure this server as a service of one.",
             )
 
-    def note(self, result: JSON) -> None:
+    def note_instance(self, result: JSON) -> None:
         """Note the name of the process that answered."""
-        self.instance = table(result.get("_meta")).get(INSTANCE_META, self.instance)
+        self.instance = object_of(result.get("_meta")).get(INSTANCE_META, self.instance)
 
-    async def request(self, method: str, params: JSON, *, patient: bool = True) -> JSON:
+    async def request(self, method: str, params: JSON, *, retry: bool = True) -> JSON:
         """Send a request that only reads.
 
         Raises:
             ServerUnreachable: no answer came within the time limit of retries.
             RequestRefused: it was answered with a JSON-RPC error.
         """
-        return await self._asked(method, params, {}, "always", None, patient)
+        return await self._request(method, params, {}, "always", None, retry)
 
     async def call(
         self,
         tool: str,
         arguments: JSON,
         *,
-        again: Again,
+        repeat: Repeat,
         meta: Mapping[str, Any] | None = None,
-        timeout_seconds: float | None = None,
-        progress: Progress | None = None,
-        patient: bool = True,
+        read_timeout_seconds: float | None = None,
+        progress_callback: ProgressCallback | None = None,
+        retry: bool = True,
     ) -> JSON:
         """Call a tool and return its result, an error of the tool too.
 
         Raises:
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             ServerUnreachable: it was not sent.
-            CallTimedOut: after `timeout_seconds`; it was cancelled.
+            CallTimedOut: after `read_timeout_seconds`; it was cancelled.
         """
         params: JSON = {"name": tool, "arguments": arguments}
-        if timeout_seconds is None:
-            return await self._asked("tools/call", params, meta or {}, again, progress, patient)
-        with anyio.move_on_after(timeout_seconds):
-            return await self._asked("tools/call", params, meta or {}, again, progress, patient)
+        if read_timeout_seconds is None:
+            return await self._request(
+                "tools/call", params, meta or {}, repeat, progress_callback, retry
+            )
+        with anyio.move_on_after(read_timeout_seconds):
+            return await self._request(
+                "tools/call", params, meta or {}, repeat, progress_callback, retry
+            )
         raise CallTimedOut(
-            f"{tool} took longer than {timeout_seconds:g} seconds and was cancelled."
+            f"{tool} took longer than {read_timeout_seconds:g} seconds and was cancelled."
         )
 
-    async def _asked(
+    async def _request(
         self,
         method: str,
         params: JSON,
         meta: Mapping[str, Any],
-        again: Again,
-        progress: Progress | None,
-        patient: bool,
+        repeat: Repeat,
+        progress_callback: ProgressCallback | None,
+        retry: bool,
     ) -> JSON:
         try:
-            result = await self._answered(method, params, meta, progress)
+            result = await self._send_with_answers(method, params, meta, progress_callback)
         except TransportBroken as broken:
             first = broken
         else:
             return result
-        return await self._repeated(method, params, meta, again, progress, first, patient)
+        return await self._repeat(method, params, meta, repeat, progress_callback, first, retry)
 
-    async def _repeated(
+    async def _repeat(
         self,
         method: str,
         params: JSON,
         meta: Mapping[str, Any],
-        again: Again,
-        progress: Progress | None,
+        repeat: Repeat,
+        progress_callback: ProgressCallback | None,
         broken: TransportBroken,
-        patient: bool,
+        retry: bool,
     ) -> JSON:
         what = str(params.get("name", method))
         sent = broken.sent
-        patient = patient and self.channel.breaks
-        ends = anyio.current_time() + (self._patience.seconds if patient else 0)
+        retry = retry and self.transport.breaks
+        ends = anyio.current_time() + (self._policy.seconds if retry else 0)
         attempt = 0
         while True:
-            if sent and again == "never":
-                _unknown(what, broken.cause, broken)
-            pause = self._patience.pause(attempt)
+            if sent and repeat == "never":
+                _raise_outcome_unknown(what, broken.cause, broken)
+            pause = self._policy.pause(attempt)
             if anyio.current_time() + pause > ends:
                 break
             with anyio.move_on_after(pause):
@@ -202,84 +213,94 @@ class RetryingRequests:
             attempt += 1
             given = {**meta, REPEATED: True} if sent else meta
             try:
-                result = await self._answered(method, params, given, progress)
+                result = await self._send_with_answers(method, params, given, progress_callback)
             except TransportBroken as failed:
                 broken = failed
                 sent = sent or failed.sent
                 continue
             except NotAllowed as refused:
-                if sent and again != "always":
-                    _unknown(what, refused.message, refused)
+                if sent and repeat != "always":
+                    _raise_outcome_unknown(what, refused.message, refused)
                 raise
-            error = _error_of(result) if sent and again == "operation" else None
-            if error is None or not (error.code in _SAYS_NOTHING or _may_be_tried_again(error)):
+            error = _error_if_any(result) if sent and repeat == "operation" else None
+            if error is None or not (error.code in _SILENT_ABOUT_OUTCOME or _is_retryable(error)):
                 return result
-            if error.code not in _AGAIN_LATER:
-                _unknown(what, error.message, error)
+            if error.code not in _RETRYABLE:
+                _raise_outcome_unknown(what, error.message, error)
             broken = TransportBroken(error.message, sent=True)
-        if sent and again != "always":
-            _unknown(what, broken.cause, broken)
+        if sent and repeat != "always":
+            _raise_outcome_unknown(what, broken.cause, broken)
         raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
 
-    async def _answered(
-        self, method: str, params: JSON, meta: Mapping[str, Any], progress: Progress | None
+    async def _send_with_answers(
+        self,
+        method: str,
+        params: JSON,
+        meta: Mapping[str, Any],
+        progress_callback: ProgressCallback | None,
     ) -> JSON:
         """Send a request once, and answer the questions that the server asks meanwhile."""
-        given: JSON = {**params, "_meta": {**self._known, **meta}}
-        result = await self._sent(method, given, progress)
-        if result.get("resultType") != "input_required" or self._elicitation is None:
+        given: JSON = {**params, "_meta": {**self._client_meta, **meta}}
+        result = await self._send(method, given, progress_callback)
+        if result.get("resultType") != "input_required" or self._elicitation_callback is None:
             return result
-        from .elicitation import Asked
+        from .elicitation import ElicitationRound
 
-        asked = Asked(self._elicitation)
+        questions = ElicitationRound(self._elicitation_callback)
         while result.get("resultType") == "input_required":
-            answers = await asked.answered(table(result.get("inputRequests")))
-            given = {**params, "_meta": {**self._known, **meta}, "inputResponses": answers}
+            answers = await questions.answer_all(object_of(result.get("inputRequests")))
+            given = {**params, "_meta": {**self._client_meta, **meta}, "inputResponses": answers}
             if "requestState" in result:
                 given["requestState"] = result["requestState"]
-            result = await self._sent(method, given, progress)
-        if asked.failure is not None:
-            raise asked.failure
+            result = await self._send(method, given, progress_callback)
+        if questions.failure is not None:
+            raise questions.failure
         return result
 
-    async def _sent(self, method: str, params: JSON, progress: Progress | None) -> JSON:
+    async def _send(
+        self, method: str, params: JSON, progress_callback: ProgressCallback | None
+    ) -> JSON:
         tool = params.get("name", "")
-        headers = self._mirrored(tool, params) if self._headers else None
+        headers = self._mirror_arguments(tool, params) if self._headers else None
         try:
-            return await self.channel.request(method, params, headers=headers, progress=progress)
-        except Refused as refused:
+            return await self.transport.request(
+                method, params, headers=headers, progress_callback=progress_callback
+            )
+        except JsonRpcError as refused:
             if refused.code != HEADER_MISMATCH or not tool:
                 raise RequestRefused(refused.code, refused.message, refused.data) from None
-        except Denied as denied:
+        except AccessDenied as denied:
             raise NotAllowed(
                 str(denied), recovery="Give `token=` or `headers=` that the server accepts."
             ) from None
         await self._learn_headers(tool)
         try:
-            headers = self._mirrored(tool, params)
-            return await self.channel.request(method, params, headers=headers, progress=progress)
-        except Refused as refused:
+            headers = self._mirror_arguments(tool, params)
+            return await self.transport.request(
+                method, params, headers=headers, progress_callback=progress_callback
+            )
+        except JsonRpcError as refused:
             raise RequestRefused(refused.code, refused.message, refused.data) from None
-        except Denied as denied:
+        except AccessDenied as denied:
             raise NotAllowed(str(denied)) from None
 
-    def _mirrored(self, tool: str, params: JSON) -> dict[str, str] | None:
+    def _mirror_arguments(self, tool: str, params: JSON) -> dict[str, str] | None:
         """Return the headers that repeat some arguments; a proxy may route by them."""
         found = self._headers.get(tool)
         if not found:
             return None
         from mcp.shared.inbound import mcp_param_headers
 
-        return mcp_param_headers(found, table(params.get("arguments")))
+        return mcp_param_headers(found, object_of(params.get("arguments")))
 
     async def _learn_headers(self, tool: str) -> None:
         from mcp.shared.inbound import x_mcp_header_map
 
-        for found in await self.tools():
+        for found in await self.list_tools():
             self._headers[found["name"]] = x_mcp_header_map(found["inputSchema"])
         self._headers.setdefault(tool, {})
 
-    async def tools(self) -> list[JSON]:
+    async def list_tools(self) -> list[JSON]:
         """Return the definitions of all tools."""
         return await self.pages("tools/list", "tools")
 
@@ -296,28 +317,28 @@ class RetryingRequests:
                 return found
 
 
-def _may_be_tried_again(error: SessionError) -> bool:
+def _is_retryable(error: SessionError) -> bool:
     # A conflict is an outcome of the call, whichever try got it.
     return error.retryable and not isinstance(error, StateConflict)
 
 
-def _error_of(result: JSON) -> SessionError | None:
-    return failure(result) if result.get("isError") else None
+def _error_if_any(result: JSON) -> SessionError | None:
+    return error_in(result) if result.get("isError") else None
 
 
-def failure(result: JSON) -> SessionError | None:
+def error_in(result: JSON) -> SessionError | None:
     """Return the session error that a result carries, None when the tool itself failed."""
-    details: object = table(result.get("_meta")).get(ERROR_META)
+    details: object = object_of(result.get("_meta")).get(ERROR_META)
     if not isinstance(details, dict):
         return None
     content: list[JSON] = result.get("content") or [{}]
-    return of_wire(cast("JSON", details), str(content[0].get("text", "")))
+    return error_of_result(cast("JSON", details), str(content[0].get("text", "")))
 
 
-def _unknown(what: str, cause: str, error: Exception) -> NoReturn:
+def _raise_outcome_unknown(what: str, cause: str, error: Exception) -> NoReturn:
     raise OutcomeUnknown(
         f"The connection to Statehold broke during {what}, which may have run: {cause}"
     ) from error
 
 
-__all__ = ["Again", "RetryingRequests", "RetryPolicy", "failure"]
+__all__ = ["Repeat", "RetryingRequests", "RetryPolicy", "error_in"]

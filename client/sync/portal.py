@@ -1,4 +1,7 @@
-"""The background thread in which the blocking client's event loop runs: one for all clients, while any of them is open."""
+"""The background thread in which the event loop of the blocking client runs, and callbacks that may block.
+
+All open clients share one thread, from the first that is opened to the last that is closed.
+"""
 
 from __future__ import annotations
 
@@ -14,82 +17,38 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
-from weakref import WeakSet
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
-from anyio.from_thread import BlockingPortal
+from anyio.from_thread import BlockingPortal, BlockingPortalProvider
+
+from ..protocol.elicitation import AnswerLike, Question
 
 T = TypeVar("T")
 
+ElicitationCallback: TypeAlias = Callable[[Question], AnswerLike]
+"""Answers a question, in a thread of its own: a mapping that fits its schema, None to decline, or an Answer."""
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Receives the progress of a call, in a thread of its own: the amount done, the total, and a message."""
 
-class Closing(Protocol):
-    """A user of the thread that can be closed."""
-
-    def close(self) -> None: ...
-
-
-_options: Final = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-_open: Final[list[Closing]] = []
-_leases: Final[WeakSet[Portal]] = WeakSet()
 LEAVE_SECONDS: Final = 20.0
 """Seconds that an interrupted call (Ctrl-C) waits for its end in the loop's thread."""
 
 
-class _Loop:
-    """The event loop and its thread, from the first lease to the end of the last.
+class Closable(Protocol):
+    """A user of the thread that is closed when the program ends."""
 
-    Not anyio's provider: that waits for its thread when it is collected, and after a fork the thread does not exist.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._leases = 0
-        self._thread: threading.Thread | None = None
-        self._portal: BlockingPortal | None = None
-
-    def acquire(self) -> BlockingPortal:
-        with self._lock:
-            if self._portal is None:
-                self._portal = self._started()
-            self._leases += 1
-            return self._portal
-
-    def release(self) -> None:
-        with self._lock:
-            self._leases -= 1
-            if self._leases:
-                return
-            portal, self._portal = self._portal, None
-            assert portal is not None
-            assert self._thread is not None
-            portal.call(portal.stop)
-            self._thread.join()
-
-    def _started(self) -> BlockingPortal:
-        ready: Future[BlockingPortal] = Future()
-
-        async def serve() -> None:
-            async with BlockingPortal() as portal:
-                ready.set_result(portal)
-                await portal.sleep_until_stopped()
-
-        def run() -> None:
-            try:
-                anyio.run(serve, backend="asyncio", backend_options=_options)
-            except BaseException as error:
-                if ready.done():
-                    raise
-                ready.set_exception(error)
-
-        self._thread = threading.Thread(target=run, name="statehold-client", daemon=True)
-        self._thread.start()
-        return ready.result()
+    def close(self) -> None: ...
 
 
-_loop = _Loop()
+def _new_provider() -> BlockingPortalProvider:
+    uvloop = importlib.util.find_spec("uvloop") is not None
+    return BlockingPortalProvider("asyncio", {"use_uvloop": uvloop})
+
+
+_provider = _new_provider()
+_open: Final[dict[Portal, Closable]] = {}
 
 
 class Portal:
@@ -97,25 +56,32 @@ class Portal:
 
     def __init__(self) -> None:
         self._portal: BlockingPortal | None = None
-        self._forked = False
+        self._is_forked = False
 
-    def start(self, user: Closing) -> None:
+    @property
+    def is_started(self) -> bool:
+        return self._portal is not None
+
+    def start(self, user: Closable) -> None:
         """Take the lease; `user` is closed at the end of the program, if it is still open."""
-        self._portal = _loop.acquire()
-        _open.append(user)
-        _leases.add(self)
+        self._portal = _provider.__enter__()
+        _open[self] = user
 
-    def stop(self, user: Closing) -> None:
+    def stop(self) -> None:
         """Give the lease back; the thread ends with the last lease. May be called twice."""
         portal, self._portal = self._portal, None
         if portal is not None:
-            _open.remove(user)
-            _leases.discard(self)
-            _loop.release()
+            del _open[self]
+            _provider.__exit__(None, None, None)
 
-    def lost(self) -> None:
-        """Forget the thread, which a fork leaves behind."""
-        self._portal, self._forked = None, True
+    def abandon(self) -> None:
+        """Forget the thread, which does not exist in a forked process."""
+        portal, self._portal, self._is_forked = self._portal, None, True
+        if portal is not None:
+            # stop() only marks the portal as stopped, without awaiting anything: the copy of the provider that is
+            # collected in this process would otherwise wait for a thread that is not there.
+            with suppress(StopIteration):
+                portal.stop().send(None)
 
     def run(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
         """Run a function in the thread and return its result. An interrupt (Ctrl-C) cancels it.
@@ -131,7 +97,7 @@ class Portal:
             finally:
                 over.set()
 
-        future = self._begun(work)
+        future = self._start_task(work)
         try:
             return future.result()
         except BaseException:
@@ -141,71 +107,65 @@ class Portal:
             raise
 
     async def wait(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
-        """The same for a task of another event loop. Cancelling the task cancels it.
+        """Run a function in the thread for a task of another event loop. Cancelling the task cancels it.
 
         Raises:
             RuntimeError: the lease was given back.
         """
-        return await asyncio.wrap_future(self._begun(partial(function, *args, **options)))
+        return await asyncio.wrap_future(self._start_task(partial(function, *args, **options)))
 
-    def _begun(self, function: Callable[[], Awaitable[T]]) -> Future[T]:
-        if self._forked:
+    def _start_task(self, function: Callable[[], Awaitable[T]]) -> Future[T]:
+        if self._is_forked:
             raise RuntimeError("the client was opened before a fork: connect again in this process")
         if self._portal is None:
             raise RuntimeError("the client is not open: use it inside of `with connect(...)`")
         return self._portal.start_task_soon(function)
 
-    @property
-    def is_started(self) -> bool:
-        return self._portal is not None
 
-
-def in_thread(function: Callable[..., T], what: str = "a callback") -> Callable[..., Awaitable[T]]:
+def in_thread(function: Callable[..., T], name: str = "a callback") -> Callable[..., Awaitable[T]]:
     """Return a callback that runs `function` in a thread of its own, where it may block, and use the client.
 
     Cancelling the call that it belongs to leaves it to end by itself.
 
     Raises:
-        TypeError: the function is async; `what` names it in the error.
+        TypeError: the function is async; `name` is for the error.
     """
     # A callable object has `__call__` in its class.
     called_as = getattr(function, "__call__", None)  # noqa: B004 it is asked whether it is async
     if any(map(inspect.iscoroutinefunction, (function, called_as))):
-        raise TypeError(f"{what} needs a plain function; `async def` ones are for statehold.client")
+        raise TypeError(f"{name} needs a plain function; `async def` ones are for statehold.client")
     # A limiter of its own, without limit: callbacks that wait for one another must not wait for a thread as well.
     limiter = CapacityLimiter(math.inf)
 
-    async def called(*args: Any) -> T:
+    async def call(*args: Any) -> T:
         work = partial(function, *args)
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
-    return called
+    return call
 
 
-def _after_fork() -> None:
-    global _loop
-    _loop = _Loop()
+def _abandon_all() -> None:
+    global _provider
+    for portal in _open:
+        portal.abandon()
     _open.clear()
-    for lease in list(_leases):
-        lease.lost()
-    _leases.clear()
+    _provider = _new_provider()
 
 
 def _close_all() -> None:
-    for user in reversed(_open):
+    for user in reversed(list(_open.values())):
         with suppress(Exception):
             user.close()
 
 
-importlib.import_module(
-    "concurrent.futures.thread"
-)  # It registers its own end when it is imported.
+# It registers its own end when it is imported.
+importlib.import_module("concurrent.futures.thread")
 # Runs before the thread pools that the loop needs are shut down, which is before the `atexit` functions.
 _at_end: Callable[[Callable[[], None]], object] = getattr(
     threading, "_register_atexit", atexit.register
 )
 _at_end(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_abandon_all)
 
-__all__ = ["Portal", "in_thread"]
+__all__ = ["ElicitationCallback", "Portal", "ProgressCallback", "in_thread"]

@@ -6,9 +6,11 @@ A transport speaks revision 2026-07-28 only, in which requests are independent o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..results import JSON
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
+
 
 VERSION: Final = "2026-07-28"
 HEADER_MISMATCH: Final = -32020
@@ -17,7 +19,7 @@ METHOD_NOT_FOUND: Final = -32601
 NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "resources/read": "uri"}
 """The parameter that goes into the header `Mcp-Name`."""
 
-Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives the progress of a call: the amount done, the total, and a message."""
 
 
@@ -30,7 +32,7 @@ class TransportBroken(Exception):
         self.sent = sent
 
 
-class Refused(Exception):
+class JsonRpcError(Exception):
     """Raised when a request was answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
@@ -40,7 +42,7 @@ class Refused(Exception):
         self.data = data
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """Raised when the server denies access: the token is missing, wrong or not sufficient."""
 
 
@@ -64,14 +66,14 @@ class Transport(Protocol):
         params: JSON,
         *,
         headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
+        progress_callback: ProgressCallback | None = None,
     ) -> JSON:
         """Send a request and return its result. Cancelling it cancels it at the server.
 
         Raises:
             TransportBroken: no answer came. The next request connects again.
-            Refused: it was answered with a JSON-RPC error.
-            Denied: the server denies access.
+            JsonRpcError: it was answered with a JSON-RPC error.
+            AccessDenied: the server denies access.
         """
         ...
 
@@ -93,8 +95,8 @@ __all__ = [
     "VERSION",
     "TransportBroken",
     "Transport",
-    "Denied",
-    "Progress",
-    "Refused",
+    "AccessDenied",
+    "ProgressCallback",
+    "JsonRpcError",
     "token_of",
 ]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from mcp.server.connection import Connection
@@ -30,12 +30,14 @@ from ...server.serve import opened
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import LOCAL, Principal
 from ...tools.upstream.config import UpstreamConfig
-from ..results import JSON
-from .base import Progress, Refused, TransportBroken
-from .http import encode, told
+from .base import JsonRpcError, ProgressCallback, TransportBroken
+from .http import encode, report_progress
 from .owner import ContextOwner
 
-_HERE: Final = TransportContext(kind="embedded", can_send_request=False)
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
+
+_CONTEXT: Final = TransportContext(kind="embedded", can_send_request=False)
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
@@ -49,12 +51,12 @@ class EmbeddedServer(StateholdServer):
 
 
 @dataclass
-class Exchange:
+class EmbeddedRequest:
     """One request and its progress callback; the SDK's DispatchContext of it."""
 
     request_id: int
-    to: Progress | None
-    transport: TransportContext = _HERE
+    to: ProgressCallback | None
+    transport: TransportContext = _CONTEXT
     message_metadata: None = None
     can_send_request: bool = False
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
@@ -63,7 +65,7 @@ class Exchange:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
         if method == "notifications/progress" and self.to is not None:
-            await told(self.to, dict(params or {}))
+            await report_progress(self.to, dict(params or {}))
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -74,7 +76,9 @@ class Exchange:
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         if self.to is not None:
-            await told(self.to, {"progress": progress, "total": total, "message": message})
+            await report_progress(
+                self.to, {"progress": progress, "total": total, "message": message}
+            )
 
 
 class EmbeddedTransport:
@@ -86,26 +90,26 @@ class EmbeddedTransport:
         self.config = config
         self.gateway: Gateway | None = None
         self._numbers = itertools.count(1)
-        self._owner = ContextOwner(serving(config))
+        self._owner = ContextOwner(open_server(config))
         self._opening = anyio.Lock()
-        self._face: EmbeddedServer | None = None
+        self._server: EmbeddedServer | None = None
         self._closed = False
 
     async def open(self) -> None:
         async with self._opening:
             if self._closed:
                 raise TransportBroken("it was closed", sent=False)
-            if self._face is None:
-                self.gateway, self._face = await self._owner.start()
-                self._handle = modern_on_request(self._face, {})
+            if self._server is None:
+                self.gateway, self._server = await self._owner.start()
+                self._handle = modern_on_request(self._server, {})
 
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 self._closed = True
-                if self._face is not None:
-                    self._face.stop_listening()
-                    self._face.parking.abandon()
+                if self._server is not None:
+                    self._server.stop_listening()
+                    self._server.parking.abandon()
                 await self._owner.stop()
 
     async def add_service(self, name: str, spec: Mapping[str, Any]) -> JSON:
@@ -115,7 +119,7 @@ class EmbeddedTransport:
         found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
         settings = found.enabled().get(name)
         if not isinstance(settings, UpstreamConfig):
-            what = "it is disabled" if settings is None else "the browser is configured beforehand"
+            what = "it is disabled" if settings is None else "the browser is load_config beforehand"
             raise InvalidArgument(f"services.{name}: cannot be added, because {what}.")
         await self.gateway.add_service(name, settings)
         return next(each for each in self.gateway.services_seen() if each["service"] == name)
@@ -126,52 +130,52 @@ class EmbeddedTransport:
         params: JSON,
         *,
         headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
+        progress_callback: ProgressCallback | None = None,
     ) -> JSON:
-        if self._face is None or self._closed or self._owner.ended:
+        if self._server is None or self._closed or self._owner.ended:
             raise TransportBroken("it was closed, or has failed", sent=False)
-        exchange = Exchange(next(self._numbers), progress)
-        if progress is not None:
-            params["_meta"]["progressToken"] = exchange.request_id
+        request = EmbeddedRequest(next(self._numbers), progress_callback)
+        if progress_callback is not None:
+            params["_meta"]["progressToken"] = request.request_id
         # A copy: the caller may change its arguments later, and they may be kept here.
-        given = plain(params)
+        given = copy_json(params)
         try:
             if method == "tools/call":
-                found = await self._face.call(_context(exchange, given))
+                found = await self._server.call(_context(request, given))
                 # A copy: results of own tools share objects that are kept here. Results of services came over a pipe.
-                return plain(found) if given["name"] in self._face.catalog.own else found
-            return await self._handle(cast("Any", exchange), method, given)
+                return copy_json(found) if given["name"] in self._server.catalog.own else found
+            return await self._handle(cast("Any", request), method, given)
         except MCPError as error:
-            raise Refused(error.code, error.message, error.error.data) from None
+            raise JsonRpcError(error.code, error.message, error.error.data) from None
 
 
-def _context(exchange: Exchange, params: JSON) -> RequestContext:
+def _context(request: EmbeddedRequest, params: JSON) -> RequestContext:
     meta = params["_meta"]
     connection = Connection.from_envelope(meta[_VERSION], None, meta[_CAPABILITIES])
     return RequestContext(
-        session=ServerSession(cast("Any", exchange), connection, request_meta=meta),
+        session=ServerSession(cast("Any", request), connection, request_meta=meta),
         lifespan_context=cast("Any", {}),
         protocol_version=connection.protocol_version,
         method="tools/call",
         params=params,
-        request_id=exchange.request_id,
+        request_id=request.request_id,
         meta=meta,
     )
 
 
-def plain(params: JSON) -> JSON:
+def copy_json(params: JSON) -> JSON:
     """Return a copy, made by encoding and decoding it as for HTTP. Raises InvalidArgument for a value that is not JSON."""
     return json.loads(encode(params))
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
+async def open_server(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
     address = f"embedded, pid {os.getpid()}"
     async with opened(config, address=address, alone=True) as gateway:
         yield gateway, EmbeddedServer(gateway, version=version("statehold"))
 
 
-def configured(
+def load_config(
     config: Config | str | os.PathLike[str] | None,
     services: Mapping[str, Any] | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | None,
@@ -190,12 +194,12 @@ def configured(
             changes["toolsets"] = list(TOOLSETS)
         if services is not None:
             changes["services"] = load(
-                flags={"services": table(services)}, environ=_environment()
+                flags={"services": service_table(services)}, environ=_environment()
             ).services
         return config.model_copy(update=changes)
     flags = kept
     if services is not None:
-        flags["services"] = table(services)
+        flags["services"] = service_table(services)
     found = load(
         config=None if config is None else Path(config), flags=flags, environ=_environment()
     )
@@ -205,8 +209,8 @@ def configured(
     return found.model_copy(update={"toolsets": list(TOOLSETS)})
 
 
-def table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
-    """Return a client's table of servers, from its file, its whole document, or as it is."""
+def service_table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
+    """Return a client's service_table of servers, from its file, its whole document, or as it is."""
     if not isinstance(services, Mapping):
         return dict(read_services(Path(services).expanduser()))
     with suppress(KeyError):
@@ -218,4 +222,4 @@ def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.upper().startswith("STATEHOLD_")}
 
 
-__all__ = ["EmbeddedTransport", "configured"]
+__all__ = ["EmbeddedTransport", "load_config"]

@@ -8,15 +8,18 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import httpx2
 import orjson
 
 from ...sessions.errors import InvalidArgument
-from ..results import JSON, table
-from .base import NAMED_BY, VERSION, Denied, Progress, Refused, TransportBroken
+from ..results import object_of
+from .base import NAMED_BY, VERSION, AccessDenied, JsonRpcError, ProgressCallback, TransportBroken
+
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
 
 logger = logging.getLogger("statehold.client")
 
@@ -71,88 +74,88 @@ class HttpTransport:
         params: JSON,
         *,
         headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
+        progress_callback: ProgressCallback | None = None,
     ) -> JSON:
         if self._closed:
             raise TransportBroken("it was closed", sent=False)
         number = next(self._numbers)
-        if progress is not None:
+        if progress_callback is not None:
             params["_meta"]["progressToken"] = number
         body = encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         given = {"mcp-method": method}
         if method in NAMED_BY:
-            given["mcp-name"] = _header(params[NAMED_BY[method]])
+            given["mcp-name"] = _header_value(params[NAMED_BY[method]])
         if headers:
             given.update(headers)
         request = self._http.build_request("POST", self.url, content=body, headers=given)
         try:
             response = await self._http.send(request, stream=True)
             try:
-                return await self._answer(response, number, progress)
+                return await self._read_answer(response, number, progress_callback)
             finally:
                 await response.aclose()
         except _NOT_SENT as error:
-            raise TransportBroken(_said(error), sent=False) from None
+            raise TransportBroken(_text_of(error), sent=False) from None
         except _BROKEN as error:
-            raise TransportBroken(_said(error), sent=True) from None
+            raise TransportBroken(_text_of(error), sent=True) from None
 
-    async def _answer(
-        self, response: httpx2.Response, number: int, progress: Progress | None
+    async def _read_answer(
+        self, response: httpx2.Response, number: int, progress_callback: ProgressCallback | None
     ) -> JSON:
         kind, status = response.headers.get("content-type", ""), response.status_code
         if kind.startswith("text/event-stream"):
-            return await self._streamed(response, number, progress)
+            return await self._read_stream(response, number, progress_callback)
         body = await response.aread()
-        message = _message(body) if kind.startswith("application/json") else None
+        message = _parse(body) if kind.startswith("application/json") else None
         if status in (401, 403):
-            raise Denied(_refusal(response, message))
-        if message is not None and _answers(message, number):
+            raise AccessDenied(_describe_refusal(response, message))
+        if message is not None and _is_answer(message, number):
             return result_of(message)
         if 300 <= status < 500 and status not in _MAY_PASS:
-            raise Refused(NO_ANSWER, _refusal(response, message))
+            raise JsonRpcError(NO_ANSWER, _describe_refusal(response, message))
         # Such an answer comes from a proxy, and the request may have reached the server.
         raise TransportBroken(f"status {status} instead of an answer", sent=True)
 
-    async def _streamed(
-        self, response: httpx2.Response, number: int, progress: Progress | None
+    async def _read_stream(
+        self, response: httpx2.Response, number: int, progress_callback: ProgressCallback | None
     ) -> JSON:
-        messages = _messages(response)
+        messages = _read_messages(response)
         async for message in messages:
-            if _answers(message, number):
+            if _is_answer(message, number):
                 # Read the stream to its end, so that the connection can be used again.
                 with suppress(*_BROKEN), anyio.move_on_after(DRAIN_SECONDS):
                     async for _ in messages:
                         pass
                 return result_of(message)
-            if progress is not None and message.get("method") == "notifications/progress":
-                await told(progress, message.get("params"))
+            if progress_callback is not None and message.get("method") == "notifications/progress":
+                await report_progress(progress_callback, message.get("params"))
         raise TransportBroken("the stream ended without an answer", sent=True)
 
 
-def _answers(message: JSON, number: int) -> bool:
+def _is_answer(message: JSON, number: int) -> bool:
     """Whether this is the answer to our request, and not JSON of a proxy."""
     if "method" in message or message.get("jsonrpc") != "2.0":
         return False
     error = message.get("error")
     if error is None:
         return message.get("id") == number and isinstance(message.get("result"), dict)
-    code: object = table(error).get("code")
+    code: object = object_of(error).get("code")
     return message.get("id") in (number, None) and isinstance(code, int)
 
 
-async def _messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
+async def _read_messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
     data: list[bytes] = []
-    async for line in _lines(response):
+    async for line in _read_lines(response):
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif not line and data:
-            message = _message(b"\n".join(data))
+            message = _parse(b"\n".join(data))
             data.clear()
             if message is not None:
                 yield message
 
 
-async def _lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
+async def _read_lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
     """Yield the lines of an event stream. httpx2 would split at every Unicode line separator, also inside of JSON."""
     parts: list[bytes] = []
     async for data in response.aiter_bytes():
@@ -165,20 +168,20 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
 
 
 def result_of(message: JSON) -> JSON:
-    """Return the result of an answer, or raise Refused."""
+    """Return the result of an answer, or raise JsonRpcError."""
     error = message.get("error")
     if error is None:
         return message["result"]
-    raise Refused(int(error.get("code", 0)), str(error.get("message", "")), error.get("data"))
+    raise JsonRpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data"))
 
 
-async def told(progress: Progress, params: object) -> None:
+async def report_progress(callback: ProgressCallback, params: object) -> None:
     """Report progress to a caller; an error of its callback does not fail the call."""
     if not isinstance(params, dict):
         return
     found = cast("JSON", params)
     try:
-        await progress(found.get("progress", 0), found.get("total"), found.get("message"))
+        await callback(found.get("progress", 0), found.get("total"), found.get("message"))
     except Exception:
         logger.exception("a progress callback failed")
 
@@ -197,23 +200,23 @@ def encode(message: JSON) -> bytes:
             text = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
             return text.encode()
         if b"null" in found:
-            _refuse_no_numbers(message)
+            _require_finite(message)
         return found
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"arguments: should be JSON ({error}).") from None
 
 
-def _refuse_no_numbers(value: object) -> None:
+def _require_finite(value: object) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a number of JSON")
     if isinstance(value, dict):
         value = list(cast("JSON", value).values())
     if isinstance(value, list | tuple):
         for each in cast("list[object]", value):
-            _refuse_no_numbers(each)
+            _require_finite(each)
 
 
-def _message(body: bytes) -> JSON | None:
+def _parse(body: bytes) -> JSON | None:
     try:
         # Not orjson, which would turn an integer beyond 64 bits into a float.
         found: Any = json.loads(body)
@@ -222,7 +225,7 @@ def _message(body: bytes) -> JSON | None:
     return cast("JSON", found) if isinstance(found, dict) else None
 
 
-def _header(value: str) -> str:
+def _header_value(value: str) -> str:
     if value.isascii() and value.isprintable() and value == value.strip():
         return value
     from mcp.shared.inbound import encode_header_value
@@ -230,13 +233,13 @@ def _header(value: str) -> str:
     return encode_header_value(value)
 
 
-def _refusal(response: httpx2.Response, message: JSON | None) -> str:
-    said = str(table(table(message).get("error")).get("message") or response.reason_phrase)
+def _describe_refusal(response: httpx2.Response, message: JSON | None) -> str:
+    said = str(object_of(object_of(message).get("error")).get("message") or response.reason_phrase)
     return f"The server answered with status {response.status_code}: {said}"
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-__all__ = ["HttpTransport", "encode", "result_of", "told"]
+__all__ = ["HttpTransport", "encode", "result_of", "report_progress"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -19,10 +19,12 @@ from ...sessions.errors import (
 from ...tools.upstream.redaction import Secrets
 from ...tools.upstream.transports.json_rpc import JsonRpcConnection
 from ...tools.upstream.transports.stdio import stdio_channel
-from ..results import JSON
-from .base import Progress, Refused, TransportBroken
-from .http import encode, told
+from .base import JsonRpcError, ProgressCallback, TransportBroken
+from .http import encode, report_progress
 from .owner import running_loop
+
+if TYPE_CHECKING:
+    from ...sessions.json_codec import JSON
 
 START_SECONDS: Final = 60.0
 """Seconds that a server may take until its first answer."""
@@ -41,31 +43,31 @@ class StdioTransport:
         self._cwd = cwd
         self._opening = anyio.Lock()
         self._start: anyio.CancelScope | None = None
-        self._wire: JsonRpcConnection | None = None
+        self._connection: JsonRpcConnection | None = None
         self._closed = False
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, ProgressCallback] = {}
 
     async def open(self) -> None:
-        if self._wire is not None and self._wire.usable:
+        if self._connection is not None and self._connection.usable:
             return
         running_loop()
         async with self._opening:
-            if self._wire is not None and self._wire.usable:
+            if self._connection is not None and self._connection.usable:
                 return
             if self._closed:
                 raise TransportBroken("it was closed", sent=False)
-            if self._wire is not None:
-                await self._wire.aclose()
-            self._wire = JsonRpcConnection(
+            if self._connection is not None:
+                await self._connection.aclose()
+            self._connection = JsonRpcConnection(
                 self._channel, self, service="statehold", secrets=Secrets(())
             )
             try:
                 with anyio.move_on_after(START_SECONDS) as self._start:
-                    await self._wire.open(("modern",))
+                    await self._connection.open(("modern",))
             except ServiceUnavailable as error:
                 raise TransportBroken(error.message.rstrip("."), sent=False) from None
             if self._start.cancelled_caught:
-                await self._wire.aclose()
+                await self._connection.aclose()
                 raise TransportBroken(
                     f"it did not begin to answer in {START_SECONDS:g} s", sent=False
                 )
@@ -81,20 +83,20 @@ class StdioTransport:
         params: JSON,
         *,
         headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
+        progress_callback: ProgressCallback | None = None,
     ) -> JSON:
         encode(params)  # raises for a value that is not JSON, as over HTTP
         await self.open()
-        wire = self._wire
-        assert wire is not None
-        number = wire.number()
-        if progress is not None:
+        connection = self._connection
+        assert connection is not None
+        number = connection.number()
+        if progress_callback is not None:
             params["_meta"]["progressToken"] = number
-            self._progress[number] = progress
+            self._progress[number] = progress_callback
         try:
-            return await wire.request(method, params, number=number)
+            return await connection.request(method, params, number=number)
         except RequestRefused as error:
-            raise Refused(error.rpc_code, error.message, error.data) from None
+            raise JsonRpcError(error.rpc_code, error.message, error.data) from None
         except (ConnectionLost, OutcomeUnknown) as error:
             raise TransportBroken(
                 error.message.rstrip("."), sent=isinstance(error, OutcomeUnknown)
@@ -110,8 +112,8 @@ class StdioTransport:
             self._start.cancel()
         with anyio.CancelScope(shield=True):
             async with self._opening:
-                if self._wire is not None:
-                    await self._wire.aclose()
+                if self._connection is not None:
+                    await self._connection.aclose()
 
     # Messages that are no answers.
 
@@ -122,11 +124,17 @@ class StdioTransport:
         raise MCPError(code=-32601, message="Method not found")
 
     def on_notify(self, method: str, params: JSON) -> None:
-        progress = self._progress.get(params.get("progressToken", 0))
-        if method == "notifications/progress" and progress is not None and self._wire is not None:
+        callback = self._progress.get(params.get("progressToken", 0))
+        if (
+            method == "notifications/progress"
+            and callback is not None
+            and self._connection is not None
+        ):
             import contextvars
 
-            self._wire.spawn(contextvars.copy_context(), partial(told, progress, params))
+            self._connection.spawn(
+                contextvars.copy_context(), partial(report_progress, callback, params)
+            )
 
     def on_lost(self, reason: str) -> None:
         """Do nothing: the requests in flight fail by themselves, and the next request starts another process."""

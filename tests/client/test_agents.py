@@ -180,7 +180,7 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
 
 async def test_what_a_model_can_act_on_it_reads(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
-        tools = await s.langchain_tools(names=["fail", "hang", "inc"], timeout_seconds=1.0)
+        tools = await s.langchain_tools(names=["fail", "hang", "inc"], read_timeout_seconds=1.0)
         failed = await named(tools, "fail").ainvoke(asks("fail"))
         assert (failed.status, failed.content) == ("error", "it failed")
         late = await named(tools, "hang").ainvoke(asks("hang"))

@@ -38,9 +38,9 @@ def test_a_command_is_a_list(client: Any, command: Any) -> None:
     ids=["function", "method", "partial"],
 )
 def test_the_async_client_takes_no_plain_callback(callback: Any) -> None:
-    with pytest.raises(TypeError, match="elicitation needs an `async def`"):
-        connect(services={}, elicitation=callback)
-    sync.connect(services={}, elicitation=callback)
+    with pytest.raises(TypeError, match="elicitation_callback needs an `async def`"):
+        connect(services={}, elicitation_callback=callback)
+    sync.connect(services={}, elicitation_callback=callback)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_the_async_client_takes_no_plain_callback(callback: Any) -> None:
     ids=["function", "method", "partial", "object"],
 )
 def test_the_blocking_client_takes_no_async_callback(callback: Any) -> None:
-    with pytest.raises(TypeError, match="elicitation needs a plain function"):
-        sync.connect(services={}, elicitation=callback)
-    connect(services={}, elicitation=callback)
+    with pytest.raises(TypeError, match="elicitation_callback needs a plain function"):
+        sync.connect(services={}, elicitation_callback=callback)
+    connect(services={}, elicitation_callback=callback)
 
 
 def test_what_returns_something_to_await_is_async_enough() -> None:
@@ -64,7 +64,7 @@ def test_what_returns_something_to_await_is_async_enough() -> None:
 
     callbacks: list[Any] = [wrapper, decorated, lambda question: answer(question)]  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     for callback in callbacks:
-        connect(services={}, elicitation=callback)
+        connect(services={}, elicitation_callback=callback)
 
 
 def test_without_asyncio_it_says_what_it_needs() -> None:

@@ -29,10 +29,10 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
             await client.add_service("bad", service("bad", "exit-at-start", prefix="x_"))
         with pytest.raises(ConfigError):
             await client.add_service("wrong", {"nothing": 1})
-        assert [each.service for each in await client.services()] == ["quick"]
+        assert [each.service for each in await client.list_services()] == ["quick"]
         found = await client.add_service("more", service("asking", prefix="more_"))
         assert (found.service, found.status) == ("more", "available")
-        assert "more_inc" in {tool.name for tool in await client.tools()}
+        assert "more_inc" in {tool.name for tool in await client.list_tools()}
         async with client.session() as newer:
             assert (await newer.call("more_inc")).text == "1"
         with pytest.raises(ServiceNotBound):
@@ -55,7 +55,7 @@ async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -
 async def test_an_added_service_has_the_names_that_are_left() -> None:
     async with connect(services={"one": service("quick"), "two": service("quick")}) as client:
         await client.add_service("more", service("quick"))
-        names = [tool.name for tool in await client.tools()]
+        names = [tool.name for tool in await client.list_tools()]
         assert [name for name in names if name.endswith("inc")] == ["inc", "two_inc", "more_inc"]
         async with client.session() as s:
             assert (await s.call("more_inc")).text == "1"
@@ -68,7 +68,7 @@ async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
         found = await client.add_service("more", service("asking", prefix="more_"))
         assert (found.service, found.status) == ("more", "available")
         with pytest.raises(NotAllowed) as caught:
-            await client.services()
+            await client.list_services()
         assert "admin" in caught.value.recovery
         async with client.session() as s:
             with pytest.raises(NotAllowed, match="session_pause"):
@@ -88,7 +88,7 @@ async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
 ) -> None:
     async def services(**options: Any) -> set[str]:
         async with connect(**options) as client:
-            return {each.service for each in await client.services()}
+            return {each.service for each in await client.list_services()}
 
     table = {"mcpServers": {"one": service("asking")}}
     file = tmp_path / "mcp.json"

@@ -98,7 +98,7 @@ async def test_an_exception_in_a_block_is_the_callers_own(client: Client, way: A
     assert caught.value is error
     assert error.__context__ is None
     assert not sessions[0].is_open
-    assert await client.sessions(name="mine") == []
+    assert await client.list_sessions(name="mine") == []
 
 
 async def test_a_cancelled_task_closes_its_session(client: Client) -> None:

@@ -25,7 +25,7 @@ from statehold.client.errors import (
     ToolFailed,
 )
 from statehold.client.protocol import acknowledgements
-from statehold.client.protocol.elicitation import Answered
+from statehold.client.protocol.elicitation import AnswerLike
 from statehold.client.transport.http import HttpTransport
 
 Connect: TypeAlias = Callable[..., Client]
@@ -130,7 +130,7 @@ async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port:
 
 
 async def ids(client: Client, test: str) -> list[str]:
-    return [found.session_id for found in await client.sessions(metadata={"test": test})]
+    return [found.session_id for found in await client.list_sessions(metadata={"test": test})]
 
 
 async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
@@ -155,7 +155,7 @@ async def test_of_many_processes_behind_one_address_none_is_asked_twice(
     with serving(config_file, tmp_path) as other:
         here, there = f"http://127.0.0.1:{port}/mcp", f"{other.url}/mcp"
         async with connect(here) as client, connect(there) as second:
-            channel = client.calls.line.channel
+            channel = client.requests.transport
             assert isinstance(channel, HttpTransport)
             turns = cycle((there, here))
             asked = channel.request
@@ -210,7 +210,7 @@ async def test_a_stream_is_read_as_bytes_come() -> None:
         port = server.sockets[0].getsockname()[1]
         channel = HttpTransport(f"http://127.0.0.1:{port}/mcp", {})
         with anyio.fail_after(10):
-            found = await channel.request("x", {"_meta": {}}, progress=progress)
+            found = await channel.request("x", {"_meta": {}}, progress_callback=progress)
         await channel.aclose()
     assert (found, told) == ({"text": text}, [1.5])
 
@@ -282,19 +282,19 @@ async def test_an_id_of_the_callers_own_is_kept_with_the_session_for_our_tools_t
             told = await another.call_tool(
                 "state_update", {**given, "session_id": s.id}, operation_id="mine"
             )
-        assert told.structured == first.structured
+        assert told.structured_content == first.structured_content
         assert (await s.state.get()) == {"log": ["e"]}
 
 
 async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:
     asked: list[Question] = []
-    answers: list[Answered] = [{"answer": "42"}, None, Answer("cancel")]
+    answers: list[AnswerLike] = [{"answer": "42"}, None, Answer("cancel")]
 
-    async def answer(question: Question) -> Answered:
+    async def answer(question: Question) -> AnswerLike:
         asked.append(question)
         return answers.pop(0)
 
-    async with way(elicitation=answer) as client, client.session(services=["quick"]) as s:
+    async with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
         said = [(await s.call("ask")).text for _ in range(3)]
         assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
         assert asked[0].message == "quick asks: What is the answer?"
@@ -310,7 +310,7 @@ async def test_what_a_callback_raises_is_the_callers_own(way: Connect) -> None:
         asked.append(question)
         raise LookupError("nobody knows")
 
-    async with way(elicitation=answer) as client, client.session(services=["quick"]) as s:
+    async with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
         with pytest.raises(LookupError):
             await s.call("ask_twice")
         assert len(asked) == 1

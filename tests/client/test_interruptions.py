@@ -32,7 +32,7 @@ Connect: TypeAlias = Callable[..., Client]
 
 
 async def _left(client: Client, test: str) -> list[str]:
-    return [found.session_id for found in await client.sessions(metadata={"test": test})]
+    return [found.session_id for found in await client.list_sessions(metadata={"test": test})]
 
 
 async def test_what_is_cancelled_while_it_is_made_is_not_left(server: Running) -> None:
@@ -46,7 +46,7 @@ async def test_what_is_cancelled_while_it_is_made_is_not_left(server: Running) -
             for number in range(6):
                 with anyio.move_on_after(0.001 * number):
                     await other.fork(2)
-        children = [s for s in await client.sessions() if s.parent == other.id]
+        children = [s for s in await client.list_sessions() if s.parent == other.id]
         assert children == []
         assert parent.is_open
 
@@ -110,7 +110,7 @@ def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running) -
                 for _ in range(many):
                     tasks.start_soon(call, 1.0)
 
-        client.run(all_at_once)
+        client.portal.run(all_at_once)
     assert len(told) == many
 
 
@@ -118,7 +118,7 @@ async def test_a_client_that_is_closed_answers_who_waits_for_the_server(server: 
     client = await connect(server.url).__aenter__()
     session = await client.create()
     caught: list[BaseException] = []
-    client.calls.line.channel.url = "http://127.0.0.1:1/mcp"  # pyright: ignore[reportAttributeAccessIssue]
+    client.requests.transport.url = "http://127.0.0.1:1/mcp"  # pyright: ignore[reportAttributeAccessIssue]
 
     async def call() -> None:
         try:
@@ -216,11 +216,11 @@ async def test_what_cannot_be_read_is_of_the_same_class_as_what_cannot_be_called
 ) -> None:
     async with way() as client, client.session(services=["quick"]) as s:
         with pytest.raises(ServiceNotBound) as caught:
-            await s.read("memory://x", service="other")
+            await s.read_resource("memory://x", service="other")
         assert caught.value.recovery not in caught.value.message
         await s.close()
         with pytest.raises(SessionClosed):
-            await s.read("state")
+            await s.read_resource("state")
 
 
 async def test_a_toolset_that_is_not_served_is_named(

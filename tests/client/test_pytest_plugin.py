@@ -96,7 +96,7 @@ async def test_asyncio_server(statehold_client, statehold_session):
     assert [(await statehold_session.call("inc")).text for _ in range(2)] == ["1", "2"]
 
 def test_that_fails(stdio_session):
-    seen["pid"] = stdio_session(LEAKY).call("inc").structured["pid"]
+    seen["pid"] = stdio_session(LEAKY).call("inc").structured_content["pid"]
     assert False, "as it should"
 
 def test_its_server_is_gone():

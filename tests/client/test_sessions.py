@@ -29,8 +29,8 @@ async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(client:
     async with client.session("shop", services=["quick"], metadata={"a": 1}) as s:
         assert s.id.startswith("sh_")
         assert (s.name, s.status, s.attached, s.is_open) == ("shop", "idle", False, True)
-        counts = [(await s.call("inc")).structured for _ in range(2)]
-        counts.append((await client.call("inc")).structured)
+        counts = [(await s.call("inc")).structured_content for _ in range(2)]
+        counts.append((await client.call("inc")).structured_content)
         assert [found["count"] for found in counts if found] == [1, 2, 3]
         info = await s.info()
         assert (info.metadata, info.in_flight) == ({"a": 1}, 0)
@@ -63,7 +63,7 @@ async def test_a_name_that_is_open_is_attached_to_and_left(client: Client) -> No
         assert (await first.call("inc")).text == "3"
         async with client.session("kept", keep=False) as third:
             assert third.attached
-    assert (await client.sessions(name="kept")) == []
+    assert (await client.list_sessions(name="kept")) == []
 
 
 async def test_a_session_that_is_kept_is_found_again(client: Client) -> None:
@@ -74,7 +74,7 @@ async def test_a_session_that_is_kept_is_found_again(client: Client) -> None:
     assert (await found.call("inc")).text == "2"
     with pytest.raises(NameTaken):
         await client.create("later")
-    assert [each.session_id for each in await client.sessions(name="late")] == [s.id]
+    assert [each.session_id for each in await client.list_sessions(name="late")] == [s.id]
     await found.delete()
     with pytest.raises(SessionNotFound):
         await client.get("later")
@@ -90,7 +90,7 @@ async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client
         assert right.current_session is b
         assert client.current_session is None
         assert (await left.get("same")).id == a.id
-        assert [each.session_id for each in await right.sessions()] == [b.id]
+        assert [each.session_id for each in await right.list_sessions()] == [b.id]
         with pytest.raises(NoCurrentSession):
             await client.call("inc")
     with pytest.raises(SessionNotFound):
@@ -170,7 +170,7 @@ async def test_a_call_that_takes_too_long_is_cancelled(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         with anyio.fail_after(20):
             with pytest.raises(CallTimedOut):
-                await s.call_tool("hang", timeout_seconds=0.2)
+                await s.call_tool("hang", read_timeout_seconds=0.2)
             assert (await s.call("inc")).text == "1"
 
 
@@ -197,7 +197,7 @@ async def test_progress_is_told(client: Client) -> None:
         told.append((done, total))
 
     async with client.session(services=["quick"]) as s:
-        await s.call_tool("slow", {"seconds": 0.01}, progress=progress)
+        await s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert told == [(float(step), 5.0) for step in range(1, 6)]
 
 
@@ -293,20 +293,20 @@ async def test_a_history_holds_calls_and_notes_and_a_summary(embedded: Client) -
 
 
 async def test_tools_and_services_are_listed(client: Client) -> None:
-    tools = {tool.name: tool for tool in await client.tools()}
+    tools = {tool.name: tool for tool in await client.list_tools()}
     assert tools["inc"].service == "quick"
     assert tools["inc"].session_argument == "session_id"
     assert "session_id" not in tools["inc"].arguments["properties"]
     assert "session_id" in tools["own_session"].arguments["properties"]
     assert tools["session_create"].service is None
     async with client.session(services=["other"]) as s:
-        names = {tool.name for tool in await s.tools()}
+        names = {tool.name for tool in await s.list_tools()}
         assert "other_inc" in names
         assert all(name.startswith("other_") for name in names)
         await s.call("other_inc")
-        (value,) = await s.read("quick://value", service="other")
-        assert value.text == (await s.read(value.uri))[0].text == "1"
-        assert (await s.read("state"))[0].text
+        (value,) = await s.read_resource("quick://value", service="other")
+        assert value.text == (await s.read_resource(value.uri))[0].text == "1"
+        assert (await s.read_resource("state"))[0].text
     assert (await client.wait_service("quick", 20)).status == "available"
     with pytest.raises(ServiceUnavailable):
         await client.wait_service("nothing")

@@ -24,7 +24,7 @@ MODULES = sorted(
 )
 
 
-ALIASES = ("Elicitation", "Progress")
+ALIASES = ("ElicitationCallback", "ProgressCallback")
 """Types of callbacks, which cannot have a docstring."""
 
 
@@ -44,9 +44,8 @@ def test_the_public_modules_offer_what_they_hold(module: ModuleType) -> None:
     internal = {
         "CODES",
         "ErrorT",
-        "of_wire",
-        "of_refusal",
-        "made",
+        "error_of_result",
+        "error_of_refusal",
         "cast",
         "Mapping",
         "Sequence",
@@ -117,6 +116,6 @@ def test_the_environment_says_nothing_to_an_embedded_statehold(
 ) -> None:
     monkeypatch.setenv("STATEHOLD_NAMESPACE", "elsewhere")
     assert load.load().namespace == "elsewhere"
-    from statehold.client.transport.embedded import configured
+    from statehold.client.transport.embedded import load_config
 
-    assert configured(None, None, None).namespace == ""
+    assert load_config(None, None, None).namespace == ""

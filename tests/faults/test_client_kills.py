@@ -52,8 +52,8 @@ class Counted:
                 except OutcomeUnknown:
                     self.outcomes[mark] = None
                 else:
-                    assert found.structured is not None
-                    self.outcomes[mark] = found.structured["count"]
+                    assert found.structured_content is not None
+                    self.outcomes[mark] = found.structured_content["count"]
 
             async def caller() -> None:
                 for number in left:

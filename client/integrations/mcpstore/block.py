@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 
 from ... import session
-from ...block import ended
-from ...current import Current
-from .session import Session
+from ...current import CurrentEntry
+from ...session import end_session
+from .session import Session, current_sessions
 
 if TYPE_CHECKING:
-    from .context import Context
-    from .space import Options
-
-current: Current[Session] = Current("statehold.client.integrations.mcpstore.session")
-"""The sessions of the blocks around the running code, in this task or thread."""
+    from ...options import BasicSessionOptions
+    from ...sync.client import Client
+    from .space import Space
 
 
 class SessionBlock:
@@ -29,15 +27,20 @@ class SessionBlock:
     """
 
     def __init__(
-        self, context: Context, session_id: str | None, **options: Unpack[Options]
+        self,
+        client: Client,
+        space: Space,
+        session_id: str | None,
+        **options: Unpack[BasicSessionOptions],
     ) -> None:
-        self._context = context
+        self._client = client
+        self._space = space
         self._session_id = session_id
         self._options = options
-        self._begun = False
-        self._abandoned = False
+        self._is_entered = False
+        self._is_abandoned = False
         self._opened: session.Session | None = None
-        self._outer: Any = ()
+        self._entry: CurrentEntry[Session] | None = None
 
     def __await__(self) -> Generator[Any, None, SessionBlock]:
         return self
@@ -46,10 +49,10 @@ class SessionBlock:
     def __enter__(self) -> Session:
         self._begin()
         try:
-            return self._entered(self._context.client.run(self._open))
+            return self._enter(self._client.portal.run(self._open))
         except BaseException:
             if self._abandon():
-                self._context.client.run(self._end)
+                self._client.portal.run(self._end)
             raise
 
     def __exit__(
@@ -58,18 +61,19 @@ class SessionBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        current.leave(self._outer)
-        if self._context.client.is_open:
-            self._context.client.run(self._end)
+        assert self._entry is not None
+        current_sessions.leave(self._entry)
+        if self._client.is_open:
+            self._client.portal.run(self._end)
 
     async def __aenter__(self) -> Session:
         self._begin()
         try:
-            return self._entered(await self._context.client.wait(self._open))
+            return self._enter(await self._client.portal.wait(self._open))
         except BaseException:
             if self._abandon():
                 with anyio.CancelScope(shield=True):
-                    await self._context.client.wait(self._end)
+                    await self._client.portal.wait(self._end)
             raise
 
     async def __aexit__(
@@ -78,18 +82,19 @@ class SessionBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        current.leave(self._outer)
-        if self._context.client.is_open:
+        assert self._entry is not None
+        current_sessions.leave(self._entry)
+        if self._client.is_open:
             with anyio.CancelScope(shield=True):
-                await self._context.client.wait(self._end)
+                await self._client.portal.wait(self._end)
 
     def _begin(self) -> None:
-        if self._begun:
+        if self._is_entered:
             raise RuntimeError("this block was entered before; ask for another one")
-        self._begun = True
+        self._is_entered = True
 
-    def _entered(self, session: Session) -> Session:
-        self._outer = current.enter(self._context.key, session)
+    def _enter(self, session: Session) -> Session:
+        self._entry = current_sessions.enter(self._space, session)
         return session
 
     # These run in the client's event loop.
@@ -97,23 +102,23 @@ class SessionBlock:
     async def _open(self) -> Session:
         """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is open."""
         with anyio.CancelScope(shield=True):
-            self._opened = await self._context.space.open(self._session_id, **self._options)
-            if self._abandoned:
+            self._opened = await self._space.open(self._session_id, **self._options)
+            if self._is_abandoned:
                 await self._end()
         opened = self._opened
         assert opened is not None
         if not opened.attached:
             opened.children = []
-        return Session(self._context.client, self._context.space, opened, self._session_id)
+        return Session(self._client, self._space, opened, self._session_id)
 
     def _abandon(self) -> bool:
         """Give up a session that is being opened; return whether it is open already and has to be closed."""
-        self._abandoned = True
+        self._is_abandoned = True
         return self._opened is not None
 
     async def _end(self) -> None:
         if self._opened is not None and not self._opened.attached:
-            await ended(self._opened)
+            await end_session(self._opened)
 
 
-__all__ = ["SessionBlock", "current"]
+__all__ = ["SessionBlock"]

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ... import session
 from ...errors import SessionNotFound
-from ...results import JSON, CallResult, ServiceStatus, Tool
-from .block import SessionBlock, current
-from .session import Session
+from ...results import CallResult, ServiceStatus, Tool
+from .block import SessionBlock
+from .session import Session, current_sessions
 from .space import WAIT_SECONDS
 
 if TYPE_CHECKING:
+    from ....sessions.json_codec import JSON
+    from ...options import BasicSessionOptions
     from ...sync.client import Client
     from .langchain import LangChain
-    from .services import Given
-    from .space import Options, Space
+    from .services import ServiceDescriptions
+    from .space import Space
 
 
 class Context:
@@ -34,14 +36,9 @@ class Context:
     def agent_id(self) -> str | None:
         return self.space.agent_id
 
-    @property
-    def key(self) -> object:
-        """The key under which the current sessions of this space are kept."""
-        return self.space.client.key
-
     # Services.
 
-    def add_service(self, config: Given) -> Self:
+    def add_service(self, config: ServiceDescriptions) -> Self:
         """Add a service, several, or those of an `mcpServers` table or file, and wait until they are ready.
 
         Raises:
@@ -50,11 +47,11 @@ class Context:
             ConfigError: its description is wrong.
             NotAllowed: the store uses a server, whose own configuration defines the services.
         """
-        self.client.run(self.space.add_service, config)
+        self.client.portal.run(self.space.add_service, config)
         return self
 
-    async def add_service_async(self, config: Given) -> Self:
-        await self.client.wait(self.space.add_service, config)
+    async def add_service_async(self, config: ServiceDescriptions) -> Self:
+        await self.client.portal.wait(self.space.add_service, config)
         return self
 
     def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
@@ -63,24 +60,24 @@ class Context:
         Raises:
             ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
-        return self.client.run(self.space.wait_service, name, timeout)
+        return self.client.portal.run(self.space.wait_service, name, timeout)
 
     async def wait_service_async(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
-        return await self.client.wait(self.space.wait_service, name, timeout)
+        return await self.client.portal.wait(self.space.wait_service, name, timeout)
 
     def list_services(self) -> list[ServiceStatus]:
         """Return the services of this space."""
-        return self.client.run(self.space.services)
+        return self.client.portal.run(self.space.services)
 
     async def list_services_async(self) -> list[ServiceStatus]:
-        return await self.client.wait(self.space.services)
+        return await self.client.portal.wait(self.space.services)
 
     def list_tools(self) -> list[Tool]:
         """Return the tools of all services of this space."""
-        return self.client.run(self._list_tools)
+        return self.client.portal.run(self._list_tools)
 
     async def list_tools_async(self) -> list[Tool]:
-        return await self.client.wait(self._list_tools)
+        return await self.client.portal.wait(self._list_tools)
 
     async def _list_tools(self) -> list[Tool]:
         return [each.tool for each in await self.space.tools(again=True)]
@@ -101,7 +98,7 @@ class Context:
         if within is not None:
             return within.use_tool(tool_name, args, service=service, timeout=timeout)
         call = self.space.call_somewhere
-        return self.client.run(call, tool_name, args, service=service, timeout=timeout)
+        return self.client.portal.run(call, tool_name, args, service=service, timeout=timeout)
 
     async def use_tool_async(
         self,
@@ -115,7 +112,9 @@ class Context:
         if within is not None:
             return await within.use_tool_async(tool_name, args, service=service, timeout=timeout)
         call = self.space.call_somewhere
-        return await self.client.wait(call, tool_name, args, service=service, timeout=timeout)
+        return await self.client.portal.wait(
+            call, tool_name, args, service=service, timeout=timeout
+        )
 
     call_tool = use_tool
     call_tool_async = use_tool_async
@@ -124,92 +123,100 @@ class Context:
         """Return the object that lists the tools for LangChain and LangGraph. Needs the extra `langchain`."""
         from .langchain import LangChain
 
-        return LangChain(self)
+        return LangChain(self.client.portal, self.space)
 
     for_langgraph = for_langchain
 
     # Sessions.
 
     def with_session(
-        self, session_id: str | None = None, **options: Unpack[Options]
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
     ) -> SessionBlock:
         """Return a block with the open session of this name, or with a new one; see SessionBlock for its end."""
-        return SessionBlock(self, session_id, **options)
+        return SessionBlock(self.client, self.space, session_id, **options)
 
     def with_session_async(
-        self, session_id: str | None = None, **options: Unpack[Options]
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
     ) -> SessionBlock:
         """Return the same, for `async with`."""
-        return SessionBlock(self, session_id, **options)
+        return SessionBlock(self.client, self.space, session_id, **options)
 
-    def create_session(self, session_id: str | None = None, **options: Unpack[Options]) -> Session:
+    def create_session(
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
+    ) -> Session:
         """Return the open session of this name, or a new one, which stays until it is closed or its times run out.
 
         Raises:
             InvalidArgument: a session cannot have that name.
         """
-        return self._of(self.client.run(self.space.open, session_id, **options), session_id)
+        return self._session_of(
+            self.client.portal.run(self.space.open, session_id, **options), session_id
+        )
 
     async def create_session_async(
-        self, session_id: str | None = None, **options: Unpack[Options]
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
     ) -> Session:
-        return self._of(await self.client.wait(self.space.open, session_id, **options), session_id)
+        return self._session_of(
+            await self.client.portal.wait(self.space.open, session_id, **options), session_id
+        )
 
     get_session = create_session
     get_session_async = create_session_async
 
     def find_session(self, session_id: str) -> Session | None:
         """Return the open session of this name or handle, None when this space has none."""
-        return self.client.run(self._find, session_id)
+        return self.client.portal.run(self._find, session_id)
 
     async def find_session_async(self, session_id: str) -> Session | None:
-        return await self.client.wait(self._find, session_id)
+        return await self.client.portal.wait(self._find, session_id)
 
     async def _find(self, session_id: str) -> Session | None:
         try:
-            return self._of(await self.space.get(session_id))
+            return self._session_of(await self.space.get(session_id))
         except SessionNotFound:
             return None
 
     def list_sessions(self) -> list[Session]:
         """Return all open sessions of this space. This does not count as use of them."""
-        return self.client.run(self._list_sessions)
+        return self.client.portal.run(self._list_sessions)
 
     async def list_sessions_async(self) -> list[Session]:
-        return await self.client.wait(self._list_sessions)
+        return await self.client.portal.wait(self._list_sessions)
 
     async def _list_sessions(self) -> list[Session]:
-        return [self._of(inner) for inner in await self.space.handles()]
+        return [self._session_of(inner) for inner in await self.space.handles()]
 
-    def _of(self, inner: session.Session, session_id: str | None = None) -> Session:
+    def _session_of(self, inner: session.Session, session_id: str | None = None) -> Session:
         return Session(self.client, self.space, inner, session_id)
 
     @property
     def current_session(self) -> Session | None:
         """The session of the innermost block of this space around the running code, in this task or thread."""
-        return current.find(self.key)
+        return current_sessions.find(self.space)
 
-    def session_auto(self, session_id: str | None = None, **options: Unpack[Options]) -> Self:
+    def session_auto(
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
+    ) -> Self:
         """From now on, let calls outside of every block share one session of this space, made by the first of them.
 
         With another name than before, the session before is closed.
         """
-        self.client.run(self.space.begin_auto, session_id, **options)
+        self.client.portal.run(self.space.begin_auto, session_id, **options)
         return self
 
     async def session_auto_async(
-        self, session_id: str | None = None, **options: Unpack[Options]
+        self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
     ) -> Self:
-        await self.client.wait(self.space.begin_auto, session_id, **options)
+        await self.client.portal.wait(self.space.begin_auto, session_id, **options)
         return self
 
     def session_manual(self, *, close: bool = True) -> Self:
         """End the automatic session of session_auto(), and close it unless `close=False`."""
-        self.client.run(self.space.end_auto, close=close)
+        self.client.portal.run(self.space.end_auto, close=close)
         return self
 
     async def session_manual_async(self, *, close: bool = True) -> Self:
-        await self.client.wait(self.space.end_auto, close=close)
+        await self.client.portal.wait(self.space.end_auto, close=close)
         return self
 
     def is_session_auto(self) -> bool:
@@ -219,31 +226,31 @@ class Context:
 
     def close_all_sessions(self) -> int:
         """Close all sessions of this space; return how many."""
-        return self.client.run(self.space.close_all)
+        return self.client.portal.run(self.space.close_all)
 
     async def close_all_sessions_async(self) -> int:
-        return await self.client.wait(self.space.close_all)
+        return await self.client.portal.wait(self.space.close_all)
 
     def restart_sessions(self) -> int:
         """Replace the live connections of all sessions of this space; return how many sessions there are."""
-        return self.client.run(self.space.restart_all)
+        return self.client.portal.run(self.space.restart_all)
 
     async def restart_sessions_async(self) -> int:
-        return await self.client.wait(self.space.restart_all)
+        return await self.client.portal.wait(self.space.restart_all)
 
     def cleanup_sessions(self) -> int:
         """Delete the stored data of closed sessions of this space; return how many there were."""
-        return self.client.run(self.space.delete_closed)
+        return self.client.portal.run(self.space.delete_closed)
 
     async def cleanup_sessions_async(self) -> int:
-        return await self.client.wait(self.space.delete_closed)
+        return await self.client.portal.wait(self.space.delete_closed)
 
     def get_session_statistics(self) -> JSON:
         """Return how many sessions this space has, closed ones too, by their status."""
-        return self.client.run(self.space.statistics)
+        return self.client.portal.run(self.space.statistics)
 
     async def get_session_statistics_async(self) -> JSON:
-        return await self.client.wait(self.space.statistics)
+        return await self.client.portal.wait(self.space.statistics)
 
 
 __all__ = ["Context"]

@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-]{1,30}")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SpaceTool:
     """One tool of a space, with its name there and its name on the server."""
 
     tool: Tool
@@ -36,16 +36,16 @@ def prefix_of(agent_id: str | None, service: str) -> str:
     return blake2s("\0".join(parts).encode(), digest_size=8).hexdigest() + "/"
 
 
-def named(tool: Tool, service: str, prefix: str) -> Named:
+def space_tool(tool: Tool, service: str, prefix: str) -> SpaceTool:
     """Return a tool of the server under the name that its space has for it."""
     original = tool.name.removeprefix(prefix)
     shown = original if original.startswith(f"{service}_") else f"{service}_{original}"
-    return Named(replace(tool, name=shown, service=service), original, tool.name)
+    return SpaceTool(replace(tool, name=shown, service=service), original, tool.name)
 
 
-def found(
-    tools: Sequence[Named], name: str, service: str | None, bound: Collection[str]
-) -> Named | None:
+def find_tool(
+    tools: Sequence[SpaceTool], name: str, service: str | None, bound: Collection[str]
+) -> SpaceTool | None:
     """Return the tool that a caller means, None when there is none; `bound` are the services its session uses.
 
     Raises:
@@ -62,14 +62,14 @@ def found(
         if len(fits) > 1:
             raise InvalidArgument(
                 f"Several services have a tool {name!r}.",
-                recovery=f"Call {_either(each.tool.name for each in fits)}, or name its service.",
+                recovery=f"Call {_list_choices(each.tool.name for each in fits)}, or name its service.",
             )
         if fits:
             return fits[0]
     return None
 
 
-def unknown(tools: Sequence[Named], name: str) -> UnknownTool:
+def unknown_tool(tools: Sequence[SpaceTool], name: str) -> UnknownTool:
     """Return the error for a tool that is not there, with the most similar names."""
     shown = {each.original: each.tool.name for each in tools}
     shown |= {each.tool.name: each.tool.name for each in tools}
@@ -77,8 +77,8 @@ def unknown(tools: Sequence[Named], name: str) -> UnknownTool:
     return UnknownTool(INVALID_PARAMS, name, list(near)[:NEAR])
 
 
-def _either(names: Iterable[str]) -> str:
+def _list_choices(names: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(names))
 
 
-__all__ = ["Named", "found", "named", "prefix_of", "unknown"]
+__all__ = ["SpaceTool", "find_tool", "prefix_of", "space_tool", "unknown_tool"]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ...errors import InvalidArgument
-from ...results import JSON
 
-Given: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str]
+if TYPE_CHECKING:
+    from ....sessions.json_codec import JSON
+
+ServiceDescriptions: TypeAlias = (
+    Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str]
+)
 """The argument of add_service(): one service, a list of them, an `mcpServers` table, or a file with one."""
 
 _ADVICE = 'Give {"name": ..., "url": ...}, {"name": ..., "command": ..., "args": [...]}, or an "mcpServers" table.'
 
 
-def read(given: Given) -> dict[str, JSON]:
+def read_descriptions(given: ServiceDescriptions) -> dict[str, JSON]:
     """Return the described services, by name.
 
     Raises:
@@ -28,14 +32,14 @@ def read(given: Given) -> dict[str, JSON]:
 
         return read_services(Path(given).expanduser())
     if isinstance(given, Mapping):
-        return _of(given)
+        return _read_one(given)
     services: dict[str, JSON] = {}
     for each in given:
-        services |= _of(each)
+        services |= _read_one(each)
     return services
 
 
-def _of(given: Mapping[str, Any]) -> dict[str, JSON]:
+def _read_one(given: Mapping[str, Any]) -> dict[str, JSON]:
     table: object = given.get("mcpServers")
     if isinstance(table, Mapping):
         entries = cast("Mapping[str, Any]", table)
@@ -62,4 +66,4 @@ def _entry(name: str, entry: object) -> JSON:
     return {**ours, **entry_of(given)}
 
 
-__all__ = ["Given", "read"]
+__all__ = ["ServiceDescriptions", "read_descriptions"]

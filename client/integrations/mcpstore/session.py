@@ -7,10 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ... import session, sync
+from ...current import Current
 from ...errors import SessionNotFound
-from ...results import JSON, CallResult, SessionInfo
+from ...results import CallResult, SessionInfo
 
 if TYPE_CHECKING:
+    from ....sessions.json_codec import JSON
     from ...sync.client import Client
     from .space import Space
 
@@ -62,22 +64,22 @@ class Session:
     @property
     def native(self) -> sync.Session:
         """The session's handle of the blocking client, with its state, its history, fork() and all other methods."""
-        return sync.Session(self._client, self.inner)
+        return sync.Session(self._client.portal, self.inner)
 
     # Information.
 
     @property
     def is_active(self) -> bool:
-        return self._client.is_open and self._client.run(self._is_active)
+        return self._client.is_open and self._client.portal.run(self._is_active)
 
     async def is_active_async(self) -> bool:
-        return self._client.is_open and await self._client.wait(self._is_active)
+        return self._client.is_open and await self._client.portal.wait(self._is_active)
 
     async def _is_active(self) -> bool:
-        found = await self._found()
+        found = await self._find_info()
         return found is not None and found.status not in ("closing", "closed")
 
-    async def _found(self) -> SessionInfo | None:
+    async def _find_info(self) -> SessionInfo | None:
         try:
             return await self.inner.info()
         except SessionNotFound:
@@ -99,10 +101,10 @@ class Session:
 
     def session_info(self) -> JSON:
         """Return its full description: MCPStore's keys, and the server's further ones. This does not count as use of it."""
-        return self._client.run(self._info)
+        return self._client.portal.run(self._info)
 
     async def session_info_async(self) -> JSON:
-        return await self._client.wait(self._info)
+        return await self._client.portal.wait(self._info)
 
     async def _info(self) -> JSON:
         found = await self.inner.info()
@@ -124,27 +126,27 @@ class Session:
 
     def list_services(self) -> list[str]:
         """Return the services that it is bound to."""
-        return self._client.run(self._space.bound, self.inner)
+        return self._client.portal.run(self._space.bound, self.inner)
 
     async def list_services_async(self) -> list[str]:
-        return await self._client.wait(self._space.bound, self.inner)
+        return await self._client.portal.wait(self._space.bound, self.inner)
 
     def list_tools(self) -> list[str]:
         """Return the names of its tools: of the services it is bound to, of all of its space while it is bound to none."""
-        return self._client.run(self._list_tools)
+        return self._client.portal.run(self._list_tools)
 
     async def list_tools_async(self) -> list[str]:
-        return await self._client.wait(self._list_tools)
+        return await self._client.portal.wait(self._list_tools)
 
     async def _list_tools(self) -> list[str]:
         return [each.tool.name for each in await self._space.tools_of(self.inner)]
 
     def connection_status(self) -> dict[str, JSON]:
         """Return by service whether it is connected, its generation, and its last error."""
-        return self._client.run(self._connection_status)
+        return self._client.portal.run(self._connection_status)
 
     async def connection_status_async(self) -> dict[str, JSON]:
-        return await self._client.wait(self._connection_status)
+        return await self._client.portal.wait(self._connection_status)
 
     async def _connection_status(self) -> dict[str, JSON]:
         found: dict[str, JSON] = {}
@@ -162,20 +164,20 @@ class Session:
         Raises:
             ServiceUnavailable: there is no such service, or it is not available.
         """
-        self._client.run(self._space.bind, self.inner, service_name)
+        self._client.portal.run(self._space.bind, self.inner, service_name)
         return self
 
     async def bind_service_async(self, service_name: str) -> Self:
-        await self._client.wait(self._space.bind, self.inner, service_name)
+        await self._client.portal.wait(self._space.bind, self.inner, service_name)
         return self
 
     def unbind_service(self, service_name: str) -> Self:
         """End its use of a service. The next call of one of its tools binds it again."""
-        self._client.run(self._space.unbind, self.inner, service_name)
+        self._client.portal.run(self._space.unbind, self.inner, service_name)
         return self
 
     async def unbind_service_async(self, service_name: str) -> Self:
-        await self._client.wait(self._space.unbind, self.inner, service_name)
+        await self._client.portal.wait(self._space.unbind, self.inner, service_name)
         return self
 
     def use_tool(
@@ -194,7 +196,7 @@ class Session:
             SessionError: everything else, see statehold.client.errors.
         """
         call = self._space.call
-        return self._client.run(
+        return self._client.portal.run(
             call, self.inner, tool_name, arguments, service=service, timeout=timeout
         )
 
@@ -207,26 +209,26 @@ class Session:
         timeout: float | None = None,
     ) -> CallResult:
         call = self._space.call
-        return await self._client.wait(
+        return await self._client.portal.wait(
             call, self.inner, tool_name, arguments, service=service, timeout=timeout
         )
 
     def restart_session(self) -> Self:
         """Replace its live connections by fresh ones; their state in memory is lost, and `generation` rises by one."""
-        self._client.run(self.inner.restart)
+        self._client.portal.run(self.inner.restart)
         return self
 
     async def restart_session_async(self) -> Self:
-        await self._client.wait(self.inner.restart)
+        await self._client.portal.wait(self.inner.restart)
         return self
 
     def extend_session(self, seconds: float = HOUR) -> Self:
         """Let it live longer by so many seconds. Its idle clock starts anew with each call by itself."""
-        self._client.run(self.inner.extend, seconds)
+        self._client.portal.run(self.inner.extend, seconds)
         return self
 
     async def extend_session_async(self, seconds: float = HOUR) -> Self:
-        await self._client.wait(self.inner.extend, seconds)
+        await self._client.portal.wait(self.inner.extend, seconds)
         return self
 
     def clear_cache(self) -> Self:
@@ -239,10 +241,15 @@ class Session:
 
     def close_session(self) -> None:
         """Close it and its connections. May be called twice."""
-        self._client.run(self.inner.close)
+        self._client.portal.run(self.inner.close)
 
     async def close_session_async(self) -> None:
-        await self._client.wait(self.inner.close)
+        await self._client.portal.wait(self.inner.close)
 
 
-__all__ = ["Session"]
+current_sessions: Final[Current[Session]] = Current(
+    "statehold.client.integrations.mcpstore.session"
+)
+"""The sessions of the blocks around the running code, in this task or thread, by their space."""
+
+__all__ = ["Session", "current_sessions"]

@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypedDict, Unpack
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakKeyDictionary
 
 import anyio
 
 from ....sessions.lifecycle import Status
-from ...automatic import AutoSession
-from ...block import SessionBlock
 from ...client import Client
 from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, SessionNotFound
-from ...results import JSON, CallResult, ServiceStatus, SessionBrief, SessionInfo, Tool
+from ...options import BasicSessionOptions
+from ...protocol.calls import arguments_of
+from ...results import CallResult, ServiceStatus, SessionInfo, Tool
+from ...scopes import AutoSession, SessionBlock
 from ...session import Session
-from .names import Named, found, named, prefix_of, unknown
-from .services import Given, read
+from .names import SpaceTool, find_tool, prefix_of, space_tool, unknown_tool
+from .services import ServiceDescriptions, read_descriptions
+
+if TYPE_CHECKING:
+    from ....sessions.json_codec import JSON
 
 logger = logging.getLogger("statehold.client")
 
@@ -27,20 +31,8 @@ WAIT_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.05
 
 
-class Options(TypedDict, total=False):
-    """The options of a new session besides its name."""
-
-    state: Mapping[str, Any] | None
-    state_schema: Mapping[str, Any] | None
-    metadata: Mapping[str, Any] | None
-    user_id: str | None
-    idle_seconds: float | None
-    paused_seconds: float | None
-    lifetime_seconds: float | None
-
-
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedService:
     """A service that one space added."""
 
     agent_id: str | None
@@ -49,25 +41,25 @@ class Added:
 
 
 @dataclass(slots=True)
-class Register:
+class ServiceRegister:
     """The added services and their spaces, by the name of the service on the server. All spaces of a store share it."""
 
-    added: dict[str, Added] = field(default_factory=dict[str, Added])
+    services: dict[str, AddedService] = field(default_factory=dict[str, AddedService])
     alone: bool = True
     """Whether the Statehold is the store's own. All spaces have the services of another one."""
     adding: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     """A lock per name, so that adding the same service twice at once adds it once."""
 
 
-def configured(register: Register, given: Given) -> JSON:
+def configure_services(register: ServiceRegister, given: ServiceDescriptions) -> JSON:
     """Return services for the configuration of a store's own Statehold; they belong to the space of the store."""
-    services = read(given)
+    services = read_descriptions(given)
     for name, spec in services.items():
-        register.added[checked(name)] = Added(None, name, spec)
-    return {name: _prefixed(spec, prefix_of(None, name)) for name, spec in services.items()}
+        register.services[require_service_name(name)] = AddedService(None, name, spec)
+    return {name: _add_prefix(spec, prefix_of(None, name)) for name, spec in services.items()}
 
 
-def checked(name: str) -> str:
+def require_service_name(name: str) -> str:
     """Return the name of a service.
 
     Raises:
@@ -78,25 +70,25 @@ def checked(name: str) -> str:
     return name
 
 
-def _prefixed(spec: JSON, prefix: str) -> JSON:
+def _add_prefix(spec: JSON, prefix: str) -> JSON:
     return {**spec, "prefix": prefix + spec.get("prefix", "")}
 
 
 class Space:
     """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
 
-    def __init__(self, client: Client, register: Register, agent_id: str | None) -> None:
+    def __init__(self, client: Client, register: ServiceRegister, agent_id: str | None) -> None:
         self.client = client if agent_id is None else client.namespace(agent_id)
         self.agent_id = agent_id
         self.auto: AutoSession | None = None
         self._auto_id: str | None = None
         self._register = register
-        self._tools: list[Named] | None = None
+        self._tools: list[SpaceTool] | None = None
         self._bound: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
     # Services.
 
-    async def add_service(self, given: Given) -> None:
+    async def add_service(self, given: ServiceDescriptions) -> None:
         """Add services; a service that exists with the same description stays unchanged.
 
         Raises:
@@ -104,19 +96,19 @@ class Space:
             ServiceUnavailable: it does not start, or does not list its tools.
             NotAllowed: this Statehold is not the store's own.
         """
-        for name, spec in read(given).items():
-            remote = self._remote(checked(name))
+        for name, spec in read_descriptions(given).items():
+            remote = self._remote(require_service_name(name))
             async with self._register.adding.setdefault(remote, anyio.Lock()):
                 await self._add(remote, name, spec)
 
     async def _add(self, remote: str, name: str, spec: JSON) -> None:
-        before = self._register.added.get(remote)
+        before = self._register.services.get(remote)
         if before is not None:
             if before.spec == spec:
                 return
             raise NameTaken(f"There is another service {name!r}; choose another name.")
-        await self.client.add_service(remote, _prefixed(spec, prefix_of(self.agent_id, name)))
-        self._register.added[remote] = Added(self.agent_id, name, spec)
+        await self.client.add_service(remote, _add_prefix(spec, prefix_of(self.agent_id, name)))
+        self._register.services[remote] = AddedService(self.agent_id, name, spec)
         self._tools = None
 
     def _remote(self, name: str) -> str:
@@ -125,7 +117,7 @@ class Space:
 
     def local(self, remote: str | None) -> str | None:
         """Return the name of a service of the server in this space, None for one that it does not have."""
-        added = self._register.added.get(remote or "")
+        added = self._register.services.get(remote or "")
         if added is not None:
             return added.name if added.agent_id == self.agent_id else None
         return remote if self.agent_id is None or not self._register.alone else None
@@ -133,17 +125,17 @@ class Space:
     async def services(self) -> list[ServiceStatus]:
         """Return the services of this space and their statuses."""
         try:
-            there = await self.client.services()
+            there = await self.client.list_services()
         except NotAllowed:
             # A server without the toolset `admin`: services with tools in the list are available.
-            there = self._told_by(await self.client.tools())
+            there = self._statuses_of(await self.client.list_tools())
         return [
             replace(each, service=name)
             for each in there
             if (name := self.local(each.service)) is not None
         ]
 
-    def _told_by(self, tools: list[Tool]) -> list[ServiceStatus]:
+    def _statuses_of(self, tools: list[Tool]) -> list[ServiceStatus]:
         counts: dict[str, int] = {}
         for tool in tools:
             if tool.service is not None:
@@ -175,26 +167,26 @@ class Space:
 
     # Tools.
 
-    async def tools(self, *, again: bool = False) -> list[Named]:
+    async def tools(self, *, again: bool = False) -> list[SpaceTool]:
         """Return the tools of all services of this space; `again` asks the server instead of the cache."""
         if self._tools is None or again:
             self._tools = [
-                named(tool, name, self._prefix(tool.service or ""))
-                for tool in await self.client.tools()
+                space_tool(tool, name, self._prefix(tool.service or ""))
+                for tool in await self.client.list_tools()
                 if tool.service is not None and (name := self.local(tool.service)) is not None
             ]
         return self._tools
 
     def _prefix(self, remote: str) -> str:
-        added = self._register.added.get(remote)
+        added = self._register.services.get(remote)
         return "" if added is None else prefix_of(added.agent_id, added.name)
 
-    async def tools_of(self, session: Session) -> list[Named]:
+    async def tools_of(self, session: Session) -> list[SpaceTool]:
         """Return the tools that a session has: of the services it is bound to, of all while it is bound to none."""
         used = await self.bound(session)
         return [each for each in await self.tools() if not used or each.tool.service in used]
 
-    async def find(self, name: str, service: str | None, session: Session | None) -> Named:
+    async def find(self, name: str, service: str | None, session: Session | None) -> SpaceTool:
         """Return the tool that a caller means.
 
         Raises:
@@ -204,40 +196,34 @@ class Space:
         bound = () if session is None else self._bound.get(session, ())
         for again in (False, True):
             tools = await self.tools(again=again)
-            tool = found(tools, name, service, bound)
+            tool = find_tool(tools, name, service, bound)
             if tool is not None:
                 return tool
-        raise unknown(tools, name)
+        raise unknown_tool(tools, name)
 
     def forget_tools(self) -> None:
         self._tools = None
 
     # Sessions.
 
-    def block(self, session_id: str | None, **options: Unpack[Options]) -> SessionBlock:
+    def block(self, session_id: str | None, **options: Unpack[BasicSessionOptions]) -> SessionBlock:
         """Return a block with the open session of this name, or with a new one, which is bound to nothing yet."""
         return self.client.session(session_id, services=[], agent_id=self.agent_id, **options)
 
-    async def open(self, session_id: str | None, **options: Unpack[Options]) -> Session:
+    async def open(self, session_id: str | None, **options: Unpack[BasicSessionOptions]) -> Session:
         """Return the open session of this name, or a new one."""
-        return await self.block(session_id, **options).find()
+        arguments = arguments_of(name=session_id, services=[], agent_id=self.agent_id, **options)
+        return await self.client.directory.open(arguments)
 
     async def sessions(self, statuses: Sequence[str] | None = None) -> list[SessionInfo]:
         """Return the sessions of this space with some statuses: by default those that are not closed."""
-        found = await self.client.sessions(statuses=statuses)
+        found = await self.client.list_sessions(statuses=statuses)
         return [each for each in found if each.namespace == self.client.scope]
 
     async def handles(self) -> list[Session]:
         """Return a handle to each open session of this space."""
         return [
-            Session(
-                self.client,
-                SessionBrief(
-                    each.session_id, each.name, each.status, each.generation, each.expires_at
-                ),
-                attached=True,
-                namespace=each.namespace,
-            )
+            self.client.directory.session_of(asdict(each), attached=True)
             for each in await self.sessions()
         ]
 
@@ -293,7 +279,7 @@ class Space:
         if owner not in self._bound.get(session, ()):
             await self._bind(session, owner)
         result = await session.call_tool(
-            tool.remote, arguments, timeout_seconds=timeout, check=check
+            tool.remote, arguments, read_timeout_seconds=timeout, check=check
         )
         if result.notice is not None:
             # Programs that read MCPStore results do not know the notice.
@@ -310,7 +296,9 @@ class Space:
         async with self.block(None) as session:
             return await self.call(session, name, arguments, **options)
 
-    async def begin_auto(self, session_id: str | None, **options: Unpack[Options]) -> None:
+    async def begin_auto(
+        self, session_id: str | None, **options: Unpack[BasicSessionOptions]
+    ) -> None:
         """Let calls outside of every block share a session. With another name, the one before is closed."""
         if self.auto is not None and session_id in (None, self._auto_id):
             return
@@ -330,20 +318,20 @@ class Space:
     async def close_all(self) -> int:
         found = await self.sessions()
         for each in found:
-            await self.client.calls.run(each.session_id, "session_close", {})
+            await self.client.calls.call(each.session_id, "session_close", {})
         return len(found)
 
     async def restart_all(self) -> int:
         found = await self.sessions()
         for each in found:
-            await self.client.calls.run(each.session_id, "session_restart", {})
+            await self.client.calls.call(each.session_id, "session_restart", {})
         return len(found)
 
     async def delete_closed(self) -> int:
         """Delete the stored data of closed sessions. Needs the toolset `admin`."""
         found = await self.sessions(["closed"])
         for each in found:
-            await self.client.calls.run(each.session_id, "session_delete", {})
+            await self.client.calls.call(each.session_id, "session_delete", {})
         return len(found)
 
     async def statistics(self) -> JSON:
@@ -353,4 +341,4 @@ class Space:
         return {"total_sessions": len(found), "active_sessions": live, "by_status": dict(by_status)}
 
 
-__all__ = ["Added", "Options", "Register", "Space", "configured"]
+__all__ = ["AddedService", "ServiceRegister", "Space", "configure_services"]

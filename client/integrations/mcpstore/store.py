@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ...connect import Path
+from ...connect import StrPath
 from ...errors import InvalidArgument
 from ...sync.client import Client
 from ...sync.connect import connect
 from .context import Context
-from .services import Given
-from .space import Register, Space, configured
+from .services import ServiceDescriptions
+from .space import ServiceRegister, Space, configure_services
 
 if TYPE_CHECKING:
     from ....server.config.model import Config
@@ -24,7 +24,7 @@ class MCPStore:
     Any thread may use it, and any event loop of asyncio by the methods that end in `_async`.
     """
 
-    def __init__(self, client: Client, register: Register) -> None:
+    def __init__(self, client: Client, register: ServiceRegister) -> None:
         self.client = client
         """The blocking client underneath, for features that MCPStore does not have."""
         self._register = register
@@ -36,9 +36,9 @@ class MCPStore:
         cls,
         url: str | None = None,
         *,
-        services: Given | None = None,
-        config: Config | Path | None = None,
-        data: Path | None = None,
+        services: ServiceDescriptions | None = None,
+        config: Config | StrPath | None = None,
+        data: StrPath | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> MCPStore:
@@ -51,8 +51,8 @@ class MCPStore:
             InvalidArgument, ConfigError: `services` or `config` are wrong.
             ServerUnreachable: no server answers at `url`.
         """
-        register = Register(alone=url is None)
-        given = None if services is None else configured(register, services)
+        register = ServiceRegister(alone=url is None)
+        given = None if services is None else configure_services(register, services)
         if register.alone and config is None and given is None:
             given = {}
         client = connect(

@@ -97,8 +97,8 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
         given: dict[str, Any] = {"a": 1.50, "b": [2**60, None]}
         for name in ("echo", "counter_echo") * 5:
             found = s.use_tool(name, given)
-            assert found.structured is not None
-            assert found.structured["arguments"] == given
+            assert found.structured_content is not None
+            assert found.structured_content["arguments"] == given
         assert len(log.read_text().splitlines()) == 10
         with pytest.raises(UnknownTool) as unknown:
             s.use_tool("ecco")
@@ -111,7 +111,7 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
             s.use_tool("hang", timeout=0.1)
         agent.add_service({"name": "twin", **service("quick")})
         # If two tools have the same name, the session's own is called.
-        assert s.use_tool("echo").structured
+        assert s.use_tool("echo").structured_content
         assert s.list_services() == ["counter"]
     assert agent.use_tool("get", service="twin").text == "0"
     with pytest.raises(InvalidArgument, match="Several services"):
@@ -151,7 +151,7 @@ def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
 ) -> None:
     """Covers MS-25, MS-31, MS-47."""
     with store.for_store().with_session("killed") as s:
-        found = s.use_tool("inc").structured
+        found = s.use_tool("inc").structured_content
         assert found is not None
         os.kill(found["pid"], signal.SIGKILL)
         ends = time.monotonic() + 10

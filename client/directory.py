@@ -1,0 +1,108 @@
+"""The sessions of one namespace: creating, finding and listing them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import NameTaken, SessionNotFound
+from .protocol.calls import arguments_of
+from .results import SessionBrief, SessionInfo
+from .session import Session
+
+if TYPE_CHECKING:
+    from ..sessions.json_codec import JSON
+    from .caller import Caller
+
+TRIES: Final = 3
+"""Tries to open a session by a name that is taken, while no session of that name is found."""
+PAGE: Final = 1000
+"""Sessions per page of a list."""
+
+
+class SessionDirectory:
+    """Creates and finds the sessions of a namespace. Two directories of one client share its connection."""
+
+    def __init__(self, caller: Caller, namespace: str) -> None:
+        self._caller = caller
+        self.namespace = namespace
+        self.scope: object = (id(caller), namespace)
+        """The key of its current sessions."""
+
+    async def create(self, options: Mapping[str, Any]) -> Session:
+        """Create a session.
+
+        Raises:
+            NameTaken: an open session has that name.
+        """
+        arguments = arguments_of(**options, namespace=self.namespace or None)
+        return self.session_of(await self.call_own("session_create", arguments))
+
+    async def open(self, options: Mapping[str, Any]) -> Session:
+        """Return the open session of the name in the options, unchanged, or a new session."""
+        for attempt in range(TRIES):
+            try:
+                return await self.create(options)
+            except NameTaken:
+                try:
+                    return await self.get(options["name"])
+                except SessionNotFound:
+                    # It was closed meanwhile.
+                    if attempt == TRIES - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def get(self, ref: str) -> Session:
+        """Return the open session with this id, or with this name.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        if ref.startswith("sh_") or not self.namespace:
+            info = await self.call_own("session_info", {"session_id": ref})
+            return self.session_of(info, attached=True)
+        name = unicodedata.normalize("NFC", ref)
+        found = [each for each in await self.list({"name": name}) if each.name == name]
+        if not found:
+            raise SessionNotFound(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
+        return await self.get(found[0].session_id)
+
+    async def get_or_create(self, ref: str) -> Session:
+        """Return the session with this id, or the open one of this name; create the latter when there is none."""
+        return await (self.get(ref) if ref.startswith("sh_") else self.open({"name": ref}))
+
+    async def list(self, filters: Mapping[str, Any]) -> list[SessionInfo]:
+        """Return all sessions that match; without a namespace those of all namespaces."""
+        arguments = arguments_of(**filters, namespace=self.namespace or None, limit=PAGE)
+        found: list[SessionInfo] = []
+        while True:
+            page = await self.call_own("session_list", arguments)
+            found += [SessionInfo.of(each) for each in page["sessions"]]
+            if page["next_cursor"] is None:
+                return found
+            arguments["cursor"] = page["next_cursor"]
+
+    def session_of(self, info: Mapping[str, Any], *, attached: bool = False) -> Session:
+        """Return a handle to the session of this description."""
+        brief = SessionBrief(
+            info["session_id"],
+            info["name"],
+            info["status"],
+            info["generation"],
+            info["expires_at"],
+        )
+        return Session(
+            self._caller,
+            brief,
+            scope=self.scope,
+            attached=attached,
+            namespace=info["namespace"],
+        )
+
+    async def call_own(self, tool: str, arguments: Mapping[str, Any]) -> JSON:
+        """Call one of Statehold's own tools outside of every session, and return its structured content."""
+        return (await self._caller.call(None, tool, arguments)).structured_content or {}
+
+
+__all__ = ["SessionDirectory"]
