@@ -33,6 +33,7 @@ PARTS = {
     "browser": "benchmarks.browsing",
     "crowd": "benchmarks.crowding",
     "keep": "benchmarks.keeping",
+    "storage": "benchmarks.storage",
     "client": "benchmarks.clients",
     "layer": "benchmarks.layer",
     "soak": "benchmarks.soak",

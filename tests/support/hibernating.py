@@ -12,9 +12,9 @@ import anyio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.capture import saved
+from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot
-from statehold.tools.browser.snapshot.restore import Resumed, SleepingTab, restored
+from statehold.tools.browser.snapshot.restore import RestoredContext, SleepingTab, restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -30,11 +30,11 @@ async def launched(shell: str) -> AsyncGenerator[Browser]:
 
 
 async def save(
-    resumed: Resumed, *pages: Page | SleepingTab, current: int = 0, light: bool = False
+    resumed: RestoredContext, *pages: Page | SleepingTab, current: int = 0, light: bool = False
 ) -> ContextSnapshot:
     """Save and read back, as a stored snapshot would be."""
     with anyio.fail_after(20):
-        found = await saved(
+        found = await capture(
             resumed.context,
             pages or resumed.context.pages,
             current,
@@ -53,7 +53,7 @@ async def resumed(
     *,
     prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
     seen: list[Page] | None = None,
-) -> AsyncGenerator[Resumed]:
+) -> AsyncGenerator[RestoredContext]:
     """Open a context, and close it again. `seen` gets each page of it that is not ours alone."""
 
     async def look(context: BrowserContext, origins: OriginStorage) -> None:
@@ -66,20 +66,22 @@ async def resumed(
             await prepare(context, origins)
 
     with anyio.fail_after(20):
-        found = await restored(browser, given, context_options={}, prepare=look, seconds=SECONDS)
+        found = await restore_context(
+            browser, given, context_options={}, prepare=look, seconds=SECONDS
+        )
     try:
         yield found
     finally:
         await found.context.close()
 
 
-def page_of(found: Resumed) -> Page:
+def page_of(found: RestoredContext) -> Page:
     page = found.tabs[found.current]
     assert isinstance(page, Page)
     return page
 
 
-def asleep(found: Resumed, number: int) -> SleepingTab:
+def asleep(found: RestoredContext, number: int) -> SleepingTab:
     tab = found.tabs[number]
     assert isinstance(tab, SleepingTab)
     return tab
@@ -106,9 +108,11 @@ async def fill_everything(page: Page) -> None:
     )
 
 
-async def filled(found: Resumed, url: str) -> Page:
+async def filled(found: RestoredContext, url: str) -> Page:
     """Open a page and fill everything that it has."""
     page = await found.context.new_page()
+    # Its script notes edits.
+    await found.origins.watch.world(page)
     await page.goto(url)
     await fill_everything(page)
     return page

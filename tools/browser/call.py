@@ -212,8 +212,8 @@ class Call:
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
         self._glimpse = None
-        if edits and not tab.noting and not tab.modal.is_set():
-            await self._note_edits(tab)
+        if edits and not tab.modal.is_set():
+            await self._watch_edits(tab)
         if self.session.clipboard is not None:
             self.session.clipboard.note_action()
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
@@ -277,12 +277,12 @@ class Call:
         own = [text for text in typed if text not in self._plain or text in self._secret]
         return [*self.session.withheld.texts, *own, *self._kept_back]
 
-    async def _note_edits(self, tab: Tab) -> None:
+    async def _watch_edits(self, tab: Tab) -> None:
+        """Have a script in the tab's documents note edits, so that they can be saved. Does nothing the second time."""
         from playwright.async_api import Error
 
-        tab.noting = True
         with anyio.move_on_after(NOTE_SECONDS), suppress(Error, WorldError):
-            await (await self.session.watch.world(tab.page)).run("listen")
+            await self.session.watch.world(tab.page)
 
     async def put(self, text: str, filename: str | None, *, label: str) -> None:
         """Add a text to the result, or write it to a file of the session if a name is given."""

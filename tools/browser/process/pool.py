@@ -22,7 +22,7 @@ from ...processes.ledger import Ledger
 from ..session.clipboard import ClipboardTurns
 from ..session.failures import said, why_not_started
 from ..session.popups import Popups
-from ..snapshot.gate import Gate
+from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, RECOVERY, Driver
 from .helpers import BROWSER, NEEDED, NETWORK, HelperProcesses
 from .living import while_living
@@ -188,7 +188,7 @@ class BrowserProcess:
         """Close the browser within a bound. If that fails, kill its driver with all browsers."""
         self.closing = True
         # Called here, since the death of a driver raises no event.
-        Gate.forget(self.browser)
+        RequestInterceptor.forget(self.browser)
         if self.lost.is_set() or self.driver.exited.is_set():
             return
         closed = False

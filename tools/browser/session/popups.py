@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from ..snapshot.gate import Gate
+from ..snapshot.interception import RequestInterceptor
 from ..snapshot.world import asked
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
-    from ..snapshot.doorstep import EmptyPages
     from ..snapshot.watch import ContextWatch
 
 
@@ -36,7 +35,7 @@ class Popups:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._openers: dict[str, tuple[Opener, EmptyPages]] = {}
+        self._openers: dict[str, Opener] = {}
         self._listening = False
         self._starting = anyio.Lock()
 
@@ -55,7 +54,7 @@ class Popups:
             await self._listen()
             if not closed.is_set():
                 known.append(context_id)
-                self._openers[context_id] = opener, watch.doorstep
+                self._openers[context_id] = opener
 
         def forget(_: object) -> None:
             closed.set()
@@ -71,7 +70,7 @@ class Popups:
         async with self._starting:
             if self._listening:
                 return
-            session = await Gate.of(self._browser).session()
+            session = await RequestInterceptor.of(self._browser).session()
             session.on("Target.targetCreated", self._created)
             session.on("Target.targetDestroyed", self._destroyed)
             wanted = {"discover": True, "filter": [{"type": "page"}]}
@@ -84,12 +83,10 @@ class Popups:
         # A target with a subtype is only prerendered.
         if found is None or not target.get("openerId") or target.get("subtype"):
             return
-        opener, doorstep = found
-        if not doorstep.copying:
-            opener.expect(target["targetId"])
+        found.expect(target["targetId"])
 
     def _destroyed(self, event: dict[str, Any]) -> None:
-        for opener, _ in self._openers.values():
+        for opener in self._openers.values():
             opener.gone(event["targetId"])
 
 

@@ -130,8 +130,6 @@ class Tab:
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
         """The progress of the last navigation, as known from events: a query to Playwright takes several messages."""
-        self.noting = False
-        """Whether the script that records edits was started in the page."""
         self.changed = anyio.Event()
         """Set, and replaced, when a request ends, the page navigates, is loaded, crashes or closes."""
         self._dialogs = self._dialogs_before = 0
@@ -342,7 +340,6 @@ class Tab:
                 self.pending &= set(known[number:])
                 self._said_before = self._said
                 self.stage = "loading"
-                self.noting = False
                 break
         self._note_change()
 

@@ -12,9 +12,10 @@ import anyio
 
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
-from .earlier import without
 from .model import ContextSnapshot, DormantTab, SavedTab
-from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage, listed
+from .records import listed
+from .session_storage import without
+from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
 from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
@@ -28,14 +29,13 @@ KIB: Final = 2**10
 MIB: Final = 2**20
 
 UNANSWERED: Final = "what was on it (it did not answer)"
-AWAITED: Final = "what its site was about to answer (what was sent may have taken effect)"
 WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
 """An expression that is true if a page has content."""
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
   document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: window.history.state }})), {{ once: true }})"""
-"""Makes the page's own world answer, once, with its history.state; see shownState() in page/state.js."""
+"""Makes the page's own world answer, once, with its history.state; see shownState() in page/tab.js."""
 
 TAB_LIMITS: Final[Mapping[str, Any]] = {
     "fields": 2000,
@@ -48,16 +48,14 @@ TAB_LIMITS: Final[Mapping[str, Any]] = {
 STORAGE_LIMITS: Final[Mapping[str, Any]] = {
     "bytes": 16 * MIB,
     "milliseconds": DATABASE_SECONDS * 1000,
-    "whole": True,
 }
 LIGHT_STORAGE_LIMITS: Final[Mapping[str, Any]] = {
     "bytes": 2 * MIB,
     "milliseconds": 300,
-    "whole": False,
 }
 
 
-async def saved(
+async def capture(
     context: BrowserContext,
     pages: Sequence[Page | DormantTab],
     current: int,
@@ -94,10 +92,10 @@ async def saved(
     numbers = sorted(reading.tabs)
     return ContextSnapshot(
         cookies=reading.cookies,
-        origins=dict(origins.known),
+        origins=dict(origins.records.known),
         tabs=[reading.with_sessions(number, pages[number]) for number in numbers],
         current=sum(number < current for number in numbers),
-        lost=origins.unsaved() + listed("the latest storage", unread),
+        lost=origins.records.unsaved() + listed("the latest storage", unread),
     )
 
 
@@ -109,8 +107,8 @@ class _Reading:
         self.tabs: dict[int, SavedTab] = {}
         self.claimed: set[str] = set()
         """Origins whose storage is read through an open page, so that no other page has to read it."""
-        self.at: dict[Page, set[str]] = {}
-        """The origins of each page that answered and of its frames: its session storage for them was read."""
+        self.at: dict[Page, str | None] = {}
+        """The origin of each page that answered, whose session storage for it was read; None if it belongs to none."""
         self.silent = False
         """Whether a page did not answer."""
         self._again: set[Page] = set()
@@ -132,7 +130,7 @@ class _Reading:
         if not isinstance(page, Page):
             self.tabs[number] = page.saved
             return
-        if (unloaded := self._origins.unloaded.get(page)) is not None:
+        if (unloaded := self._origins.tabs.unloaded.get(page)) is not None:
             self.tabs[number] = without(unloaded, self._origins.cleared)
             return
         with anyio.move_on_after(self._probe), suppress(Error):
@@ -148,7 +146,7 @@ class _Reading:
             self.tabs[number] = tab = await self._filled(tab, page)
             origin = origin_of(tab.url)
             # Last, so that a slow database does not make the state of the page be lost.
-            if origin and origin in self.at.get(page, ()) and origin not in self.claimed:
+            if origin and origin == self.at.get(page) and origin not in self.claimed:
                 await self._stored(origin, page)
 
     async def _addressed(self, page: Page) -> SavedTab:
@@ -179,7 +177,7 @@ class _Reading:
         origin = origin_of(tab.url)
         if origin is None:
             return await self._unaddressed(tab, page)
-        limits = self._limits_of(page, storage=False)
+        limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.sent(page)}
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             world = await self._origins.watch.world(page)
@@ -190,7 +188,7 @@ class _Reading:
             self.silent = True
             # Its storage can still be read through another page, or an empty one.
             self._origins.watch.touched.add(origin)
-            before = self._origins.read.get(page)
+            before = self._origins.tabs.read.get(page)
             if before is not None and before.url == tab.url:
                 lost = ["what happened on it last (it did not answer)"]
                 return replace(
@@ -199,8 +197,8 @@ class _Reading:
             return replace(tab, lost=[UNANSWERED])
         if found["origin"] != origin:
             return await self._elsewhere(tab, page, found)
-        self.at[page] = {origin}
-        self._note(page, found)
+        self.at[page] = origin
+        self._origins.sessions.note(page, found)
         # The page may have navigated since the browser was asked.
         here = without_login(str(found["url"]))
         tab = replace(
@@ -209,12 +207,12 @@ class _Reading:
             status=found["status"],
             page=found["page"],
             entry=found["entry"],
-            lost=_missing(found) + await self._framed(page),
+            lost=_missing(found),
         )
-        before = self._origins.failing.get(page)
+        before = self._origins.tabs.failing.get(page)
         if before is not None:
             tab = replace(tab, page=before.page, status=before.status)
-        self._origins.read[page] = tab
+        self._origins.tabs.read[page] = tab
         return tab
 
     async def _stored(self, origin: str, page: Page) -> None:
@@ -223,12 +221,7 @@ class _Reading:
 
         self.claimed.add(origin)
         with anyio.move_on_after(READ_SECONDS), suppress(Error, WorldError):
-            world = await self._origins.watch.world(page)
-            storage = await world.run("savedStorage", dict(self.limits))
-            if storage is None:
-                return
-            if storage["origin"] == origin:
-                self._origins.note(storage, whole=bool(self.limits["whole"]))
+            if await self._origins.read(origin, page, self.limits):
                 return
         # The storage can still be read through another page, or an empty one.
         self.claimed.discard(origin)
@@ -238,7 +231,7 @@ class _Reading:
         """Save a tab whose document does not belong to the origin of its address."""
         from playwright.async_api import Error
 
-        self.at[page] = set()
+        self.at[page] = None
         if origin_of(found["url"]) == origin_of(tab.url):
             # The site isolates its page from its own origin, for example by a CSP sandbox.
             lost = _missing({**found, "untold": ["history state"] if found["entry"] else []})
@@ -261,71 +254,27 @@ class _Reading:
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             if tab.url in ("", "about:blank"):
                 written = await (await self._origins.watch.world(page)).ask(WRITTEN)
-            self.at[page] = set()
+            self.at[page] = None
         return replace(tab, lost=["what scripts had written into it"]) if written else tab
-
-    async def _framed(self, page: Page) -> list[str]:
-        """Read the storage of frames of related origins. Return, in words, the state of these frames that is lost."""
-        from playwright.async_api import Error
-
-        lost: list[str] = []
-        if not (related := self._origins.watch.framed(page)):
-            return lost
-        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
-            world = await self._origins.watch.world(page)
-            for frame, origin in await world.frames():
-                if origin not in related:
-                    continue
-                limits = self._limits_of(page, storage=origin not in self.claimed)
-                found = await world.at(frame).run("savedTab", limits)
-                if found["origin"] != origin:
-                    continue
-                self._note(page, found)
-                self.claimed.add(origin)
-                self.at[page].add(origin)
-                if found["fields"] or found["withheld"] or found["done"]:
-                    lost.append(f"what was typed or chosen in a frame of {origin}")
-        return lost
 
     async def read_left(self) -> None:
         """Read the storage of origins that no tab shows any more."""
         from playwright.async_api import Error
 
-        for page, at in self.at.items():
-            with suppress(Error):
-                await self._origins.attach(page)
-                await self._origins.read_earlier(page, self._limits_of(page), but=at)
         with suppress(Error):
             await self._origins.read_left(self.limits, but=self.claimed)
 
-    def _limits_of(self, page: Page, *, storage: bool = True) -> JSON:
-        """Return the limits of what is read from a page, with or without the storage of its origin."""
-        return {
-            **TAB_LIMITS,
-            "question": _QUESTION,
-            "sent": self._origins.watch.sent(page),
-            "storage": dict(self.limits) if storage else None,
-        }
-
-    def _note(self, page: Page, found: JSON) -> None:
-        if found["storage"] is not None:
-            self._origins.note(found["storage"], whole=bool(self.limits["whole"]))
-        self._origins.earlier.note(page, found)
-
     def with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:
-        """Return a tab with its session storage for origins that it does not show now."""
+        """Return a tab with its session storage."""
         from playwright.async_api import Page
 
         tab = self.tabs[number]
-        if not isinstance(page, Page) or page in self._origins.unloaded:
+        if not isinstance(page, Page) or page in self._origins.tabs.unloaded:
             return tab
-        awaited = [AWAITED] if self._origins.watch.awaits(page) else []
         # A page that is isolated from its origin cannot read the session storage of that origin.
-        at = None if self.at.get(page) == set() else origin_of(tab.url)
-        earlier = self._origins.earlier
-        lost = earlier.unsaved(page, at=at, read=self.at.get(page, ()))
-        sessions = earlier.of(page, at=None if tab.entry is None else at)
-        return replace(tab, sessions=sessions, lost=[*tab.lost, *awaited, *lost])
+        isolated = page in self.at and self.at[page] is None
+        lost = self._origins.sessions.unsaved(page, at=None if isolated else origin_of(tab.url))
+        return replace(tab, sessions=self._origins.sessions.of(page), lost=[*tab.lost, *lost])
 
 
 def _replayable(url: str) -> bool:
@@ -343,4 +292,4 @@ def _missing(found: JSON) -> list[str]:
     return lost + found["untold"] + [f"{what} (too much)" for what in found["cut"]]
 
 
-__all__ = ["ContextSnapshot", "SavedTab", "saved"]
+__all__ = ["ContextSnapshot", "SavedTab", "capture"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, Protocol
 
@@ -11,8 +13,42 @@ from ....sessions.json_codec import JSON
 from ....sessions.services import Snapshot
 from .encryption import Encryption, opened
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the saved form; other versions are not restored."""
+NO_ITEMS: Final = "[]"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrigin:
+    """The localStorage and IndexedDB of one origin. Each part is JSON in the form of Playwright's storage state."""
+
+    items: str | None = None
+    """localStorage; None if it was never read."""
+    databases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The databases by name."""
+
+    @property
+    def size(self) -> int:
+        return len(self.items or "") + sum(map(len, self.databases.values()))
+
+    def __bool__(self) -> bool:
+        return self.items not in (None, NO_ITEMS) or bool(self.databases)
+
+    @staticmethod
+    def from_state(state: JSON) -> StoredOrigin:
+        """Read an origin of a storage state.
+
+        Raises:
+            KeyError, TypeError: It has another form.
+        """
+        databases = {str(each["name"]): json.dumps(each) for each in state.get("indexedDB") or ()}
+        return StoredOrigin(json.dumps(state["localStorage"]), databases)
+
+    def to_state(self, origin: str) -> JSON:
+        """Return the origin as part of a storage state."""
+        databases = [json.loads(each) for each in self.databases.values()]
+        state: JSON = {"origin": origin, "localStorage": json.loads(self.items or NO_ITEMS)}
+        return state | ({"indexedDB": databases} if databases else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +68,11 @@ class SavedTab:
     posted: bool = False
     """Whether the page was the answer to a form; its address alone does not load it again."""
     page: str | None = None
-    """Fields and scroll positions, as page/state.js wrote them."""
+    """Fields and scroll positions, as page/fields.js wrote them."""
     entry: str | None = None
-    """Session storage, history state and the window's name, as page/state.js wrote them."""
+    """The history state and the window's name, as page/tab.js wrote them."""
     sessions: dict[str, str] = field(default_factory=dict[str, str])
-    """Session storage for other origins that the tab has shown, as page/state.js wrote it."""
+    """The session storage of each origin that the tab has shown, as page/tab.js wrote it."""
     lost: list[str] = field(default_factory=list[str])
     """The parts of the tab that could not be saved, in words."""
 
@@ -46,7 +82,7 @@ class ContextSnapshot:
     """The saved state of a context. Secret: it holds logins."""
 
     cookies: list[JSON] = field(default_factory=list[JSON])
-    origins: dict[str, str] = field(default_factory=dict[str, str])
+    origins: dict[str, StoredOrigin] = field(default_factory=dict[str, StoredOrigin])
     tabs: list[SavedTab] = field(default_factory=list[SavedTab])
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
@@ -76,9 +112,11 @@ class ContextSnapshot:
             return ContextSnapshot(lost=[what])
         if data.get("sealed"):
             data = orjson.loads(opened(seal, snapshot.blobs.get("sealed", b"")))
-        rest = {key: value for key, value in data.items() if key not in ("version", "tabs")}
+        rest = {key: value for key, value in data.items() if key != "version"}
         try:
-            return ContextSnapshot(**rest, tabs=[SavedTab(**tab) for tab in data["tabs"]])
+            rest["tabs"] = [SavedTab(**tab) for tab in data["tabs"]]
+            rest["origins"] = {key: StoredOrigin(**each) for key, each in data["origins"].items()}
+            return ContextSnapshot(**rest)
         except (KeyError, TypeError):
             return ContextSnapshot(lost=["everything (what was saved is damaged)"])
 
@@ -92,4 +130,4 @@ class DormantTab(Protocol):
         ...
 
 
-__all__ = ["VERSION", "ContextSnapshot", "DormantTab", "SavedTab"]
+__all__ = ["VERSION", "ContextSnapshot", "DormantTab", "SavedTab", "StoredOrigin"]

@@ -22,11 +22,11 @@ from ..session.failures import in_words
 from ..session.files import Files
 from ..session.session import BrowserSession
 from ..tool import BrowserTool
-from .capture import saved
+from .capture import capture
 from .encryption import Encryption
-from .gate import Gate
+from .interception import RequestInterceptor
 from .model import ContextSnapshot
-from .restore import Resumed, restored
+from .restore import RestoredContext, restore_context
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ class Opening:
         process: BrowserProcess,
         grant: EgressAccess | None,
         hibernated: ContextSnapshot | None,
-    ) -> Resumed:
+    ) -> RestoredContext:
         """Open the context, restore the saved state, and make sure that the browser still holds it.
 
         Raises:
             Gone: The browser lost a process meanwhile, and the restored state with it.
         """
-        resumed = await restored(
+        resumed = await restore_context(
             process.browser,
             hibernated,
             context_options=self._options(process, grant),
@@ -206,12 +206,11 @@ class Opening:
             origins=origins,
             scratch=process.driver.folder,
         )
-        origins.earlier.copying = self._config.headless
         if self._config.remote:
             # The browser may have other users: refuse in this context only.
             await refuse_schemes(context)
         else:
-            await Gate.of(process.browser).refuse_schemes()
+            await RequestInterceptor.of(process.browser).refuse_schemes()
         if self._config.init_script is not None:
             try:
                 await context.add_init_script(path=self._config.init_script)
@@ -276,7 +275,7 @@ class CookieGuard:
 async def _saved(
     seal: Encryption | None, jar: CookieGuard, session: BrowserSession, light: bool
 ) -> Snapshot:
-    found = await saved(
+    found = await capture(
         session.context,
         session.tabs.pages,
         session.tabs.place,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
@@ -16,9 +15,9 @@ import anyio
 from ....sessions.json_codec import JSON
 from ....sessions.services import Restored
 from ..session.pages import new_page, unless_stopped
-from .doorstep import nowhere, stand
-from .earlier import without
+from .blank_pages import load_blank, without_network
 from .model import ContextSnapshot, SavedTab
+from .session_storage import without
 from .storage import OriginStorage
 from .world import WorldError, origin_of
 
@@ -111,7 +110,7 @@ class SleepingTab:
 
 
 @dataclass(slots=True)
-class Resumed:
+class RestoredContext:
     """A restored context. Its owner closes the context; nothing else has to be closed."""
 
     context: BrowserContext
@@ -121,14 +120,14 @@ class Resumed:
     report: Restored
 
 
-async def restored(
+async def restore_context(
     browser: Browser,
     hibernated: ContextSnapshot | None,
     *,
     context_options: Mapping[str, Any],
     prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
     seconds: float = 30.0,
-) -> Resumed:
+) -> RestoredContext:
     """Open a context with a saved state, or an empty context for None.
 
     `prepare` is called before any page loads. The current tab is loaded within `seconds`. The storage of an origin is
@@ -152,7 +151,7 @@ async def restored(
 
 async def _resumed(
     context: BrowserContext, origins: OriginStorage, given: ContextSnapshot, seconds: float
-) -> Resumed:
+) -> RestoredContext:
     now = time.time()
     fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
     given = replace(given, cookies=fresh)
@@ -174,7 +173,7 @@ async def _resumed(
         _came_back(given, report, refused),
         ", ".join(_did_not(given, report, refused) + origins.take_trouble()),
     )
-    return Resumed(context, origins, tabs, current, words)
+    return RestoredContext(context, origins, tabs, current, words)
 
 
 async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
@@ -223,7 +222,7 @@ async def _brought(
 
     report = Report()
     url = saved.url
-    origins.earlier.adopt(page, saved.sessions)
+    origins.sessions.adopt(page, saved.sessions)
     with anyio.move_on_after(seconds) as scope, unless_stopped(page, scope) as stopped:
         try:
             await _shaped(saved, page, origins)
@@ -232,29 +231,29 @@ async def _brought(
                     words = f"the page of tab {number} ({_short(url)} cannot be loaded again)"
                     report.lost.append(words)
                 if saved.sessions:
-                    async with nowhere(page):
-                        report.lost += await origins.earlier.put_back(page, at=None)
-                        await stand(page, "about:blank")
+                    async with without_network(page):
+                        report.lost += await origins.sessions.put_back(page, at=None)
+                        await load_blank(page, "about:blank")
                 return report
             await _prepared(saved, page, origins, report)
             async with _begun(saved, page) as begun:
                 there = await _visited(saved, number, page, origins, report)
-                if there and saved.entry is not None:
+                if there and _has_entry(saved):
                     there = await _entered(saved, number, page, origins, report, begun)
             if there and saved.page is not None:
                 await _refilled(saved, number, page, origins, report)
         except (Error, WorldError) as error:
             if page.is_closed():
                 raise
-            origins.note_unloaded(page, saved)
+            origins.tabs.note_unloaded(page, saved)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
     if "dialog" in stopped:
         report.lost.append(f"what was on the page of tab {number} (it asks something first)")
     elif "crash" in stopped:
-        origins.note_unloaded(page, saved)
+        origins.tabs.note_unloaded(page, saved)
         report.lost.append(f"the page of tab {number} ({_short(url)} crashed)")
     elif scope.cancelled_caught:
-        origins.note_unloaded(page, saved)
+        origins.tabs.note_unloaded(page, saved)
         report.lost.append(
             f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
         )
@@ -281,13 +280,14 @@ async def _prepared(saved: SavedTab, page: Page, origins: OriginStorage, report:
     if saved.entry is None and origin not in origins.asleep and not saved.sessions:
         return
     try:
-        async with nowhere(page):
-            report.lost += await origins.earlier.put_back(page, at=origin if saved.entry else None)
-            await stand(page, saved.url)
+        async with without_network(page):
+            report.lost += await origins.sessions.put_back(page, at=origin)
+            await load_blank(page, saved.url)
             await origins.wake(origin, page)
-            if saved.entry is not None:
+            if _has_entry(saved):
                 world = await origins.watch.world(page)
-                report.lost += await world.run("restoreEntry", origin, saved.entry)
+                session = saved.sessions.get(origin)
+                report.lost += await world.run("restoreTab", origin, session, saved.entry)
     except (Error, WorldError) as error:
         if page.is_closed():
             raise
@@ -309,7 +309,7 @@ async def _visited(
     elif response is not None and response.status >= 400 and response.status != saved.status:
         if response.status >= 500:
             # The page may load the next time, for example if our proxy could not reach the site now.
-            origins.note_failing(page, saved)
+            origins.tabs.note_failing(page, saved)
         report.lost.append(
             f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
         )
@@ -318,6 +318,11 @@ async def _visited(
     else:
         return True
     return False
+
+
+def _has_entry(saved: SavedTab) -> bool:
+    """Return whether a tab has session storage, history state or a name for the page that it showed."""
+    return saved.entry is not None or origin_of(saved.url) in saved.sessions
 
 
 @dataclass(slots=True)
@@ -347,7 +352,7 @@ class _Begun:
 async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
     """Observe the start of the document that a tab with a saved entry loads inside the block."""
     begun = _Begun()
-    if saved.entry is None:
+    if not _has_entry(saved):
         yield begun
         return
 
@@ -374,18 +379,17 @@ async def _entered(
     Items that the page saw and removed are not restored: the page would otherwise process them twice. Return whether it is
     still the page that was saved.
     """
-    assert saved.entry is not None
     found = await begun.ask(page)
     if found is None:
         if page.url.partition("#")[0] == saved.url.partition("#")[0]:
             return True
         report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
         return False
-    given = json.loads(saved.entry)
-    gone = bool(given["session"]) and found[0]
-    if gone or (report.swapped and given["state"] != "null" and found[1]):
+    origin = origin_of(saved.url)
+    session = saved.sessions.get(origin or "")
+    if (session and found[0]) or (report.swapped and saved.entry and found[1]):
         world = await origins.watch.world(page)
-        await world.run("restoreEntry", origin_of(page.url), saved.entry)
+        await world.run("restoreTab", origin, session, saved.entry)
         await page.reload(wait_until="domcontentloaded")
     return True
 
@@ -419,11 +423,10 @@ async def _refilled(
     except WorldError:
         report.lost.append(f"the form fields of tab {number} (the page moved on)")
         return
-    origins.filled[page] = anyio.current_time()
     report.fields = int(found["fields"])
     report.scrolled = bool(found["scrolled"])
-    for why, count in found["unfilled"]:
-        report.lost.append(f"{_count(count, 'form field')} of tab {number} ({why})")
+    if found["unfilled"]:
+        report.lost.append(f"{_count(found['unfilled'], 'form field')} of tab {number}")
     if found["unscrolled"]:
         report.lost.append(f"scroll positions of tab {number}")
 
@@ -471,4 +474,4 @@ def _first_line(error: Exception) -> str:
     return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
 
 
-__all__ = ["Report", "Resumed", "SleepingTab", "restored"]
+__all__ = ["Report", "RestoredContext", "SleepingTab", "restore_context"]

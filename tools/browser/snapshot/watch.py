@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -15,23 +13,17 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from .doorstep import EmptyPages
+from .blank_pages import BlankPages
 from .world import World, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Page, Request, Response, WebSocket
+    from playwright.async_api import BrowserContext, Frame, Page, Request, Response
 
 BEEN: Final = 20
 """The number of visited origins that are remembered for each page."""
 SENT: Final = 500
-"""The number of requests and messages to its own site that are remembered for each page."""
+"""The number of requests to its own site that are remembered for each page."""
 EARLY: Final = 20
-POLL_SECONDS: Final = 1.0
-"""A request to the same address within so many seconds after the last answer counts as polling."""
-POLLS: Final = 2
-"""The number of such requests in a row after which an address counts as polled by the page itself."""
-POLLED: Final = 20
-"""The number of addresses of a page that are checked for polling."""
 
 
 class ContextWatch:
@@ -39,11 +31,11 @@ class ContextWatch:
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
-        self.doorstep = EmptyPages(context)
+        self.blank_pages = BlankPages(context)
         self.touched: set[str] = set()
         """Origins of documents that were loaded since their storage was last read; the reader removes them."""
         self.been: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
-        """By page, the origins it has shown since its session storage for them was last read, the latest last."""
+        """By page, the origins it has shown since it was opened or restored, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
         self.on_cleared: list[Callable[[str], None]] = []
@@ -55,18 +47,15 @@ class ContextWatch:
         self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
         self._early: deque[Request] = deque(maxlen=EARLY)
         """Navigation requests of windows that Playwright has not reported as pages yet."""
-        self._awaiting: WeakKeyDictionary[Page, dict[Request, _Polled]] = WeakKeyDictionary()
-        self._polled: WeakKeyDictionary[Page, dict[str, _Polled]] = WeakKeyDictionary()
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
         context.on("request", self._requested)
         context.on("response", self._answered)
-        context.on("requestfailed", self._over)
 
     def hidden(self, page: Page) -> bool:
         """Return whether a page is not one of the session's tabs."""
-        return self.doorstep.hidden(page)
+        return self.blank_pages.hidden(page)
 
     async def world(self, page: Page) -> World:
         if page not in self._worlds:
@@ -85,15 +74,10 @@ class ContextWatch:
         """Return the times at which a page sent data to its own site, in milliseconds since the epoch."""
         return list(self._sent.get(page, ()))
 
-    def awaits(self, page: Page) -> bool:
-        """Return whether a page sent data to its own site and has no answer yet. Polling does not count."""
-        return any(polled.times < POLLS for polled in self._awaiting.get(page, {}).values())
-
     def _follow(self, page: Page) -> None:
         if self.hidden(page):
             return
         page.on("framenavigated", self._navigated)
-        page.on("websocket", partial(self._connected, page))
         later = [request for request in self._early if not self._note_asked(request)]
         self._early = deque(later, maxlen=EARLY)
         self._navigated(page.main_frame)
@@ -104,9 +88,6 @@ class ContextWatch:
         if frame.parent_frame is None and asked and asked[1] == frame.url.partition("#")[0]:
             # Set only now: a requested document that became a download is never shown.
             self._shown[frame.page] = self._asked.pop(frame.page)
-            # Answers to requests of the previous document no longer reach a document.
-            self._awaiting.pop(frame.page, None)
-            self._polled.pop(frame.page, None)
         if origin is not None and (
             frame.parent_frame is None or _related(frame.url, frame.page.url)
         ):
@@ -114,25 +95,15 @@ class ContextWatch:
 
     def _note_there(self, origin: str, page: Page) -> None:
         self.touched.add(origin)
-        self.note_been(origin, page)
-
-    def note_been(self, origin: str, page: Page) -> None:
-        """Note that the session storage of a page for an origin has to be read."""
         been = self.been.setdefault(page, {})
         been.pop(origin, None)
         been[origin] = None
         for oldest in list(been)[:-BEEN]:
             del been[oldest]
 
-    def _over(self, request: Request) -> None:
-        for awaited in self._awaiting.values():
-            if (polled := awaited.pop(request, None)) is not None:
-                polled.answered = time.monotonic()
-
     def _answered(self, response: Response) -> Awaitable[None] | None:
         # Return a coroutine, which becomes a task, only for the few answers that are documents.
         request, origin = response.request, origin_of(response.url)
-        self._over(request)
         if origin is None or not request.is_navigation_request() or not _heeded(origin):
             return None
         frame = _frame_of(request)
@@ -151,18 +122,16 @@ class ContextWatch:
                 for tell in self.on_cleared:
                     tell(origin)
 
-    def framed(self, page: Page) -> set[str]:
-        """Return the origins of frames that may share the storage of their origins, without the page's own origin."""
-        frames = (frame for frame in page.frames if frame.parent_frame is not None)
-        origins = {origin_of(frame.url) for frame in frames if _related(frame.url, page.url)}
-        return {origin for origin in origins if origin is not None} - {origin_of(page.url)}
-
     def look_again(self) -> None:
         """Mark the storage of frames as unread again: they may write to it after it was read."""
         for page in self.context.pages:
-            if not self.hidden(page):
-                for origin in self.framed(page):
-                    self._note_there(origin, page)
+            if self.hidden(page):
+                continue
+            for frame in page.frames:
+                if frame.parent_frame is not None and _related(frame.url, page.url):
+                    origin = origin_of(frame.url)
+                    if origin is not None and origin != origin_of(page.url):
+                        self.touched.add(origin)
 
     def _requested(self, request: Request) -> None:
         # Navigation requests count, too: a form may be sent into a frame, or get an answer that does not replace the page.
@@ -177,42 +146,13 @@ class ContextWatch:
             self._asked[frame.page] = (request.method, request.url.partition("#")[0])
         return frame is not None
 
-    def _connected(self, page: Page, socket: WebSocket) -> None:
-        # Some pages report all input to their site by a WebSocket.
-        socket.on("framesent", lambda _: self._note_told(socket.url, page))
-
     def _note_sent(self, request: Request) -> None:
         # A beacon reports that a click took place, not its effect.
         if request.method in ("GET", "HEAD", "OPTIONS") or request.resource_type == "ping":
             return
         # Only requests to related sites count: data sent to others, such as visitor statistics, does not change the site.
-        if (frame := _frame_of(request)) is not None:
-            self._note_told(request.url, frame.page)
-            if _related(request.url, frame.page.url):
-                awaiting = self._awaiting.setdefault(frame.page, {})
-                awaiting[request] = self._note_polled(request.url, frame.page)
-
-    def _note_polled(self, url: str, page: Page) -> _Polled:
-        known, address = self._polled.setdefault(page, {}), url.partition("?")[0]
-        before = known.pop(address, None)
-        soon = before is not None and time.monotonic() - before.answered < POLL_SECONDS
-        known[address] = polled = _Polled(before.times + 1 if before and soon else 0)
-        for oldest in list(known)[:-POLLED]:
-            del known[oldest]
-        return polled
-
-    def _note_told(self, url: str, page: Page) -> None:
-        if _related(url, page.url):
-            self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
-
-
-@dataclass(slots=True)
-class _Polled:
-    """A request that sent data from a page to its site."""
-
-    times: int
-    """The number of requests in a row to the same address, each sent soon after the last answer."""
-    answered: float = float("-inf")
+        if (frame := _frame_of(request)) is not None and _related(request.url, frame.page.url):
+            self._sent.setdefault(frame.page, deque(maxlen=SENT)).append(time.time() * 1000)
 
 
 def _frame_of(request: Request) -> Frame | None:

@@ -21,15 +21,21 @@ ATTEMPTS: Final = 3
 SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
 """With SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
-_SCRIPTS: Final = ("secrets.js", "places.js", "fields.js", "state.js")
 _FOLDER: Final = Path(__file__).parent / "page"
+_SCRIPTS: Final = ("secrets.js", "values.js", "storage.js", "fields.js", "tab.js")
 _BODY: Final = "\n".join((_FOLDER / name).read_text("utf-8") for name in _SCRIPTS)
-SOURCE: Final = f"""(() => {{
+AT_START: Final = (_FOLDER / "edits.js").read_text("utf-8")
+"""The script that runs at the start of each document, in our world."""
+SOURCE: Final = f"""globalThis.statehold = (() => {{
   "use strict";
 
-{_BODY}}})()"""
-"""One expression, evaluated in an isolated world of the page. It shares DOM and storage with the page's scripts, but none
-of their objects, so they can neither see nor change it."""
+{_BODY}
+  return {{ savedTab, savedStorage, restoreStorage, restoreTab, restorePage }};
+}})()"""
+"""The script that is installed in a document when one of its functions is first called. It shares DOM and storage with the
+page's scripts, but none of their objects, so they can neither see nor change it.
+"""
+_MISSING: Final = "statehold: not installed"
 
 
 class WorldError(Exception):
@@ -43,7 +49,7 @@ async def asked(session: CDPSession, method: str, params: JSON | None = None) ->
 
 
 class World:
-    """The interface to our scripts in one page. Lives as long as the page; the scripts are installed in each document anew.
+    """The interface to our scripts in one page. Lives as long as the page; the scripts are installed once in each document.
 
     No method has a deadline: a page in an endless loop or with an open dialog never answers run(), but the browser itself
     answers history().
@@ -66,6 +72,9 @@ class World:
         """
         session = await page.context.new_cdp_session(page)
         target = (await asked(session, "Target.getTargetInfo"))["targetInfo"]
+        await asked(session, "Page.enable")
+        script = {"source": AT_START, "worldName": NAME, "runImmediately": True}
+        await asked(session, "Page.addScriptToEvaluateOnNewDocument", script)
         return World(session, target["targetId"], target.get("browserContextId", ""))
 
     async def run(self, function: str, *arguments: object) -> Any:
@@ -78,43 +87,17 @@ class World:
         from playwright.async_api import Error
 
         given = ", ".join(json.dumps(argument) for argument in arguments)
-        expression = f"({SOURCE}).{function}({given})"
+        call = f"statehold.{function}({given})"
         for attempt in range(ATTEMPTS):
             try:
-                return await self._evaluate(expression)
+                found = await self._evaluate(f"globalThis.statehold ? {call} : {_MISSING!r}")
+                return await self._evaluate(f"{SOURCE}; {call}") if found == _MISSING else found
             except Error as error:
                 if "closed" in error.message:
                     raise
                 if attempt == ATTEMPTS - 1:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
-
-    def at(self, frame: str) -> World:
-        """Return the interface to another frame of the page. It has no history of its own."""
-        return World(self._session, frame, self.context)
-
-    async def opens(self, url: str) -> bool:
-        """Let the page open a window that its scripts do not notice. Return whether the page may open one."""
-        return bool(await self._evaluate(f"!!open({json.dumps(url)})"))
-
-    async def frames(self) -> list[tuple[str, str]]:
-        """Return (id, origin) of the frames whose origin differs from their parent's, as far as they share its process.
-
-        Raises:
-            playwright's Error: The page is gone.
-        """
-        found: list[tuple[str, str]] = []
-
-        def walk(tree: JSON, around: str | None) -> None:
-            for child in tree.get("childFrames", ()):
-                origin = origin_of(child["frame"]["url"]) or around
-                if origin is not None and origin != around:
-                    found.append((child["frame"]["id"], origin))
-                walk(child, origin)
-
-        tree = (await asked(self._session, "Page.getFrameTree"))["frameTree"]
-        walk(tree, origin_of(tree["frame"]["url"]))
-        return found
 
     async def ask(self, expression: str) -> Any:
         """Evaluate an expression in the main world of the page, whose scripts can forge the answer.
@@ -146,6 +129,11 @@ class World:
         """Let no service worker answer the requests of the page."""
         await asked(self._session, "Network.enable")
         await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
+
+    async def clear_storage(self, origin: str, kinds: str) -> None:
+        """Clear the storage of an origin in the whole context; `kinds` as DevTools names them, separated by commas."""
+        given = {"origin": origin, "storageTypes": kinds}
+        await asked(self._session, "Storage.clearDataForOrigin", given)
 
     async def interrupt(self) -> None:
         """End the script that the page runs now, ours or its own; if it runs none, the next one.

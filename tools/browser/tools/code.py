@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
-import anyio
 from pydantic import Field
 
 from ..call import Call
 from ..process.node import run_code
 from ..session.answer import as_json
 from ..session.failures import ToolFailed
-from ..session.tab import Tab
-from ..snapshot.world import WorldError
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
-HELD_SECONDS: Final = 5.0
-"""Seconds for which page/fields.js restores a field again if the page resets it."""
-TELL_SECONDS: Final = 1.0
 LATE: Final = 2000
 """The most characters shown of a script's result that came late because a dialog blocked it."""
 _CAUSES: Final = re.compile(
@@ -56,8 +49,7 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     values, left = list[object](), False
 
     async def run() -> None:
-        async with _meant(call, tab):
-            values.append(await script())
+        values.append(await script())
         if left:
             text = as_json(values[0])
             more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
@@ -70,27 +62,6 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     else:
         left = True
         tab.news.append("The script has not returned yet: it goes on when the page was answered.")
-
-
-@asynccontextmanager
-async def _meant(call: Call, tab: Tab) -> AsyncGenerator[None]:
-    """Keep the changes that a script makes to fields that were restored a moment ago: do not restore them again."""
-    from playwright.async_api import Error
-
-    filled = call.session.origins.filled.get(tab.page)
-    if filled is None or anyio.current_time() > filled + HELD_SECONDS:
-        yield
-        return
-
-    async def tell(begins: bool) -> None:
-        with anyio.move_on_after(TELL_SECONDS), suppress(Error, WorldError):
-            await (await call.session.watch.world(tab.page)).run("acting", begins)
-
-    await tell(True)
-    try:
-        yield
-    finally:
-        await tell(False)
 
 
 class RunCode(BrowserArguments):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import Field
 
+from ....sessions.json_codec import JSON
 from ..call import Call, named
 from ..session.failures import ToolFailed, in_words
-from ..snapshot.world import WorldError
+from ..snapshot.capture import capture
+from ..snapshot.model import StoredOrigin
+from ..snapshot.world import WorldError, origin_of
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
-if TYPE_CHECKING:
-    from playwright.async_api import StorageState
+READ_SECONDS: Final = 10.0
 
 
 class SaveState(BrowserArguments):
@@ -29,25 +31,18 @@ class SaveState(BrowserArguments):
 )
 async def storage_state(call: Call, given: SaveState) -> None:
     """Save cookies, local storage and IndexedDB of all sites into a file of the session, which holds its logins."""
-    from playwright.async_api import Error
-
-    context = call.session.context
-    try:
-        # The storage of sleeping origins is not in the browser yet.
-        await call.session.origins.wake_all()
-    except (Error, WorldError) as error:
-        raise ToolFailed(f"The storage of sites is not back yet: {in_words(error)}") from None
-    try:
-        state, code = await context.storage_state(indexed_db=True), "indexed_db=True"
-    except Error as error:
-        # Some sites store values in IndexedDB that cannot be exported, such as non-extractable keys.
-        call.answer.result(f"IndexedDB is not among it: {in_words(error)}")
-        state, code = await context.storage_state(), ""
+    session = call.session
+    found = await capture(
+        session.context, (), 0, light=False, seconds=READ_SECONDS, origins=session.origins
+    )
+    origins = [each.to_state(origin) for origin, each in found.origins.items()]
     # json.dumps() escapes non-ASCII by default: packed data may contain lone surrogates, which UTF-8 cannot encode.
-    data = json.dumps(state, indent=2).encode()
+    data = json.dumps({"cookies": found.cookies, "origins": origins}, indent=2).encode()
+    if found.lost:
+        call.answer.result("Not among it: " + ", ".join(found.lost))
     name = named(given.filename, "storage-state.json")
     await call.keep(name, data, label="Storage state")
-    call.answer.code(f"await page.context.storage_state({code})")
+    call.answer.code("await page.context.storage_state(indexed_db=True)")
 
 
 class LoadState(BrowserArguments):
@@ -64,21 +59,21 @@ async def set_storage_state(call: Call, given: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
     from playwright.async_api import Error
 
-    state = await _read(call, given.filename)
-    origins = call.session.origins
+    cookies, origins = await _read(call, given.filename)
+    context = call.session.context
+    shown = {origin for page in context.pages if (origin := origin_of(page.url)) is not None}
     try:
-        await call.session.context.set_storage_state(cast("StorageState", state))
-    except Error as error:
+        await context.clear_cookies()
+        await context.add_cookies(cast("Any", cookies))
+        await call.session.origins.replace(origins, shown=shown)
+    except (Error, WorldError) as error:
         raise ToolFailed(f"{given.filename} was not restored: {in_words(error)}") from None
-    await origins.forget()
-    # Mark the origins as changed; those without an open page would otherwise not be saved.
-    origins.watch.touched.update(str(each["origin"]) for each in state["origins"])
     call.answer.result(f"Storage state restored from {given.filename}")
     call.answer.code(f"await page.context.set_storage_state({given.filename!r})")
 
 
-async def _read(call: Call, name: str) -> dict[str, Any]:
-    """Return a saved state.
+async def _read(call: Call, name: str) -> tuple[list[JSON], dict[str, StoredOrigin]]:
+    """Return the cookies and origins of a saved state.
 
     Raises:
         ToolFailed: There is no such file of the session, or it is no saved state.
@@ -93,10 +88,14 @@ async def _read(call: Call, name: str) -> dict[str, Any]:
         found: object = json.loads(data)
     except (ValueError, RecursionError):
         raise ToolFailed(f"{name} is no JSON, so it is no saved storage state.") from None
-    state = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    state = cast("JSON", found) if isinstance(found, dict) else {}
     if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
         raise ToolFailed(f"{name} is no saved storage state: it has no lists cookies and origins.")
-    return state
+    try:
+        origins = {str(each["origin"]): StoredOrigin.from_state(each) for each in state["origins"]}
+    except (KeyError, TypeError, AttributeError):
+        raise ToolFailed(f"{name} is no saved storage state: an origin is incomplete.") from None
+    return state["cookies"], origins
 
 
 TOOLS: list[BrowserTool] = [storage_state, set_storage_state]

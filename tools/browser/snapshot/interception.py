@@ -1,4 +1,4 @@
-"""The gate of a browser: no document of an origin loads before the session's storage for that origin is restored.
+"""Interception of requests: no document of an origin loads before the session's storage for that origin is restored.
 
 It intercepts requests in the browser, not in a page, so redirects, popups and frames are included. It pauses only documents
 of origins that are still asleep, and requests that the proxy would not see; other requests are not delayed. A Playwright
@@ -37,13 +37,13 @@ class DormantContext(Protocol):
     async def wake(self, origin: str) -> None: ...
 
 
-class Gate:
-    """The gate of one browser, shared by its contexts.
+class RequestInterceptor:
+    """Intercepts requests of one browser, for all of its contexts.
 
     Lives as long as the browser. All methods may be called concurrently.
     """
 
-    _gates: ClassVar[dict[Browser, Gate]] = {}
+    _of_browsers: ClassVar[dict[Browser, RequestInterceptor]] = {}
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -54,17 +54,17 @@ class Gate:
         self._watched: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<Gate contexts={len(self._sleepers)} origins={len(self._watched)}>"
+        return f"<RequestInterceptor contexts={len(self._sleepers)} origins={len(self._watched)}>"
 
     @classmethod
-    def of(cls, browser: Browser) -> Gate:
-        """Return the gate of a browser, always the same one until forget()."""
-        return cls._gates.setdefault(browser, cls(browser))
+    def of(cls, browser: Browser) -> RequestInterceptor:
+        """Return the interceptor of a browser, always the same one until forget()."""
+        return cls._of_browsers.setdefault(browser, cls(browser))
 
     @classmethod
     def forget(cls, browser: Browser) -> None:
-        """Remove the gate of a browser that is closed or gone."""
-        cls._gates.pop(browser, None)
+        """Remove the interceptor of a browser that is closed or gone."""
+        cls._of_browsers.pop(browser, None)
 
     async def session(self) -> CDPSession:
         """Return the DevTools session of the browser as a whole."""
@@ -155,4 +155,4 @@ def _literal(text: str) -> str:
     return "".join("\\" + letter if letter in "*?\\" else letter for letter in text)
 
 
-__all__ = ["Gate", "DormantContext"]
+__all__ = ["DormantContext", "RequestInterceptor"]

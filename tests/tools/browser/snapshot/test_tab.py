@@ -111,7 +111,7 @@ async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_ag
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/me"] = "ok"
-    site.pages["/login"] = "<input aria-label=Name>"
+    site.pages["/login"] = "<input id=name aria-label=Name>"
     site.pages["/"] = """<script>
       fetch("/me").then(({ ok }) => { if (!ok) { sessionStorage.clear(); location.replace("/login"); } });
     </script>"""
