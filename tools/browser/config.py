@@ -57,79 +57,164 @@ class BrowserConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     # The browser.
-    type: Literal["browser"] = "browser"
-    executable: str | None = None
-    """Path of a Chromium, Chrome or Edge; if absent, a browser is searched for."""
-    channel: str | None = None
-    """Playwright's name of an installed browser: chrome, msedge, chromium."""
-    headless: bool = True
-    install: bool = False
-    """Install a browser, with a message on stderr, if there is none."""
-    args: Names = Field(default_factory=list[str])
-    """More flags for the browser."""
-    cdp_endpoint: str | None = None
-    """The DevTools address (http://, https://, ws:// or wss://) of a running browser to connect to."""
-    cdp_headers: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
-    ws_endpoint: str | None = None
-    """The address of a Playwright server of the same version, whose browser to use."""
+    type: Literal["browser"] = Field(
+        default="browser",
+        description="Makes a service of any name a browser; `[services.browser]` is one without it.",
+    )
+    executable: str | None = Field(
+        default=None,
+        description="Path of a Chromium, Chrome or Edge. Default: the first that is found.",
+    )
+    channel: str | None = Field(
+        default=None,
+        description="Playwright's name of an installed browser, such as `chrome` or `msedge`.",
+    )
+    headless: bool = Field(default=True, description="Whether it works without a window.")
+    install: bool = Field(
+        default=False,
+        description=(
+            "Consent to installing a browser when there is none: with the system's packages as root on "
+            "Debian, else from Playwright. Without it, an error names the command."
+        ),
+    )
+    args: Names = Field(default_factory=list[str], description="More flags for the browser.")
+    cdp_endpoint: str | None = Field(
+        default=None, description="Address of a browser elsewhere, by its DevTools."
+    )
+    cdp_headers: dict[str, str] = Field(
+        default_factory=dict[str, str], repr=False, description="Headers of the requests to it."
+    )
+    ws_endpoint: str | None = Field(
+        default=None,
+        description="Address of a browser elsewhere, by a Playwright server of the same version.",
+    )
 
     # Properties of its pages.
-    viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = (1280, 720)
-    user_agent: str | None = None
-    locale: str | None = None
-    timezone: str | None = None
-    device: str | None = None
-    """One of Playwright's device names, such as "iPhone 15"."""
-    permissions: Names = Field(default_factory=list[str])
-    ignore_https_errors: bool = False
-    init_script: str | None = None
-    """A JavaScript file that every page runs first."""
-    test_id_attribute: str = "data-testid"
+    viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = Field(
+        default=(1280, 720), description="Width and height of a page."
+    )
+    user_agent: str | None = Field(default=None, description="The user agent that pages see.")
+    locale: str | None = Field(
+        default=None, description="Language and region of pages, such as `de-DE`."
+    )
+    timezone: str | None = Field(
+        default=None, description="Time zone of pages, such as `Europe/Berlin`."
+    )
+    device: str | None = Field(
+        default=None,
+        description='A device to be like, by its name in Playwright, such as `"iPhone 15"`.',
+    )
+    permissions: Names = Field(
+        default_factory=list[str],
+        description="The permissions of pages, such as `geolocation`. All others are denied.",
+    )
+    ignore_https_errors: bool = Field(default=False, description="Accept broken certificates.")
+    init_script: str | None = Field(
+        default=None, description="JavaScript file that every page runs first."
+    )
+    test_id_attribute: str = Field(
+        default="data-testid", description="Attribute that test ids of elements stand in."
+    )
 
     # Limits on the network access of pages.
-    allow: Hosts = Field(default_factory=list[str])
-    """Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: all."""
-    block: Hosts = Field(default_factory=list[str])
-    private: bool | None = None
-    """Whether private and loopback addresses may be reached. Default: only if no other callers are served."""
-    bytes_per_second: Annotated[int, Field(gt=0)] | None = None
-    proxy: str | None = Field(default=None, repr=False)
-    """An HTTP proxy for all requests."""
+    allow: Hosts = Field(
+        default_factory=list[str],
+        description=(
+            "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where "
+            "wanted. Empty: all. Without `private`, a name that leads to a private address needs that "
+            "address in the list too."
+        ),
+    )
+    block: Hosts = Field(
+        default_factory=list[str],
+        description="Hosts that may not be reached, written in the same way.",
+    )
+    private: bool | None = Field(
+        default=None,
+        description=(
+            "Whether private and loopback addresses may be reached. Default: only on stdio, and on "
+            "loopback without `server.tokens`."
+        ),
+    )
+    bytes_per_second: Annotated[int, Field(gt=0)] | None = Field(
+        default=None, description="Bandwidth of a session."
+    )
+    proxy: str | None = Field(
+        default=None, repr=False, description="HTTP proxy that all requests leave by."
+    )
 
     # Its tools.
     caps: Annotated[list[Capability], BeforeValidator(_split)] = Field(
-        default_factory=list[Capability]
+        default_factory=list[Capability],
+        description=(
+            "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, "
+            "`pdf`, `devtools`. `unsafe` runs code of the caller's on this machine."
+        ),
     )
-    snapshot: Literal["full", "diff", "none"] = "full"
-    """The form of the snapshot in the answer to an action."""
-    action_seconds: Annotated[float, Field(gt=0)] = 5.0
-    navigation_seconds: Annotated[float, Field(gt=0)] = 60.0
-    script_seconds: Annotated[float, Field(gt=0)] = 30.0
-    """How long a script from the caller may run; then it is stopped, and its page is closed if it does not answer."""
-    settle_seconds: Annotated[float, Field(ge=0)] = 3.0
-    """The longest time that an action waits for its effects."""
-    tabs: Annotated[int, Field(ge=1, le=200)] = 30
-    download_bytes: Annotated[int, Field(gt=0)] = 100 * MIB
-    """The largest download; all files of a session together may have four times as much."""
-    uploads: Names = Field(default_factory=list[str])
-    """Folders from which files may be uploaded, besides the session's own."""
+    snapshot: Literal["full", "diff", "none"] = Field(
+        default="full",
+        description="The snapshot in the answer of an action: the whole page, its changes, or none.",
+    )
+    action_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=5.0, description="Longest duration of one action on an element."
+    )
+    navigation_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=60.0, description="Longest time until a page answers."
+    )
+    script_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=30.0, description="Longest duration of a script of the caller's in a page."
+    )
+    settle_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=3.0, description="Longest time an action waits for what it caused."
+    )
+    tabs: Annotated[int, Field(ge=1, le=200)] = Field(
+        default=30, description="Tabs a session may have."
+    )
+    download_bytes: Annotated[int, Field(gt=0)] = Field(
+        default=100 * MIB,
+        description="Size of the largest download; all files of a session together may have four times as much.",
+    )
+    uploads: Names = Field(
+        default_factory=list[str],
+        description="Folders that files may be uploaded from, besides the session's own files.",
+    )
 
     # Its sessions.
-    checkpoint: Annotated[float, Field(ge=0)] = 5.0
-    """The least number of seconds between two checkpoints; 0 turns checkpoints off."""
-    keep_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """How long a browser process without sessions is kept."""
-    key: str | None = Field(default=None, repr=False)
-    """The key that encrypts saved sessions; write it as `${NAME}` of an environment variable."""
+    checkpoint: Annotated[float, Field(ge=0)] = Field(
+        default=5.0, description="Seconds between two checkpoints at least. 0: none."
+    )
+    keep_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=60.0, description="How long a browser that no session uses is kept."
+    )
+    key: str | None = Field(
+        default=None,
+        repr=False,
+        description=(
+            "Key that saved sessions are encrypted with. Write it as `${NAME}` of an environment "
+            "variable."
+        ),
+    )
 
     # The settings that every service has.
-    connect: Literal["lazy", "eager"] = "lazy"
-    connect_seconds: Annotated[float, Field(gt=0)] = 30.0
-    call_seconds: Annotated[float, Field(gt=0)] | None = None
-    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-/]{0,64}$")
-    include: Names | None = None
-    exclude: Names = Field(default_factory=list[str])
-    disabled: bool = False
+    connect: Literal["lazy", "eager"] = Field(
+        default="lazy", description="`lazy`: with the first call. `eager`: with the session."
+    )
+    connect_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=30.0, description="Longest time to open a connection. Default: `timeouts.connect`."
+    )
+    call_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Longest duration of one call. Default: `timeouts.call`."
+    )
+    prefix: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9_.\-/]{0,64}$",
+        description="Put before the names of its tools.",
+    )
+    include: Names | None = Field(
+        default=None, description="Names of the only tools to offer. Default: all."
+    )
+    exclude: Names = Field(default_factory=list[str], description="Names of tools not to offer.")
+    disabled: bool = Field(default=False, description="Leave it out.")
 
     @property
     def remote(self) -> bool:

@@ -48,9 +48,21 @@ class Step(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tool: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    keep: dict[str, Annotated[str, AfterValidator(_source)]] = Field(default_factory=dict[str, str])
+    tool: str = Field(description="Name of the tool.")
+    arguments: dict[str, JsonValue] = Field(
+        default_factory=dict[str, JsonValue],
+        description=(
+            "Its arguments. `{name}` in a string stands for a saved value, `{dir}` for the folder of the "
+            "session."
+        ),
+    )
+    keep: dict[str, Annotated[str, AfterValidator(_source)]] = Field(
+        default_factory=dict[str, str],
+        description=(
+            "The parts of the result to save, as name = source: `file:PATH`, `text`, `text:REGEX`, or a "
+            "JSON pointer."
+        ),
+    )
 
 
 class Recipe(BaseModel):
@@ -63,12 +75,23 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    save: list[Step] = Field(default_factory=list[Step])
-    restore: list[Step] = Field(default_factory=list[Step])
-    checkpoint: float = Field(default=5.0, ge=0)
-    """Seconds between two checkpoints at least; 0 turns checkpoints off."""
-    restores: str = "what its recipe saved"
-    loses: str = "everything else"
+    save: list[Step] = Field(
+        default_factory=list[Step],
+        description="Tool calls that save, run before a pause and as a checkpoint.",
+    )
+    restore: list[Step] = Field(
+        default_factory=list[Step],
+        description="Tool calls that restore, run on a fresh connection; written like those of `save`.",
+    )
+    checkpoint: float = Field(
+        default=5.0, ge=0, description="Seconds between two checkpoints at least. 0: none."
+    )
+    restores: str = Field(
+        default="what its recipe saved", description="The restored things, in words for the caller."
+    )
+    loses: str = Field(
+        default="everything else", description="The lost things, in words for the caller."
+    )
 
 
 Transport = Literal["stdio", "http", "sse"]
@@ -79,35 +102,95 @@ class UpstreamConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    command: str | None = None
-    args: list[str] = Field(default_factory=list[str])
-    env: dict[str, str] = Field(default_factory=dict[str, str])
-    inherit_env: list[str] = Field(default_factory=list[str])
-    """Names of more variables of our environment that the process gets; `env` wins over them."""
-    cwd: str | None = None
-    """Working folder of the process; `{dir}` is a folder of this session's own. Relative to the configuration file."""
-    url: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    type: Transport | None = None
-    """Derived from `command` or `url` when absent; a URL that ends in /sse is SSE."""
+    command: str | None = Field(
+        default=None,
+        description="Program to start. With a slash in it: relative to the file it stands in.",
+    )
+    args: list[str] = Field(default_factory=list[str], description="Its arguments.")
+    env: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Additional environment variables of the program.",
+    )
+    inherit_env: list[str] = Field(
+        default_factory=list[str],
+        description="Names of environment variables of Statehold's that it gets too.",
+    )
+    cwd: str | None = Field(
+        default=None,
+        description=(
+            "Folder to start it in, relative to the file. Here and in `command`, `args`, `env`, `url` and "
+            "`headers`, `{dir}` is a folder of each session's own; `{session_id}` and `{session_name}` "
+            "are what they say; `{python}` is the interpreter of Statehold."
+        ),
+    )
+    url: str | None = Field(
+        default=None, description="Address of a server that runs already, instead of `command`."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Headers of every HTTP request to it."
+    )
+    type: Transport | None = Field(
+        default=None,
+        description=(
+            "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else "
+            "`http`."
+        ),
+    )
 
-    era: Literal["auto", "legacy", "modern"] = "auto"
-    """auto: initialize first, 2026-07-28 only when that is refused."""
-    scope: Literal["session", "shared"] = "session"
-    pause: Literal["keep", "release", "snapshot"] | None = None
-    """Default: snapshot with a recipe, else keep."""
-    connect: Literal["lazy", "eager"] = "lazy"
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = 16
-    connect_seconds: Annotated[float, Field(gt=0)] = 30.0
-    first_connect_seconds: Annotated[float, Field(gt=0)] | None = None
-    """For a command until it has started once; None: `connect_seconds`."""
-    call_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Default: `timeouts.call`."""
-    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-/]{0,64}$")
-    include: list[str] | None = None
-    exclude: list[str] = Field(default_factory=list[str])
-    recipe: Recipe | None = None
-    disabled: bool = False
+    era: Literal["auto", "legacy", "modern"] = Field(
+        default="auto",
+        description="Protocol to speak. `auto`: initialize first, 2026-07-28 only when that is refused.",
+    )
+    scope: Literal["session", "shared"] = Field(
+        default="session",
+        description=(
+            "`session`: one connection per session. `shared`: one for all, for servers that keep no "
+            "state."
+        ),
+    )
+    pause: Literal["keep", "release", "snapshot"] | None = Field(
+        default=None,
+        description=(
+            "The effect of a pause. `snapshot`: save, close and restore (needs a recipe); `keep`: leave "
+            "it open while `limits.live_sessions` allows; `release`: close it. Default: `snapshot` with a "
+            "recipe, else `keep`."
+        ),
+    )
+    connect: Literal["lazy", "eager"] = Field(
+        default="lazy", description="`lazy`: with the first call. `eager`: with the session."
+    )
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=16, description="Calls of one session that may run at once; 1: in order."
+    )
+    connect_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=30.0, description="Longest time to open a connection. Default: `timeouts.connect`."
+    )
+    first_connect_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description=(
+            "Longest time of the first start of a command, which may download it. Default: 120, or "
+            "`connect_seconds` or `timeouts.connect` where one of them is set."
+        ),
+    )
+    call_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Longest duration of one call. Default: `timeouts.call`."
+    )
+    prefix: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9_.\-/]{0,64}$",
+        description="Put before the names of its tools.",
+    )
+    include: list[str] | None = Field(
+        default=None, description="Names of the only tools to offer. Default: all."
+    )
+    exclude: list[str] = Field(
+        default_factory=list[str], description="Names of tools not to offer."
+    )
+    recipe: Recipe | None = Field(
+        default=None,
+        description="How to save what it holds and give it back to a fresh one; see below.",
+    )
+    disabled: bool = Field(default=False, description="Leave this service out.")
 
     @model_validator(mode="after")
     def _check(self) -> UpstreamConfig:
