@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.cli.parser import build_parser
+from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,5 +84,5 @@ def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
         assert re.fullmatch(r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", entry.url)
         return
     assert (entry.command, entry.args[0]) == ("uvx", "statehold")
-    given = build_parser().parse_args(entry.args[1:])
+    given = parse_command_line(entry.args[1:])
     assert given.config

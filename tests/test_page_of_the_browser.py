@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.cli.parser import build_parser
+from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 
@@ -61,7 +61,7 @@ def test_commands_of_the_page_can_be_parsed() -> None:
     assert len(lines) == 2
     for line in lines:
         assert line[0] == "statehold"
-        build_parser().parse_args(line[1:])
+        parse_command_line(line[1:])
 
 
 @pytest.mark.parametrize("row", rows("| text | what to do |"), ids=lambda row: row[0][:40])

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from front import Way, serving
 
-from statehold.server.cli.parser import build_parser
+from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 from statehold.server.config.messages import setting_names
 from statehold.server.config.model import TimeoutSettings
@@ -84,7 +84,7 @@ def test_every_command_of_the_readme_can_be_parsed() -> None:
     ours = [command[3:] for command in commands if command[:3] == ["uv", "run", "statehold"]]
     assert ["demo"] in ours
     for arguments in ours:
-        build_parser().parse_args(arguments)
+        parse_command_line(arguments)
         for argument in arguments:
             if argument.startswith("examples/"):
                 assert (ROOT / argument).is_file()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.store.backup import back_up
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_remote, store_of
+from .command_line import CommandLine
 from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json
 
@@ -18,7 +18,7 @@ _TOOLS = {
 }
 
 
-def run(config: Config, arguments: Namespace) -> int:
+def run(config: Config, arguments: CommandLine) -> int:
     """Make the copy and return the exit code."""
     target = Path(arguments.file).expanduser().absolute()
     try:
@@ -48,7 +48,7 @@ def _made(config: Config, target: Path) -> int:
     return back_up(config.data, target)
 
 
-def _failed(arguments: Namespace, problem: str) -> int:
+def _failed(arguments: CommandLine, problem: str) -> int:
     if arguments.json:
         say_json({"error": {"code": "backup_failed", "message": problem}})
     return complain(problem, FAILURE)

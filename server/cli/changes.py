@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import anyio.to_thread
 
 from ...sessions.errors import SessionBusy, SessionNotFound
@@ -12,6 +10,7 @@ from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter, SessionRecord
 from ...sessions.store import SQLStore
 from ..config.model import Config
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import FAILURE, OK
 from .lookup import find_session, read_pages
@@ -21,7 +20,7 @@ from .tool_calls import ToolCaller
 _ENDED = (Status.CLOSED, Status.CLOSING)
 
 
-async def change_sessions(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+async def change_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
     """Change each of the named sessions. An error of one does not keep the others from being changed."""
     wanted: list[str] = list(arguments.wanted)
     if arguments.action == "purge" and bool(wanted) == arguments.closed:
@@ -45,7 +44,7 @@ async def change_sessions(config: Config, store: SQLStore | None, arguments: Nam
     return _report(arguments, changed, errors)
 
 
-async def _change(caller: ToolCaller, record: SessionRecord, arguments: Namespace) -> JSON:
+async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandLine) -> JSON:
     """Change one session and return `session_id`, `name`, `status` and whether it `changed`."""
     match arguments.action:
         case "purge":
@@ -112,7 +111,7 @@ def _outcome(record: SessionRecord, status: str, *, changed: bool) -> JSON:
     return {"session_id": record.id, "name": record.name, "status": status, "changed": changed}
 
 
-def _report(arguments: Namespace, changed: list[JSON], errors: list[CommandError]) -> int:
+def _report(arguments: CommandLine, changed: list[JSON], errors: list[CommandError]) -> int:
     if arguments.json:
         failed = [{"code": error.code, "message": str(error)} for error in errors]
         say_json({"sessions": changed, "errors": failed})

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from typing import cast
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import LABELS
 from ...tools.own.definition import moment
+from .command_line import CommandLine
 from .errors import CommandError
 
 
-def chosen(arguments: Namespace) -> JSON:
+def chosen(arguments: CommandLine) -> JSON:
     """Return the fields of a list's filter.
 
     Raises:

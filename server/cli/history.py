@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from argparse import Namespace
 from typing import Any
 
 from ...sessions.actions.history import cursor_before, position, shown, summed
@@ -13,6 +12,7 @@ from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, Sessi
 from ...sessions.store import SQLStore
 from ..config.model import Config
 from ..config.secrets import redactor_of
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import OK
 from .nodes import LiveNodes
@@ -23,7 +23,7 @@ WIDTH = 100
 
 
 async def history(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print a page of entries."""
     record = await _as_reported(config, store, record)
@@ -110,7 +110,7 @@ async def _as_reported(config: Config, store: SQLStore, record: SessionRecord) -
 
 
 async def summary(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print the summary of a session."""
     found = await summed(store, record, redactor_of(config.policy()))

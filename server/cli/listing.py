@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from argparse import Namespace
 from typing import Any
 
 from ...sessions.json_codec import JSON
@@ -13,6 +12,7 @@ from ...sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter
 from ...sessions.store import SQLStore
 from ...sessions.views import describe, describe_binding, expiry, timestamp
 from ..config.model import Config
+from .command_line import CommandLine
 from .exit_codes import OK
 from .filters import chosen
 from .lookup import parse_owner, read_pages, show_owner
@@ -20,7 +20,7 @@ from .nodes import LiveNodes
 from .output import ago, pairs, plain, say, say_json, span, table, until
 
 
-async def list_sessions(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+async def list_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
     """Print the sessions that fit the filter."""
     statuses = [Status(name) for name in arguments.status or ()]
     if not statuses and not arguments.all:
@@ -99,7 +99,7 @@ def _ends_at(record: SessionRecord) -> float | None:
 
 
 async def show_session(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print one session with its services, the end of its journal, and the stderr of its programs."""
     live = LiveNodes(config.data, await store.nodes())

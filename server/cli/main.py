@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .command_line import CommandLine
+from .commands import parse_command_line
 from .exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from .output import complain
-from .parser import parse
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        arguments = parse(argv)
+        arguments = parse_command_line(sys.argv[1:] if argv is None else argv)
         return _run(arguments)
-    except SystemExit as ended:  # argparse: --help, or a mistake it has explained already
+    except SystemExit as ended:  # --help, or a mistake it has explained already
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
 
 
-def _run(arguments: Namespace) -> int:
+def _run(arguments: CommandLine) -> int:
     if arguments.version:
         return _version()
     match arguments.command:
@@ -47,7 +47,7 @@ def _run(arguments: Namespace) -> int:
             return _run_configured(arguments)
 
 
-def _run_configured(arguments: Namespace) -> int:
+def _run_configured(arguments: CommandLine) -> int:
     from ...sessions.errors import StoreUnavailable
     from ..config.load import load_for
     from ..config.model import ConfigError

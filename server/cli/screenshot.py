@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from ...sessions.lifecycle import Status
 from ...sessions.records import SessionRecord
 from ...sessions.store import SQLStore
 from ..config.model import Config, ServiceConfig
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import OK
 from .output import plain, say, say_json
@@ -26,7 +26,7 @@ _ELSEWHERE = ("session_not_found", "service_not_bound")
 
 
 async def save_screenshot(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Write a screenshot of a session's page into a file.
 

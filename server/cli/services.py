@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
+from .command_line import CommandLine
 from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json, table
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 
 
-def run(config: Config, arguments: Namespace) -> int:
+def run(config: Config, arguments: CommandLine) -> int:
     """Run one action and return its exit code."""
     if not config.services:
         complain("no services are configured; add [services.NAME] to --config, or give --services")
@@ -90,7 +90,7 @@ def _described_browser(name: str, service: BrowserConfig) -> JSON:
     }
 
 
-def _check(config: Config, arguments: Namespace) -> int:
+def _check(config: Config, arguments: CommandLine) -> int:
     wanted = config.enabled()
     for name in arguments.wanted:
         if name not in wanted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -13,13 +12,14 @@ from ...sessions.records import SessionRecord
 from ...sessions.store import SQLStore
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_made, store_of
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import FAILURE
 from .lookup import find_session
 from .output import complain, say_json
 
 
-def run(config: Config, arguments: Namespace) -> int:
+def run(config: Config, arguments: CommandLine) -> int:
     """Run one action and return its exit code."""
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there are no sessions to see; drop it")
@@ -33,7 +33,7 @@ def run(config: Config, arguments: Namespace) -> int:
         return complain(str(error), error.exit_code if known else FAILURE)
 
 
-async def _run(config: Config, arguments: Namespace) -> int:
+async def _run(config: Config, arguments: CommandLine) -> int:
     async with _open_store(config, create=arguments.action == "import") as store:
         match arguments.action:
             case "list":
@@ -57,7 +57,7 @@ async def _run(config: Config, arguments: Namespace) -> int:
 
 
 async def _run_on(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Run an action on one session."""
     match arguments.action:

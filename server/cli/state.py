@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from typing import NoReturn
 
 from ...sessions.errors import SessionError
@@ -13,13 +12,14 @@ from ...sessions.records import SessionRecord, StateRecord
 from ...sessions.state.patch import MISSING, at, tokens_of
 from ...sessions.store import SQLStore
 from ..config.model import Config
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import FAILURE, OK
 from .output import say, say_json
 from .tool_calls import ToolCaller
 
 
-async def read_state(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
+async def read_state(store: SQLStore, record: SessionRecord, arguments: CommandLine) -> int:
     """Print the value at a path of a state. A closed session keeps its state until it is purged.
 
     Raises:
@@ -45,7 +45,7 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: Namespac
 
 
 async def update_state(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Change a state. A paused session stays paused.
 
@@ -65,7 +65,7 @@ async def update_state(
     return OK
 
 
-def _read_change(arguments: Namespace) -> JSON:
+def _read_change(arguments: CommandLine) -> JSON:
     if arguments.set is not None and arguments.merge is not None:
         raise CommandError.usage("--set and --merge exclude each other; give one of them")
     replace = arguments.set is not None

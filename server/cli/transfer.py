@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from ...sessions.records import LOCAL, Principal, SessionRecord
 from ...sessions.store import SQLStore
 from ..config.model import Config, ServiceConfig
 from ..config.secrets import redactor_of
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import OK
 from .filters import object_of
@@ -30,7 +30,7 @@ from .tool_calls import ToolCaller
 
 
 async def rename(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Change the name of a session, or its metadata."""
     _refuse_closed(record)
@@ -51,7 +51,9 @@ async def rename(
     return OK
 
 
-async def fork(config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
+async def fork(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
+) -> int:
     """Create children of a session."""
     _refuse_closed(record)
     names: list[str] | None = arguments.name
@@ -78,7 +80,7 @@ async def fork(config: Config, store: SQLStore, record: SessionRecord, arguments
 
 
 async def merge(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Merge the states of children into that of a session."""
     _refuse_closed(record)
@@ -99,7 +101,7 @@ async def merge(
 
 
 async def export(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Write a session into a file."""
     if arguments.secrets and record.node is not None:
@@ -143,7 +145,7 @@ def _write(file: Path, text: bytes, force: bool) -> None:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 
 
-async def import_session(config: Config, store: SQLStore, arguments: Namespace) -> int:
+async def import_session(config: Config, store: SQLStore, arguments: CommandLine) -> int:
     """Create a session from a file."""
     file = str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
@@ -198,7 +200,7 @@ def _refuse_closed(record: SessionRecord) -> None:
         raise CommandError.closed(record)
 
 
-Action = Callable[[Config, SQLStore, SessionRecord, Namespace], Awaitable[int]]
+Action = Callable[[Config, SQLStore, SessionRecord, CommandLine], Awaitable[int]]
 ACTIONS: Final[dict[str, Action]] = {
     "rename": rename,
     "fork": fork,

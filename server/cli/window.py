@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from argparse import Namespace
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from ..control.operator_tools import Screenshot
 from ..control.requests import ControlRequest
 from ..control.screenshot import picture_to_json
 from ..control.socket import serve_control
+from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import BUSY, OK
 from .held_browser import HeldBrowser, hold_browser
@@ -42,7 +42,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def open_window(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Open a session in a window and wait until it is closed. Meanwhile this process holds the session.
 
@@ -194,7 +194,7 @@ async def _give_back(caller: ToolCaller, record: SessionRecord, holder: str) -> 
         sys.stderr.write(f"statehold: it stays paused: {error}\n")
 
 
-async def _report(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
+async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine) -> int:
     fresh = await store.get(record.id) or record
     if arguments.json:
         shown = {"session_id": record.id, "name": record.name}

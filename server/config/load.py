@@ -9,7 +9,6 @@ import json
 import os
 import re
 import tomllib
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -90,7 +89,7 @@ def load(
     return _validated(_merged(layers, environ), layers)
 
 
-def load_for(arguments: Namespace) -> Config:
+def load_for(arguments: object) -> Config:
     """Load the settings that a command line asks for.
 
     Raises:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from statehold.server.cli import reference as command_reference
+from statehold.server.cli.commands import SETTINGS, build_commands, parse_command_line
 from statehold.server.cli.exit_codes import EXIT_CODES
-from statehold.server.cli.parser import GLOBAL_FLAGS, build_parser, walk
+from statehold.server.cli.parser import help_of, walk
 from statehold.server.config import reference
 from statehold.server.config.client_files import read_services
 from statehold.server.config.load import load
@@ -58,28 +59,29 @@ def test_every_setting_has_a_type_and_a_text() -> None:
 
 def test_every_command_and_flag_is_documented_with_an_example() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    for parser in walk(build_parser()):
-        assert f"### `{parser.prog}`" in page
-        assert "example:\n  statehold" in (parser.epilog or "")
-        for action in parser.arguments():
-            assert action.help, (parser.prog, action)
-            for option in action.option_strings:
-                assert f"`{option}" in page
-    for names, _ in GLOBAL_FLAGS:
-        assert f"`{names[0]}" in page
+    for path, command in walk(build_commands()):
+        assert f"### `{path}`" in page
+        assert f"\n{command.example}\n" in page
+        for param in command.params:
+            assert help_of(param), (path, param)
+            for option in param.opts:
+                assert f"`{option}" in page or not option.startswith("-")
     for code in EXIT_CODES:
         assert f"| `{code}` |" in page
 
 
 def test_every_example_of_a_command_can_be_parsed() -> None:
-    for parser in walk(build_parser()):
-        example = (parser.epilog or "").splitlines()[1].split()
-        assert example[0] == "statehold"
-        build_parser().parse_args(example[1:])
+    for path, command in walk(build_commands()):
+        program, *words = command.example.split()
+        assert program == "statehold"
+        found = parse_command_line(words)
+        assert [found.command, found.action] == [*path.split()[1:], None, None][:2] or (
+            path in ("statehold sessions", "statehold services")
+        )
 
 
 def test_every_flag_of_a_setting_is_on_the_command_line() -> None:
-    flags = {names[0] for names, _ in GLOBAL_FLAGS}
+    flags = {setting.opts[0] for setting in SETTINGS}
     assert set(FLAGS.values()) | {"--config", "--services"} == flags
     assert set(FLAGS) <= set(setting_names())
 
@@ -97,7 +99,7 @@ def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Pa
         assert found["command"] == "uvx"
         words = found["args"]
         assert words[0] == "statehold"
-        build_parser().parse_args(words[1:])
+        parse_command_line(words[1:])
     else:
         assert found["url"].startswith("http://127.0.0.1:8931/s/")
 

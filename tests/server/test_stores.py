@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from databases import MariaDB, PostgreSQL
 from front import Way, opened_session, service, serving, structured, toml
 
 from statehold.server.cli.backup import run as backup
+from statehold.server.cli.command_line import CommandLine
 from statehold.server.cli.doctor.data import check_store
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
@@ -126,7 +126,7 @@ def test_the_backup_of_a_server_is_left_to_its_own_tools(
     config = Config(
         store=StoreSettings.model_validate({"url": f"{scheme}://me:{SECRET}@host/db"}),
     )
-    arguments = Namespace(file=str(tmp_path / "copy"), json=False)
+    arguments = CommandLine(file=str(tmp_path / "copy"), json=False)
     assert backup(config, arguments) == 1
     said = capsys.readouterr().err
     assert tool in said

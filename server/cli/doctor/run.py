@@ -5,13 +5,13 @@ Changes nothing, except that it installs a missing browser with consent.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from ...config.load import load_for
 from ...config.model import Config, ConfigError
+from ..command_line import CommandLine
 from ..exit_codes import FAILURE, OK
 from ..output import say, say_json, table
 from .finding import Finding
@@ -19,7 +19,7 @@ from .finding import Finding
 Check = Callable[[Config], Iterator[Finding]]
 
 
-def run(arguments: Namespace) -> int:
+def run(arguments: CommandLine) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
     from .browser import check_browser, install_missing
     from .data import check_children, check_folder, check_store
@@ -59,7 +59,7 @@ def _guarded(check: Check, config: Config) -> list[Finding]:
     return found
 
 
-def _configuration(arguments: Namespace) -> tuple[Config, Finding]:
+def _configuration(arguments: CommandLine) -> tuple[Config, Finding]:
     try:
         config = load_for(arguments)
     except ConfigError as error:

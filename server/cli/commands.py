@@ -1,0 +1,125 @@
+"""The commands of `statehold`, with their arguments and options. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from .command_line import CommandLine
+from .parser import Command, Group, Setting, parse, walk
+from .session_commands import JSON_OPTION, session_commands
+
+SETTINGS: Final = (
+    Setting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
+    Setting(
+        ["--services"],
+        metavar="FILE",
+        help="services: any client's mcpServers JSON, unchanged",
+    ),
+    Setting(["--data"], metavar="DIR", help="folder of everything that is kept"),
+    Setting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
+    Setting(
+        ["--session"],
+        metavar="NAME",
+        help="serve one session: no tool has a session_id argument",
+    ),
+    Setting(["--auto-session"], is_flag=True, help="give older clients a session per connection"),
+    Setting(["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"),
+    Setting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
+    Setting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
+    Setting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
+    Setting(
+        ["--session-header"],
+        is_flag=True,
+        help="have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
+    ),
+    Setting(["--log-level"], metavar="LEVEL", help="debug, info, warning or error"),
+    Setting(["--log-format"], metavar="FORMAT", help="text or json"),
+)
+
+
+def build_commands() -> Group:
+    """Return `statehold` with all its commands."""
+    root = Group(
+        "statehold",
+        "Sessions for MCP servers. Without a command: serve MCP on stdin and stdout.",
+        "statehold --services ~/.cursor/mcp.json --session work",
+        click.Option(["--version"], is_flag=True, help="print the version and exit"),
+        commands=[
+            Command(
+                "serve",
+                "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health and /livez.",
+                "statehold serve --config statehold.toml --port 8931",
+            ),
+            Group(
+                "sessions",
+                "See and change the sessions of a data folder, also while Statehold runs.",
+                "statehold sessions list",
+                commands=session_commands(),
+            ),
+            _services(),
+            Command(
+                "backup",
+                "Copy the database into a new file, also while Statehold runs.",
+                "statehold backup ~/statehold-monday.db",
+                click.Argument(["file"], metavar="FILE", help="the copy; there must be none yet"),
+                JSON_OPTION,
+            ),
+            Command(
+                "doctor",
+                "Say what is installed, what is missing and what is wrong, and how to fix it.",
+                "statehold doctor --config statehold.toml",
+                click.Option(
+                    ["--install"], is_flag=True, help="install the browser that is missing"
+                ),
+                JSON_OPTION,
+            ),
+            Command(
+                "demo",
+                "A tour of one minute: two sessions of a real server, isolation, pause, crash and recovery.",
+                "statehold demo",
+            ),
+        ],
+        alone=True,
+    )
+    for _, command in walk(root):
+        command.params += SETTINGS
+    return root
+
+
+def _services() -> Group:
+    return Group(
+        "services",
+        "See and try the configured services.",
+        "statehold services list --services ~/.cursor/mcp.json",
+        commands=[
+            Command(
+                "list",
+                "List the services as configured, without their secrets.",
+                "statehold services list",
+                JSON_OPTION,
+            ),
+            Command(
+                "check",
+                "Start each service once and count its tools.",
+                "statehold services check playwright",
+                click.Argument(
+                    ["wanted"],
+                    nargs=-1,
+                    metavar="SERVICE",
+                    help="only these (all enabled ones)",
+                ),
+                JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def parse_command_line(words: Sequence[str]) -> CommandLine:
+    """Read a command line. Ends with SystemExit after --help and after a mistake, which it explains in one line."""
+    return parse(build_commands(), words)
+
+
+__all__ = ["SETTINGS", "build_commands", "parse_command_line"]
