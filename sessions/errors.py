@@ -25,6 +25,18 @@ machine.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Notice(Protocol):
+    """A note for the caller that one answer carries."""
+
+    text: str
+
+    def revert(self) -> bool:
+        """Make the note due again because its answer was not delivered; return False when it was reverted before."""
+        ...
+
 
 class SessionError(Exception):
     """Base of everything a caller can act on. Raised as one of its subclasses only."""
@@ -111,6 +123,18 @@ class SessionBusy(SessionError):
     )
 
 
+class OperationBusy(SessionBusy):
+    """Raised when another process runs a call with this operation id. This call was not run."""
+
+    recovery = (
+        "Send the call again with the same operation id: it gets the result of the other call."
+    )
+
+    def __init__(self, *, session_id: str | None = None) -> None:
+        message = "A call with this operation id runs in another process."
+        super().__init__(message, session_id=session_id, retry_after=1.0)
+
+
 class SessionLimit(SessionError):
     """Raised when a quota or the budget of live connections is used up."""
 
@@ -153,6 +177,11 @@ class CallDeferred(ConnectionLost):
     """Raised instead of running a call whose result could not carry the note about a replaced connection."""
 
     recovery = "The call was not run, because its result could not carry this note: call again."
+
+    def __init__(self, notice: Notice, *, session_id: str | None = None) -> None:
+        super().__init__(notice.text, session_id=session_id)
+        self.notice = notice
+        """The note that this error carries."""
 
 
 class OutcomeUnknown(SessionError):

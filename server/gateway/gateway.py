@@ -14,7 +14,6 @@ from typing import Self
 import anyio
 
 from ...sessions.calls.deadline import Waiting
-from ...sessions.calls.receipts import Receipts
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
@@ -42,7 +41,6 @@ from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
 from ..protocol.uris import page_uri
 from .own_tools import OwnToolCalls
-from .repeats import Repeats
 from .tool_names import offer_of
 
 logger = logging.getLogger("statehold.server")
@@ -84,8 +82,7 @@ class Gateway:
         )
         self.registry = Registry(core)
         self.router = Router(self.registry)
-        receipts = Receipts(self.registry)
-        self.calls = OwnToolCalls(self.registry, receipts, Repeats(node.id, core.clock))
+        self.calls = OwnToolCalls(self.registry, self.router.guard)
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_resources: list[Callable[[str, str | None, str], None]] = []

@@ -1,105 +1,168 @@
-"""Calls of our own tools, each run at most once per operation id.
+"""Calls of our own tools, each run at most once per operation id; see sessions/calls/idempotency.py.
 
-The session keeps the outcome of a call (sessions/calls/receipts.py); this process does if the caller names it (repeats.py).
+The receipt of a call is stored with its session. If the caller names this process as the origin of the id, the receipt is
+kept in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from ...sessions.calls.claims import Claim
-from ...sessions.calls.receipts import Receipts
-from ...sessions.calls.request import Request
-from ...sessions.errors import InvalidArgument, SessionError
+import anyio
+
+from ...sessions.calls.idempotency import IdempotencyGuard, ReceiptMemory, Receipts, ToolReceipts
+from ...sessions.calls.receipts import (
+    Operation,
+    creation_id,
+    digest_of,
+    validate_operation_id,
+)
+from ...sessions.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionNotFound,
+    StateConflict,
+)
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.services import CallResult
 from ...tools.own.definition import Context, Outcome, OwnTool
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
-from .repeats import Repeats
 
 _CONTENT = "structuredContent"
+_SESSION = "session_id"
+
+
+class AnotherProcess(ConnectionLost):
+    """Raised when a call names another process than the one that it reached; it was not run."""
+
+    def __init__(self, instance: str) -> None:
+        super().__init__(
+            "Another process answers here now, and the call was not run.",
+            recovery=f"Send the call again to this one: {instance}.",
+        )
+        self.instance = instance
 
 
 class OwnToolCalls:
     """Runs the calls of one process."""
 
-    def __init__(self, registry: Registry, receipts: Receipts, repeats: Repeats) -> None:
+    def __init__(self, registry: Registry, guard: IdempotencyGuard) -> None:
         self._registry = registry
-        self._receipts = receipts
-        self.repeats = repeats
+        self._guard = guard
+        core = registry.core
+        self.instance = core.node.id
+        """The name of this process, unlike that of any other."""
+        self._memory = ReceiptMemory(core.clock, core.policy, self.instance)
 
     async def run(
         self, tool: OwnTool, context: Context, arguments: JSON, caller: Caller
     ) -> Outcome:
         """Run a tool, or return the outcome of the earlier call with this id.
 
+        A call with an id runs to its end when its caller disconnects, since the caller may send it again.
+
         Raises:
+            AnotherProcess: the call names another process than this, and was not run.
             SessionError: the tool failed; InvalidArgument for a malformed id, with any tool.
         """
-        principal, operation = context.principal, caller.operation_id
-        request = Request(
-            principal, "", context.pinned or "", tool.name, dict(arguments), operation
-        )
-        if operation is None or caller.instance is not None or tool.read_only:
-            return await self.repeats.run(request, caller, partial(tool.run, context, arguments))
+        given = caller.operation_id
+        if given is None or tool.read_only:
+            return await tool.run(context, arguments)
+        operation_id = validate_operation_id(given)
+        principal = context.principal
+        if caller.instance is not None:
+            if caller.instance != self.instance and not caller.repeated:
+                # Otherwise a repeat that reaches the named process would run there, too.
+                raise AnotherProcess(self.instance)
+            digest = digest_of(context.pinned or "", tool.name, arguments)
+            operation = Operation(
+                principal.key, operation_id, digest, caller.instance, caller.repeated
+            )
+            return await self._once(tool, context, arguments, operation, self._memory)
         tool.parse_call(context, arguments)
+        receipts = ToolReceipts(self._registry, principal)
         if not tool.of_session:
-            return await self._making(tool, context, request)
-        return await self._changing(tool, context, request)
-
-    async def _changing(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
-        """Run a call of an existing session, which keeps its receipt."""
-        arguments = dict(request.arguments)
-        named = arguments.pop("session_id", None)
-        ref: str = named if context.pinned is None else context.pinned
-        found = await self._registry.info(context.principal, ref, context.namespace)
+            digest = digest_of("", tool.name, arguments)
+            operation = Operation(principal.key, creation_id(operation_id), digest)
+            context = replace(context, operation=operation)
+            return await self._once(tool, context, arguments, operation, receipts)
+        session_id, arguments = await self._session(tool, context, arguments)
         # Two calls are the same, even if they name the session differently.
-        request.service, request.session, request.arguments = "", found["session_id"], arguments
-        if tool.frees_name and named != request.session:
+        digest = digest_of("", tool.name, arguments)
+        operation = Operation(session_id, operation_id, digest)
+        # Pinned by its id: a name could come to belong to another session meanwhile.
+        context = replace(context, pinned=session_id)
+        try:
+            return await self._once(tool, context, arguments, operation, receipts)
+        except SessionError as error:
+            error.session_id = error.session_id or session_id
+            raise
+
+    async def _session(self, tool: OwnTool, context: Context, arguments: JSON) -> tuple[str, JSON]:
+        """Return the id of the session that a call names, and the other arguments."""
+        others = {key: value for key, value in arguments.items() if key != _SESSION}
+        named = arguments.get(_SESSION)
+        ref: str = arguments[_SESSION] if context.pinned is None else context.pinned
+        found = await self._registry.info(context.principal, ref, context.namespace)
+        session_id: str = found["session_id"]
+        if tool.frees_name and named != session_id:
             raise InvalidArgument(
                 f"{tool.name} with an operation id needs the id of the session: its name may be another one's when the "
                 "call is repeated.",
-                session_id=request.session,
+                session_id=session_id,
                 recovery="Pass the session_id that session_create returned, or leave the operation id out.",
             )
-        # Pinned by its id: a name could come to belong to another session meanwhile.
-        bound, outcome = replace(context, pinned=request.session), list[Outcome]()
+        return session_id, others
 
-        async def work() -> CallResult:
-            outcome.append(await tool.run(bound, arguments))
-            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
+    async def _once(
+        self,
+        tool: OwnTool,
+        context: Context,
+        arguments: JSON,
+        operation: Operation,
+        receipts: Receipts,
+    ) -> Outcome:
+        async with self._guard.once(operation, receipts) as recorded:
+            if recorded is None:
+                return await self._run(tool, context, arguments, operation)
+            operation.result = recorded
+        payload, session = recorded.payload, None
+        if payload.get(_SESSION) is not None:
+            try:
+                session = summary(await self._registry.info(context.principal, payload[_SESSION]))
+            except SessionError:
+                session = None
+        return Outcome(payload[_CONTENT], session, recorded.notice)
 
+    async def _run(
+        self, tool: OwnTool, context: Context, arguments: JSON, operation: Operation
+    ) -> Outcome:
+        operation.effective = True
         try:
-            result = await self._receipts.run(request, work)
+            with anyio.CancelScope(shield=True):
+                outcome = await tool.run(context, dict(arguments))
+                session_id = None if outcome.session is None else outcome.session["id"]
+                payload = {_CONTENT: outcome.content, _SESSION: session_id}
+                operation.result = CallResult(payload, notice=outcome.notice)
+                return outcome
         except SessionError as error:
-            error.session_id = error.session_id or request.session
+            operation.effective = not _changed_nothing(error)
             raise
-        return outcome[0] if outcome else await self._again(context, result, request.session)
-
-    async def _making(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
-        """Run a call that creates a session, which keeps its receipt."""
-        outcome: list[Outcome] = []
-
-        async def work(claim: Claim) -> CallResult:
-            given = dict(request.arguments)
-            outcome.append(await tool.run(replace(context, claim=claim), given))
-            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
-
-        result = await self._receipts.make(request, work)
-        if outcome:
-            return outcome[0]
-        return await self._again(context, result, result.payload[_CONTENT]["session_id"])
-
-    async def _again(self, context: Context, result: CallResult, session_id: str) -> Outcome:
-        """Return the recorded result, with the session's present state."""
-        try:
-            session = summary(await self._registry.info(context.principal, session_id))
-        except SessionError:
-            session = None
-        return Outcome(result.payload[_CONTENT], session, result.notice)
+        raise AssertionError("unreachable: a shield is never cancelled")
 
 
-__all__ = ["OwnToolCalls"]
+def _changed_nothing(error: SessionError) -> bool:
+    """Whether the call changed nothing, for a reason that may pass, so that it may be sent again."""
+    if isinstance(error, StateConflict):
+        return False
+    absent = SessionNotFound, SessionExpired, SessionClosed, SessionFailed
+    return error.retryable or isinstance(error, absent)
+
+
+__all__ = ["AnotherProcess", "OwnToolCalls"]

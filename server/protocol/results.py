@@ -14,14 +14,14 @@ from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...tools.app_pages import with_app_page
 from ...tools.own.definition import Outcome, OwnTool
-from ..gateway.repeats import AnotherProcess
+from ..gateway.own_tools import AnotherProcess
 from ..sdk.caller import OUR_STATE
 from .uris import addressed, session_uri
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 INSTANCE_META = "statehold/instance"
-"""The process that answers; see gateway/repeats.py."""
+"""The process that answers; see gateway/own_tools.py."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 _KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})
 

@@ -32,6 +32,7 @@ from pydantic import ValidationError
 from ...sessions.calls.deadline import Waiting
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
+    CallDeferred,
     InvalidArgument,
     RequestRefused,
     ServiceUnavailable,
@@ -348,7 +349,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self, ctx: RequestContext, params: types.RequestParams | None
     ) -> types.DiscoverResult:
         found = await self._handle_discover(ctx, params)
-        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.repeats.instance}
+        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.instance}
         return found
 
     async def _call_own(self, ctx: RequestContext, call: _OwnCall, caller: Caller) -> JSON:
@@ -357,7 +358,7 @@ class StateholdServer(Server[dict[str, Any]]):
         caller.carry(outcome.delivery)
         result = results.own(outcome, call.tool, modern=is_modern(ctx), info=self._info)
         if caller.instance is not None:
-            result["_meta"][INSTANCE_META] = calls.repeats.instance
+            result["_meta"][INSTANCE_META] = calls.instance
         return result
 
     async def _forward(self, ctx: RequestContext, call: _ForwardedCall, caller: Caller) -> JSON:
@@ -377,8 +378,10 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         try:
             answer = await self._gateway.router.call(request, caller)
-        finally:
-            caller.carry(request.delivery)
+        except CallDeferred as error:
+            caller.carry(error.notice)
+            raise
+        caller.carry(answer.delivery)
         return results.forwarded(
             answer,
             service=call.entry.service,

@@ -10,8 +10,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from ...sessions.calls.deliveries import Delivery
-from ...sessions.errors import InvalidArgument, NotAllowed
+from ...sessions.errors import InvalidArgument, NotAllowed, Notice
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
 from .access import RequestContext, channel_of, connection_of, is_modern
@@ -67,7 +66,7 @@ class Caller:
     def close(self) -> None:
         self._closed = True
 
-    def carry(self, delivery: Delivery | None) -> None:
+    def carry(self, delivery: Notice | None) -> None:
         """Pass the notice of the answer on to the response that delivers it. HTTP only; see http/fast_path.py."""
         request = self._ctx.request
         if delivery is not None and request is not None:
@@ -88,7 +87,7 @@ class Caller:
 
     @property
     def operation_id(self) -> str | None:
-        """The id under which at most one call is run; see sessions/calls/operations.py. Raises InvalidArgument."""
+        """The id under which at most one call is run; see sessions/calls/idempotency.py. Raises InvalidArgument."""
         return self._label("operation_id")
 
     @property
@@ -110,7 +109,7 @@ class Caller:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch in which the caller made its operation id; see sessions/calls/attempts.py. Raises InvalidArgument."""
+        """The epoch in which the caller made its operation id; see sessions/calls/idempotency.py. Raises InvalidArgument."""
         found: object = self._raw_meta.get("statehold/operation_epoch")
         if found is None or (type(found) is int and found >= 0):
             return found
@@ -125,7 +124,7 @@ class Caller:
 
     @property
     def instance(self) -> str | None:
-        """The process to which the caller addressed the call; see gateway/repeats.py. Raises InvalidArgument."""
+        """The process to which the caller addressed the call; see gateway/own_tools.py. Raises InvalidArgument."""
         return self._label("operation_instance")
 
     def _label(self, name: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import anyio.to_thread
 from pydantic_core import from_json, to_json
 
-from ..calls.claims import is_making
+from ..calls.receipts import is_creation_id
 from ..errors import InvalidArgument
 from ..journal.redaction import Redactor
 from ..records import (
@@ -93,7 +93,7 @@ async def exported(
         _receipt(receipt, room, secrets=secrets)
         for receipt in await store.all_receipts(record.id)
         # The call that created this session does not create the imported one.
-        if not is_making(receipt.operation_id)
+        if not is_creation_id(receipt.operation_id)
     ]
     journal = await _journal(store, record.id, room)
     written = await store.summary(record.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from ..calls.claims import Claim
+from ..calls.receipts import Operation
 from ..clock import Clock
 from ..errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import STARTED
@@ -50,7 +50,7 @@ CHUNK: Final = 500
 """Entries that are written at once; other writes wait only a short time for so many."""
 
 
-async def admit_all(owner: str, growth: int, claim: Claim | None) -> None:
+def admit_all(owner: str, growth: int) -> None:
     """Admit any growth; the default of ImportTarget.admit."""
 
 
@@ -66,7 +66,7 @@ class ImportTarget:
     """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
     redactor: Redactor
     mint: Callable[[], str]
-    admit: Callable[[str, int, Claim | None], Awaitable[None]] = field(default=admit_all)
+    admit: Callable[[str, int], None] = field(default=admit_all)
     """Refuses the bytes of an owner that exceed its quota."""
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
     """Keeps other tasks of this process from claiming the session while it is imported."""
@@ -87,11 +87,11 @@ async def imported(
     *,
     name: str | None = None,
     strict: bool = True,
-    claim: Claim | None = None,
+    operation: Operation | None = None,
 ) -> Imported:
     """Create a session from a document: with a new id, paused, owned by `owner`. It is complete on return, or absent.
 
-    The session keeps the receipt of `claim`. `name` replaces the name in the document. Services that are not configured
+    The session keeps the receipt of `operation`. `name` replaces the name in the document. Services that are not configured
     here, a name that is taken, and timeouts that are too long are refused; without `strict` they are left out.
 
     Raises:
@@ -110,13 +110,13 @@ async def imported(
     _check_receipts(place.policy, document)
     journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)
     try:
-        await _insert(place, document, record, state, bindings, journal, claim)
+        await _insert(place, document, record, state, bindings, journal, operation)
     except NameTaken:
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         record.name = None
-        await _insert(place, document, record, state, bindings, journal, claim)
+        await _insert(place, document, record, state, bindings, journal, operation)
     return Imported(record, left_out)
 
 
@@ -251,7 +251,7 @@ async def _insert(
     state: StateRecord,
     bindings: list[Bound],
     journal: list[JournalRecord],
-    claim: Claim | None,
+    operation: Operation | None,
 ) -> None:
     """Write the session in parts while it is `creating` and no caller can use it; the last part releases it."""
     session = Session(
@@ -264,14 +264,14 @@ async def _insert(
     )
     session.redactor = place.redactor
     growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
-    await place.admit(record.owner, growth, claim)
+    place.admit(record.owner, growth)
     with place.alone(record.id), anyio.CancelScope(shield=True):
         bound = [_binding(place, record.id, binding) for binding in bindings]
         per_owner = place.policy.sessions_per_principal
-        begun = None if claim is None else claim.begun(record.id, record.created_at)
-        await place.store.create(record, state, bound, per_owner=per_owner, receipt=begun)
-        if claim is not None:
-            claim.receipt = begun
+        started = operation and operation.start(record.id, record.created_at)
+        await place.store.create(record, state, bound, per_owner=per_owner, receipt=started)
+        if operation is not None:
+            operation.started = started
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..calls.claims import Claim
+from ..calls.receipts import Operation
 from ..core import Core
 from ..live.directory import STORED, Directory
 from ..live.quota import Quota
@@ -39,7 +39,7 @@ class Porting:
             services=core.services,
             redactor=core.redactor,
             mint=core.new_id,
-            admit=quota.admit_new,
+            admit=quota.admit,
             alone=directory.alone,
         )
 
@@ -91,11 +91,11 @@ class Porting:
         *,
         name: str | None = None,
         strict: bool = True,
-        claim: Claim | None = None,
+        operation: Operation | None = None,
     ) -> Imported:
         """Import a document as a session of the caller's; see import_.imported()."""
         found = await imported(
-            self._target, document, principal.key, name=name, strict=strict, claim=claim
+            self._target, document, principal.key, name=name, strict=strict, operation=operation
         )
         self._core.deadlines.schedule(STORED, found.record.due_at)
         return found

@@ -6,7 +6,7 @@ Time in which a call waits for its caller's answer does not count. A call ends a
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -16,6 +16,7 @@ import anyio
 from ..concurrency import Overtaken, beside
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from ..json_codec import JSON
+from ..live.connection import LiveConnection
 from ..live.questions import OpenQuestions
 from ..live.session import Session
 from ..services import CallContext
@@ -44,14 +45,32 @@ class Waiting:
         self.farthest = before
         """The highest progress reported so far, also by the tool."""
 
-    async def behind(
-        self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
-    ) -> T:
-        """Run `work` and return its result. `describe` returns the question that `work` waits behind, None for none.
+    async def for_slot(self, live: LiveConnection, session_id: str) -> None:
+        """Wait for a slot of a connection; the caller releases it.
 
         Raises:
-            SessionBusy: `work` waits behind a question, and the caller takes no progress messages.
+            SessionBusy: every slot waits for the answer to a question, and the caller takes no progress messages.
         """
+        acquired = False
+
+        async def acquire() -> None:
+            nonlocal acquired
+            await live.slots.acquire()
+            acquired = True
+
+        try:
+            await self._behind(
+                lambda: live.questions.describe(session_id) if live.parked else None, acquire
+            )
+        except BaseException:
+            if acquired:
+                live.slots.release()
+            raise
+
+    async def _behind(
+        self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Run `work` and return its result. `describe` returns the question that `work` waits behind, None for none."""
 
         async def refuse() -> None:
             blocked = 0.0
@@ -221,18 +240,21 @@ def limited(
         raise timed.error or TimeoutError
 
 
-async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work`; cancel it when the session is closed or the process ends.
+@contextmanager
+def end_with_session(session: Session) -> Generator[None]:
+    """Cancel the block when the session is closed or the process ends.
 
     Raises:
-        OutcomeUnknown, SessionClosed: `work` was cancelled for that reason.
+        OutcomeUnknown, SessionClosed: the block was cancelled for that reason.
     """
     with anyio.CancelScope() as closing:
         session.calls.add(closing)
         try:
-            return await work
+            yield
         finally:
             session.calls.discard(closing)
+    if not closing.cancelled_caught:
+        return
     if session.fenced:
         raise OutcomeUnknown("Another process took the session over during the call.")
     if not session.ends:
@@ -240,4 +262,4 @@ async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["Timed", "Waiting", "limited", "until_closed"]
+__all__ = ["Timed", "Waiting", "limited", "end_with_session"]

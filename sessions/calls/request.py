@@ -1,28 +1,23 @@
-"""One incoming tool call, and its answer."""
+"""A tool call: the request, its progress through the router, and its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..core import Core
+from ..journal.entries import CallEntry
 from ..json_codec import JSON
+from ..live.session import Binding, Session
 from ..records import Principal
+from ..services import CallContext, CallResult, ToolSpec
+from .deadline import Waiting
 from .deliveries import Delivery
+from .receipts import Operation
 
 
-@dataclass(slots=True)
-class Answer:
-    """The answer to a call: the result, the session's summary after the call, and a notice to show first."""
-
-    payload: JSON
-    session: dict[str, Any]
-    notice: str | None = None
-    accepts_notice: bool = True
-    """Whether structured content may repeat the notice; see notices.py."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """One incoming call."""
 
@@ -35,7 +30,7 @@ class Request:
     operation_id: str | None = None
     """At most one call with this id runs in the session; a repeat gets its result."""
     epoch: int | None = None
-    """The session's epoch when the caller chose the id; with it, attempts.py handles the id."""
+    """The session's epoch when the caller chose the id: then the receipt of the call is kept in memory."""
     repeated: bool = False
     """Whether the caller has sent this id before."""
     settled: Sequence[str] = ()
@@ -45,12 +40,94 @@ class Request:
     namespace: str | None = None
     waited: float = 0.0
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """The progress of one call through the router. It lives as long as the call."""
+
+    request: Request
+    session: Session
+    binding: Binding
+    context: CallContext
+    operation: Operation | None = None
     sent: bool = False
-    """True once it may have reached the server."""
+    """Whether the call may have reached the server."""
     ended_at: float | None = None
     """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
+    result: CallResult | None = None
     delivery: Delivery | None = None
-    """The notice that its answer or refusal carries; for Router.return_notice()."""
+    """The notice that the answer or the refusal carries."""
+    waiting: Waiting = field(init=False)
+    """Reports to the caller while the call waits."""
+
+    def __post_init__(self) -> None:
+        self.waiting = Waiting(self.context, self.request.waited)
+
+    @property
+    def spec(self) -> ToolSpec | None:
+        return self.binding.service.tool(self.request.tool)
+
+    @property
+    def continues(self) -> bool:
+        """Whether its caller answers the questions of an earlier call."""
+        return self.context.input_responses is not None or self.context.request_state is not None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the call may be sent once more after it was lost on the way."""
+        spec = self.spec
+        return self.operation is None and spec is not None and spec.repeatable
+
+    def note_sent(self, sent: bool) -> None:
+        """Note whether the call may have reached the server, and so may have had an effect."""
+        self.sent = sent
+        if not sent:
+            self.ended_at = None
+        if self.operation is not None:
+            self.operation.effective = sent
+
+    def entry(
+        self,
+        core: Core,
+        seq: int,
+        started: float,
+        ended: float | None = None,
+        outcome: CallResult | BaseException | None = None,
+    ) -> CallEntry:
+        """Return the journal entry of the call; without an outcome, that of its start."""
+        request, session = self.request, self.session
+        return CallEntry(
+            session.id,
+            core.node.id,
+            session.record.epoch,
+            seq,
+            request.service,
+            request.tool,
+            request.arguments,
+            started,
+            ended,
+            self.binding.record.generation,
+            outcome,
+            request.operation_id,
+            request.run,
+            core.policy.journal_bytes,
+            core.redactor,
+            spec=self.spec,
+        )
 
 
-__all__ = ["Answer", "Request"]
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call: the result, the session's summary after the call, and a notice to show first."""
+
+    payload: JSON
+    session: dict[str, Any]
+    notice: str | None = None
+    accepts_notice: bool = True
+    """Whether structured content may repeat the notice; see notices.py."""
+    delivery: Delivery | None = None
+    """The notice, for Router.return_notice()."""
+
+
+__all__ = ["Answer", "Call", "Request"]

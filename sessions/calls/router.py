@@ -1,13 +1,16 @@
-"""One call: admit, connect, send, settle, journal.
+"""Tool calls, from a request to its answer.
 
-A call to an idle, connected session does no I/O except the call itself.
+A call passes six steps: admit, guard against repeats, connect, send, settle, journal. A call to an idle, connected session
+does no I/O except the call itself.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -17,24 +20,25 @@ from ..errors import (
     CallWithdrawn,
     ConnectionLost,
     NotAllowed,
+    Notice,
     OutcomeUnknown,
     ServiceNotBound,
     SessionClosed,
     SessionError,
     StoreUnavailable,
 )
-from ..journal.entries import CallEntry, excerpt
+from ..journal.entries import excerpt
 from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
-from .attempts import Attempts
-from .deadline import Waiting, limited, until_closed
+from .deadline import Waiting, end_with_session, limited
 from .deliveries import Delivery, take
+from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
 from .notices import accepts_notice
-from .operations import Operations
-from .request import Answer, Request
+from .receipts import Operation, digest_of, validate_operation_id
+from .request import Answer, Call, Request
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -44,17 +48,17 @@ RECORD_SECONDS: Final = 1.0
 
 
 class Router:
-    """Runs the calls of one registry. Calls run concurrently; the router keeps no state between them."""
+    """Runs the calls of one registry. Calls run concurrently; between them it keeps receipts only."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._store = registry.core.store
-        self._node = registry.core.node.id
-        self._operations = Operations(registry)
-        self._attempts = Attempts(registry.core.policy, registry.core.clock)
+        self._core = registry.core
+        self.guard = IdempotencyGuard()
+        self._memories: WeakKeyDictionary[Session, ReceiptMemory] = WeakKeyDictionary()
+        """The receipts that are not stored: they end when this node gives the session up."""
 
-    async def call(self, request: Request, ctx: CallContext) -> Answer:
-        """Run one tool call in a session and return its result.
+    async def call(self, request: Request, context: CallContext) -> Answer:
+        """Run one tool call in a session and return its answer.
 
         Cancelling the caller cancels the call upstream.
 
@@ -67,236 +71,137 @@ class Router:
         if session is None:
             session = await registry.ready(request.principal, request.session, request.namespace)
         # No await between this check and begin(): the session cannot change in between.
-        binding = session.bindings.get(request.service)
-        if binding is None:
-            raise ServiceNotBound(
-                f"The session does not use the service {request.service}.", session_id=session.id
-            )
+        call = Call(request, session, _binding(session, request.service), context)
         registry.admission.begin(session)
         try:
             if request.settled:
-                await self._operations.forget(session, request.settled)
+                await self._forget(session, request.settled)
             if request.operation_id is None:
-                result = await self._journaled(session, binding, request, ctx)
-            elif request.epoch is None:
-                result = await self._operation(session, binding, request, ctx)
+                result = await self._run(call)
             else:
-                work = partial(self._journaled, session, binding, request, ctx)
-                result = await self._attempts.run(session, request, ctx, work)
-        except BaseException as error:
-            if isinstance(error, SessionError):
-                error.session_id = session.id
+                call.operation, receipts = self._operation(call)
+                async with self.guard.once(call.operation, receipts) as recorded:
+                    call.operation.result = result = recorded or await self._run(call)
+        except SessionError as error:
+            error.session_id = session.id
             if not isinstance(error, CallDeferred):
-                self.return_notice(request.delivery)
+                self.return_notice(call.delivery)
+            raise
+        except BaseException:
+            self.return_notice(call.delivery)
             raise
         finally:
             registry.admission.settle(session)
-        told = self._notice(session, binding, request, result)
-        accepted = accepts_notice(binding.service.tool(request.tool))
-        return Answer(result.payload, session.summary(), told, accepted)
+        # A repeat has the notice of the first answer, which may be lost, and one that is due now.
+        self._take_notice(call, result)
+        due = None if call.delivery is None else call.delivery.text
+        notice = "\n".join(dict.fromkeys(part for part in (result.notice, due) if part)) or None
+        accepted = accepts_notice(call.spec)
+        return Answer(result.payload, session.summary(), notice, accepted, call.delivery)
 
-    def return_notice(self, delivery: Delivery | None) -> None:
-        """Make the notice of an answer that was not delivered due again. A second call does nothing."""
-        if delivery is not None and delivery.revert():
-            self._save(delivery)
+    # Guard.
 
-    def _notice(
-        self, session: Session, binding: Binding, request: Request, result: CallResult
-    ) -> str | None:
-        """Return the notice for a result. A repeat gets the first answer's notice, which may be lost, and one due now."""
-        if request.delivery is None:
-            self._take(session, binding, request, result)
-        due = None if request.delivery is None else request.delivery.text
-        return "\n".join(dict.fromkeys(part for part in (result.notice, due) if part)) or None
+    def _operation(self, call: Call) -> tuple[Operation, Receipts]:
+        """Return the operation of a call with an id, and the receipts to guard it with."""
+        request, session = call.request, call.session
+        operation = Operation(
+            session.id,
+            validate_operation_id(request.operation_id),
+            digest_of(request.service, request.tool, request.arguments),
+            request.epoch,
+            request.repeated,
+            continues=call.continues,
+        )
+        if request.epoch is None:
+            return operation, CallReceipts(self._core, call)
+        return operation, self._memory(session)
 
-    def _take(
-        self, session: Session, binding: Binding, request: Request, result: CallResult | None
-    ) -> None:
-        # A question cannot carry it; the result that follows can.
-        if result is None or not result.input_required:
-            request.delivery = take(session, binding)
-            if request.delivery is not None:
-                self._save(request.delivery)
+    def _memory(self, session: Session) -> ReceiptMemory:
+        memory = self._memories.get(session)
+        if memory is None:
+            core, epoch = self._core, session.record.epoch
+            memory = self._memories[session] = ReceiptMemory(core.clock, core.policy, epoch)
+        return memory
 
-    def _save(self, delivery: Delivery) -> None:
-        for binding in delivery.bindings:
-            self._registry.connector.save_soon(delivery.session, binding)
+    async def _forget(self, session: Session, settled: Sequence[str]) -> None:
+        """Delete the receipts of results that the caller has acknowledged."""
+        memory = self._memory(session)
+        stored = [each for each in settled if not memory.forget(session.id, each)]
+        over = [each for each in stored if not self.guard.is_running(session.id, each)]
+        if over:
+            await session.save(forget=over)
+            session.stored_receipts = None
 
-    async def forward(
-        self, request: Request, method: str, params: JSON, ctx: CallContext
-    ) -> tuple[JSON, Session]:
-        """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
+    # Connect and send.
 
-        Raises:
-            NotAllowed: the service answers tool calls only.
-        """
-        registry = self._registry
-        session = await registry.ready(request.principal, request.session, request.namespace)
-        binding = session.bindings.get(request.service)
-        if binding is None:
-            raise ServiceNotBound(
-                f"The session does not use the service {request.service}.", session_id=session.id
-            )
-        registry.admission.begin(session)
-        try:
-            work = self._forwarded(session, binding, method, params, ctx)
-            return await until_closed(session, work), session
-        finally:
-            registry.admission.settle(session)
-
-    async def _forwarded(
-        self, session: Session, binding: Binding, method: str, params: JSON, ctx: CallContext
-    ) -> JSON:
-        if isinstance(binding.service, Answering):
-            view = session.view(binding.record.generation)
-            return await binding.service.answer(view, method, params)
-        live = await self._registry.connector.connect(session, binding)
-        send = getattr(live.connection, "request", None)
-        if send is None:
-            raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
-        try:
-            asked = (live.questions, session, method)
-            with limited(binding.service.call_seconds, ctx, questions=asked) as timed:
-                return await send(method, params, timed)
-        except TimeoutError:
-            raise self._timed_out(session, binding, method) from None
-
-    async def _operation(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
-    ) -> CallResult:
-        async def work() -> CallResult:
-            return await self._run(session, binding, request, ctx)
-
-        return await self._operations.run(session, binding, request, ctx, work)
-
-    async def _run(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
-    ) -> CallResult:
-        result = await until_closed(session, self._sent(session, binding, request, ctx))
-        # Taken before the receipt is written, which keeps the notice for repeats.
-        self._take(session, binding, request, result)
-        if request.delivery is not None:
-            result.notice = request.delivery.text
-        return result
-
-    async def _journaled(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
-    ) -> CallResult:
-        started = self._registry.core.clock.now()
+    async def _run(self, call: Call) -> CallResult:
+        """Run a call on the connection of its session, and journal it."""
+        started = self._core.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
-            outcome = await self._run(session, binding, request, ctx)
+            with end_with_session(call.session):
+                outcome = await self._send(call)
+            # Taken before the receipt is written, which keeps the notice for repeats.
+            self._take_notice(call, outcome)
+            if call.delivery is not None:
+                outcome.notice = call.delivery.text
             return outcome
         except BaseException as error:
             outcome = error
             raise
         finally:
-            if self._registry.core.policy.journal_calls:
-                self._append(session, binding, request, started, outcome)
-            if self._registry.core.policy.journal_sync:
-                await self._flush()
+            if call.operation is None or call.operation.origin is not None:
+                await self._journal(call, started, outcome)
 
-    def _append(
-        self,
-        session: Session,
-        binding: Binding,
-        request: Request,
-        started: float,
-        outcome: CallResult | BaseException,
-    ) -> None:
-        policy = self._registry.core.policy
+    async def _send(self, call: Call) -> CallResult:
+        """Send a call, and once more if it was lost before it was sent, or on the way and may be repeated."""
         try:
-            entry = CallEntry(
-                session.id,
-                self._node,
-                session.record.epoch,
-                session.next_seq(),
-                request.service,
-                request.tool,
-                request.arguments,
-                started,
-                request.ended_at or self._registry.core.clock.now(),
-                binding.record.generation,
-                excerpt(outcome) if isinstance(outcome, CallResult) else outcome,
-                request.operation_id,
-                request.run,
-                policy.journal_bytes,
-                self._registry.core.redactor,
-                spec=binding.service.tool(request.tool),
-            )
-            self._store.append_call(entry)
-        except Exception:
-            # The call ran: after an error now the caller would run it again.
-            logger.exception("a call of %.100s was not journalled", request.tool)
-
-    async def _flush(self) -> None:
-        try:
-            with anyio.CancelScope(shield=True):
-                await self._store.flush()
-        except StoreUnavailable as error:
-            # The call ran: after an error now the caller would run it again.
-            logger.error("a call was not journalled before its reply: %s", error)
-
-    async def _sent(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
-    ) -> CallResult:
-        waiting = Waiting(ctx, request.waited)
-        try:
-            return await self._send(session, binding, request, ctx, waiting)
-        except CallDeferred:
+            return await self._send_once(call)
+        except (CallDeferred, CallWithdrawn):
             raise
         except ConnectionLost:
-            # Nothing was sent, so sending it over the next connection repeats nothing.
-            request.sent, request.ended_at = False, None
-        except CallWithdrawn:
-            raise
+            call.note_sent(False)
         except OutcomeUnknown:
-            spec = binding.service.tool(request.tool)
-            if request.operation_id is not None or spec is None or not spec.repeatable:
+            if not call.repeatable:
                 raise
-        waiting = Waiting(ctx, waiting.farthest)
+        call.waiting = Waiting(call.context, call.waiting.farthest)
         try:
-            return await self._send(session, binding, request, ctx, waiting)
+            return await self._send_once(call)
         except ConnectionLost:
-            request.sent, request.ended_at = False, None
+            call.note_sent(False)
             raise
 
-    async def _send(
-        self,
-        session: Session,
-        binding: Binding,
-        request: Request,
-        ctx: CallContext,
-        waiting: Waiting,
-    ) -> CallResult:
+    async def _send_once(self, call: Call) -> CallResult:
+        session, binding, request = call.session, call.binding, call.request
         live = binding.live
         if live is None or not live.usable:
-            live = await waiting.during(
-                f"Opening {request.service}", partial(self._connected, session, binding)
-            )
+            what = f"Opening {request.service}"
+            live = await call.waiting.during(what, partial(self._connect, call))
+        seconds = binding.service.call_seconds
         try:
-            asked = (live.questions, session, request.tool)
-            with limited(binding.service.call_seconds, ctx, waiting, asked) as timed:
-                await self._turn(session, live, waiting)
+            question = live.questions, session, request.tool
+            with limited(seconds, call.context, call.waiting, question) as context:
+                await _acquire_slot(call, live)
                 try:
-                    self._defer(session, binding, request)
-                    request.sent = True
+                    self._refuse_lost_notice(call)
+                    call.note_sent(True)
                     try:
-                        result = await live.connection.call(request.tool, request.arguments, timed)
+                        result = await live.connection.call(
+                            request.tool, request.arguments, context
+                        )
                     finally:
                         # Also after a failure: the call may have had effects.
-                        self._registry.snapshots.called(session, binding, live)
-                        request.ended_at = live.called_at
+                        self._registry.snapshots.note_call(session, binding, live)
+                        call.ended_at = live.called_at
                 finally:
                     live.slots.release()
         except TimeoutError:
-            if not request.sent:
-                raise CallTimedOut(
-                    f"{request.tool} was not run: the calls before it took longer than "
-                    f"{binding.service.call_seconds:g} seconds.",
-                    session_id=session.id,
-                ) from None
-            raise self._timed_out(session, binding, request.tool) from None
+            if call.sent:
+                raise _timed_out(session, binding, request.tool) from None
+            raise CallTimedOut(
+                f"{request.tool} was not run: the calls before it took longer than {seconds:g} seconds.",
+                session_id=session.id,
+            ) from None
         if not live.recorded.is_set():
             # Wait until the generation is stored; otherwise a crash hides the loss.
             with anyio.move_on_after(RECORD_SECONDS):
@@ -305,45 +210,114 @@ class Router:
         binding.losses = 0
         return result
 
-    def _defer(self, session: Session, binding: Binding, request: Request) -> None:
-        """Refuse the call with a due note when its result could not carry the note to every client."""
-        due = session.notice is not None or binding.notice is not None
-        if not due or accepts_notice(binding.service.tool(request.tool)):
+    async def _connect(self, call: Call) -> LiveConnection:
+        await self._registry.access.recovered(call.session)
+        return await self._registry.connector.connect(call.session, call.binding)
+
+    # Notices.
+
+    def return_notice(self, delivery: Notice | None) -> None:
+        """Make the notice of an answer that was not delivered due again. A second call does nothing."""
+        if isinstance(delivery, Delivery) and delivery.revert():
+            self._save_notice(delivery)
+
+    def _take_notice(self, call: Call, result: CallResult | None) -> None:
+        # A question cannot carry it; the result that follows can.
+        if call.delivery is None and (result is None or not result.input_required):
+            call.delivery = take(call.session, call.binding)
+            if call.delivery is not None:
+                self._save_notice(call.delivery)
+
+    def _save_notice(self, delivery: Delivery) -> None:
+        for binding in delivery.bindings:
+            self._registry.connector.save_soon(delivery.session, binding)
+
+    def _refuse_lost_notice(self, call: Call) -> None:
+        """Refuse the call with a due notice when its result could not carry the notice to every client."""
+        due = call.session.notice is not None or call.binding.notice is not None
+        if not due or accepts_notice(call.spec):
             return
-        self._take(session, binding, request, None)
-        if request.delivery is not None:
-            raise CallDeferred(request.delivery.text, session_id=session.id)
+        self._take_notice(call, None)
+        if call.delivery is not None:
+            raise CallDeferred(call.delivery, session_id=call.session.id)
 
-    async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
-        await self._registry.access.recovered(session)
-        return await self._registry.connector.connect(session, binding)
+    # Journal.
 
-    async def _turn(self, session: Session, live: LiveConnection, waiting: Waiting) -> None:
-        """Wait for a slot of the connection; the caller releases it."""
-        has_one = False
-
-        async def acquire() -> None:
-            nonlocal has_one
-            await live.slots.acquire()
-            has_one = True
-
-        try:
-            live.slots.acquire_nowait()
-        except anyio.WouldBlock:
+    async def _journal(
+        self, call: Call, started: float, outcome: CallResult | BaseException
+    ) -> None:
+        core = self._core
+        if core.policy.journal_calls:
+            ended = call.ended_at or core.clock.now()
+            kept = excerpt(outcome) if isinstance(outcome, CallResult) else outcome
             try:
-                await waiting.behind(
-                    lambda: live.questions.describe(session.id) if live.parked else None, acquire
-                )
-            except BaseException:
-                if has_one:
-                    live.slots.release()
-                raise
+                entry = call.entry(core, call.session.next_seq(), started, ended, kept)
+                core.store.append_call(entry)
+            except Exception:
+                # The call ran: after an error now the caller would run it again.
+                logger.exception("a call of %.100s was not journalled", call.request.tool)
+        if core.policy.journal_sync:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await core.store.flush()
+            except StoreUnavailable as error:
+                # The call ran: after an error now the caller would run it again.
+                logger.error("a call was not journalled before its reply: %s", error)
 
-    def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:
-        return CallTimedOut(
-            f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
-            session_id=session.id,
+    # Other requests.
+
+    async def forward(
+        self, request: Request, method: str, params: JSON, context: CallContext
+    ) -> tuple[JSON, Session]:
+        """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
+
+        Raises:
+            NotAllowed: the service answers tool calls only.
+        """
+        registry = self._registry
+        session = await registry.ready(request.principal, request.session, request.namespace)
+        binding = _binding(session, request.service)
+        registry.admission.begin(session)
+        try:
+            with end_with_session(session):
+                if isinstance(binding.service, Answering):
+                    view = session.view(binding.record.generation)
+                    return await binding.service.answer(view, method, params), session
+                live = await registry.connector.connect(session, binding)
+                send = getattr(live.connection, "request", None)
+                if send is None:
+                    raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
+                question, seconds = (live.questions, session, method), binding.service.call_seconds
+                with limited(seconds, context, questions=question) as timed:
+                    return await send(method, params, timed), session
+        except TimeoutError:
+            raise _timed_out(session, binding, method) from None
+        finally:
+            registry.admission.settle(session)
+
+
+def _binding(session: Session, service: str) -> Binding:
+    binding = session.bindings.get(service)
+    if binding is None:
+        raise ServiceNotBound(
+            f"The session does not use the service {service}.", session_id=session.id
         )
+    return binding
+
+
+async def _acquire_slot(call: Call, live: LiveConnection) -> None:
+    """Wait for a slot of the connection; the caller releases it."""
+    try:
+        live.slots.acquire_nowait()
+    except anyio.WouldBlock:
+        await call.waiting.for_slot(live, call.session.id)
+
+
+def _timed_out(session: Session, binding: Binding, what: str) -> CallTimedOut:
+    return CallTimedOut(
+        f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
+        session_id=session.id,
+    )
 
 
 __all__ = ["Router"]

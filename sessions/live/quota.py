@@ -9,7 +9,6 @@ from typing import Any, Final
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-from ..calls.claims import Claim, Repeated
 from ..core import Core
 from ..errors import SessionLimit, StoreUnavailable
 
@@ -72,20 +71,6 @@ class Quota:
             )
         usage.bytes = max(0, usage.bytes + growth)
         usage.written += growth
-
-    async def admit_new(self, owner: str, growth: int, claim: Claim | None) -> None:
-        """Count the bytes of a new session; see admit().
-
-        Raises:
-            Repeated: there is no room, but an earlier call with this id created its session.
-        """
-        try:
-            self.admit(owner, growth)
-        except SessionLimit:
-            found = claim and await self._core.store.made(owner, claim.operation_id)
-            if found:
-                raise Repeated(found) from None
-            raise
 
     def usage(self, owner: str) -> dict[str, Any]:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""

@@ -124,17 +124,6 @@ class UnconfirmedUpdates:
     error: SessionBusy | StoreUnavailable | None = None
 
 
-class Operation:
-    """A call with an operation id while it runs in this process. `receipt` is set at its end, unless it was not sent."""
-
-    __slots__ = ("digest", "ended", "receipt")
-
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
-        self.ended = anyio.Event()
-        self.receipt: ReceiptRecord | None = None
-
-
 class Session:
     """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
 
@@ -180,15 +169,9 @@ class Session:
         """The newest state that is durable."""
         self.notice: str | None = None
         """Notice about the session as a whole, for the next result."""
-        self.operations: dict[str, Operation] = {}
-        """The calls in flight that have an operation id, by that id."""
-        self.answered: dict[str, ReceiptRecord] = {}
-        """Outcomes of attempts (see attempts.py), until their caller has them."""
-        self.answered_bytes = 0
-        """Upper bound of the bytes of the results in `answered`; it includes some that were acknowledged since."""
-        self.unsure_until = 0.0
-        """Until this time the id of an attempt that is not in `answered` may be a forgotten one."""
-        self.receipts: tuple[int, int] | None = None
+        self.operations: set[str] = set()
+        """The operation ids of calls in flight whose start is in the journal."""
+        self.stored_receipts: tuple[int, int] | None = None
         """Number of receipts in the store and the bytes of their results; None before the first query."""
         self.redactor = REDACTOR
         """Removes secrets from its journal entries."""
@@ -459,4 +442,4 @@ class Session:
 def _nothing(session: Session) -> None: ...
 
 
-__all__ = ["Binding", "Operation", "Session"]
+__all__ = ["Binding", "Session"]

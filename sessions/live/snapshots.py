@@ -197,7 +197,7 @@ class Snapshots:
             await self.keep(session, record)
         return record
 
-    def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def note_call(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
         live.called_at = self._core.clock.now()
         if _unsaved(binding, live):

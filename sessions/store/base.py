@@ -134,7 +134,7 @@ class Store(Protocol):
         `receipt` is the receipt of the call that creates the session, if it has an operation id. It is inserted too.
 
         Raises:
-            Repeated: when a session of the owner already has the receipt of a creating call with that id.
+            OperationBusy: when a session of the owner already has the receipt of a creating call with that id.
             NameTaken: when an open session of the same owner and namespace has the name. Closed ones do not count.
             SessionLimit: when the owner has `per_owner` open sessions already (0: no limit).
         """
@@ -160,8 +160,8 @@ class Store(Protocol):
         """Return the ids of all sessions of an owner, closed ones included."""
         ...
 
-    async def made(self, owner: str, operation_id: str) -> ReceiptRecord | None:
-        """Return the receipt of the call with that id that created a session of an owner; see claims.making()."""
+    async def creation_receipt(self, owner: str, operation_id: str) -> ReceiptRecord | None:
+        """Return the receipt of the call with a creation_id() that created a session of an owner."""
         ...
 
     def free_bytes(self) -> int | None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, String, bindparam, func, insert, select
 
-from ..calls.claims import Repeated
-from ..errors import NameTaken, SessionLimit
+from ..errors import NameTaken, OperationBusy, SessionLimit
 from ..lifecycle import OPEN
 from . import receipts, schema
 from .dialect import alone, among, packed
@@ -60,8 +59,8 @@ def _repeated(connection: Connection, work: Creation) -> Exception | None:
     if work.receipt is None:
         return None
     owner: str = work.session["owner"]
-    found = receipts.made(connection, owner, work.receipt["operation_id"])
-    return None if found is None else Repeated(found)
+    found = receipts.creation_receipt(connection, owner, work.receipt["operation_id"])
+    return None if found is None else OperationBusy(session_id=found.session_id)
 
 
 def _admit(owner: _Owner, work: Creation) -> Exception | None:

@@ -59,7 +59,7 @@ def settle(connection: Connection, row: Row, forget: bool = False) -> None:
         connection.execute(update(schema.receipt).where(*this).values(values))
 
 
-def made(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
+def creation_receipt(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
     """Return the receipt with a stored id from any session of an owner."""
     given = {"owner": owner, "operation_id": operation_id}
     row = connection.execute(_MADE, given).first()

@@ -237,8 +237,8 @@ class SQLStore:
     async def ids(self, owner: str) -> list[str]:
         return await self._read(partial(queries.ids, owner=owner))
 
-    async def made(self, owner: str, operation_id: str) -> ReceiptRecord | None:
-        query = partial(receipts.made, owner=owner, operation_id=operation_id)
+    async def creation_receipt(self, owner: str, operation_id: str) -> ReceiptRecord | None:
+        query = partial(receipts.creation_receipt, owner=owner, operation_id=operation_id)
         return await self._read(query)
 
     def free_bytes(self) -> int | None:

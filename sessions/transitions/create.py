@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from ..calls.claims import Claim
+from ..calls.receipts import Operation
 from ..core import Core
 from ..errors import (
     InvalidArgument,
@@ -68,8 +68,8 @@ class SessionOptions:
     idle: float | None = None
     paused: float | None = None
     lifetime: float | None = None
-    claim: Claim | None = None
-    """The operation id of the creating call; the session keeps its receipt."""
+    operation: Operation | None = None
+    """The operation that creates the session, which keeps its receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Creation:
             self.bind(session, service)
         planted = 0 if seed is None else sum(map(len, seed.saved.values()))
         growth = ROW_BYTES + size_of(session.state.value) + planted
-        await self._quota.admit_new(record.owner, growth, wish.claim)
+        self._quota.admit(record.owner, growth)
         try:
-            await self._insert(session, wish.claim)
+            await self._insert(session, wish.operation)
         except BaseException:
             self._quota.admit(record.owner, -growth)
             raise
@@ -177,9 +177,9 @@ class Creation:
         binding = session.bindings[service.name] = Binding(record, service)
         return binding
 
-    async def _insert(self, session: Session, claim: Claim | None) -> None:
+    async def _insert(self, session: Session, operation: Operation | None) -> None:
         record = session.record
-        begun = None if claim is None else claim.begun(record.id, record.created_at)
+        started = operation and operation.start(record.id, record.created_at)
         try:
             with self._directory.alone(record.id), anyio.CancelScope(shield=True):
                 await self._core.store.create(
@@ -187,10 +187,10 @@ class Creation:
                     session.state,
                     [b.record for b in session.bindings.values()],
                     per_owner=self._core.policy.sessions_per_principal,
-                    receipt=begun,
+                    receipt=started,
                 )
-                if claim is not None:
-                    claim.receipt = begun
+                if operation is not None:
+                    operation.started = started
                 self._directory.keep(session)
         except NameTaken as error:
             taken = await self._core.store.find(record.owner, record.namespace, record.name or "")

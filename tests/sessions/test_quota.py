@@ -10,14 +10,10 @@ import anyio
 import pytest
 from house import Build, House
 
-from statehold.sessions.calls.claims import Claim
-from statehold.sessions.calls.receipts import Receipts
-from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Principal
-from statehold.sessions.services import CallResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 LARGE = {"text": "x" * 100_000}
@@ -135,22 +131,6 @@ async def test_files_of_open_and_closed_sessions_count(build: Build):
         assert sorted(asked) == sorted(session.id for session in made)
         with pytest.raises(SessionLimit):
             quota.admit(ANN.key, 400_000)
-
-
-async def test_a_repeated_operation_is_replayed_over_the_budget(build: Build):
-    async with build(policy=Policy(stored_bytes_per_principal=150_000)) as house:
-        receipts = Receipts(house.registry)
-        request = Request(ANN, "", "", "session_create", {}, operation_id="op")
-
-        async def work(claim: Claim) -> CallResult:
-            session = await house.create(ANN, state=LARGE, claim=claim)
-            return CallResult({"id": session.id})
-
-        first = await receipts.make(request, work)
-        with pytest.raises(SessionLimit):
-            await house.create(ANN, state=LARGE)
-        assert await receipts.make(request, work) == first
-        assert await house.store.ids(ANN.key) == [first.payload["id"]]
 
 
 async def test_a_refused_session_does_not_count(build: Build):

@@ -196,7 +196,7 @@ class AdminTools:
             document,
             name=args.name,
             strict=args.strict,
-            claim=context.claim,
+            operation=context.operation,
         )
         info = await self._registry.info(context.principal, found.record.id)
         content = {**info, "imported_from": document.session.id, "left_out": found.left_out}

@@ -11,8 +11,8 @@ from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-from ...sessions.calls.claims import Claim
 from ...sessions.calls.deliveries import Delivery
+from ...sessions.calls.receipts import Operation
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
@@ -26,8 +26,8 @@ class Context:
     principal: Principal
     namespace: str = ""
     pinned: str | None = None
-    claim: Claim | None = None
-    """The operation id of a call that makes a session; the session keeps the receipt."""
+    operation: Operation | None = None
+    """The operation of a call that creates a session; the session keeps its receipt."""
     cause: str = "requested"
     """The cause that the journal gives for a pause or a close by the caller."""
 

@@ -368,7 +368,7 @@ class SessionTools:
                 idle=args.idle_seconds,
                 paused=args.paused_seconds,
                 lifetime=args.lifetime_seconds,
-                claim=context.claim,
+                operation=context.operation,
             ),
         )
         return self._outcome(session)

@@ -8,14 +8,14 @@ import anyio
 import pytest
 from store_making import Sessions, session_record
 
-from statehold.sessions.calls.claims import Claim, Repeated, making
-from statehold.sessions.errors import NameTaken, SessionNotFound
+from statehold.sessions.calls.receipts import Operation, creation_id
+from statehold.sessions.errors import NameTaken, OperationBusy, SessionNotFound
 from statehold.sessions.records import ReceiptRecord, StateRecord
 from statehold.sessions.store import Store
 
 
 def begun(operation: str = "op", digest: str = "d", session: str = "sh_a") -> ReceiptRecord:
-    return Claim(operation, digest).begun(session, 2.0)
+    return Operation(session, operation, digest).start(session, 2.0)
 
 
 def ended(receipt: ReceiptRecord, result: Any = None) -> ReceiptRecord:
@@ -74,14 +74,14 @@ async def test_a_session_is_made_once_for_an_id_of_its_owner(
             StateRecord(session_id=session),
             [],
             per_owner=1,
-            receipt=begun(making(operation), session=session),
+            receipt=begun(creation_id(operation), session=session),
         )
 
     await make("sh_a", name="n")
     # The receipt is checked before the name, which is taken by now, and before the limit.
-    with pytest.raises(Repeated) as caught:
+    with pytest.raises(OperationBusy) as caught:
         await make("sh_b", name="n")
-    assert caught.value.receipt.session_id == "sh_a"
+    assert caught.value.session_id == "sh_a"
     assert await store.get("sh_b") is None
     with pytest.raises(NameTaken):
         await make("sh_b", operation="other", name="n")

@@ -1,4 +1,4 @@
-"""Calls with an operation id run at most once, whichever caller repeats them and whatever happened in between."""
+"""Calls of services with an operation id: what the router adds to the guard, which test_idempotency.py tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from statehold.sessions.errors import (
     ServiceUnavailable,
     SessionClosed,
     SessionError,
-    SessionLimit,
     SessionNotFound,
     StoreUnavailable,
 )
@@ -39,6 +38,19 @@ async def call(
     **arguments: Any,
 ) -> Answer:
     request = Request(principal, session, "counter", tool, arguments, operation_id=operation)
+    return await home.router.call(request, ctx or Nobody())
+
+
+async def attempt(
+    home: House,
+    session: str,
+    operation: str = "op",
+    *,
+    epoch: int = 1,
+    repeated: bool = False,
+    ctx: Any = None,
+) -> Answer:
+    request = Request(LOCAL, session, "counter", "inc", {}, operation, epoch, repeated)
     return await home.router.call(request, ctx or Nobody())
 
 
@@ -72,26 +84,6 @@ async def test_an_id_belongs_to_its_session(build: Build) -> None:
             await call(home, one, principal=Principal(subject="mallory"))
 
 
-async def test_repeats_at_once_wait_for_the_first(build: Build) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        answers: list[Answer] = []
-
-        async def one() -> None:
-            answers.append(await call(home, session, tool="hold"))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(one)
-            await home.counter.holding.wait()
-            await anyio.wait_all_tasks_blocked()
-            assert len(home.counter.calls) == 1
-            home.counter.let_go.set()
-        assert len(answers) == 10
-        assert len(home.counter.calls) == 1
-        assert all(answer.payload == answers[0].payload for answer in answers)
-
-
 async def test_a_result_comes_back_whole(
     build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -112,31 +104,6 @@ async def test_a_result_comes_back_whole(
         again = (await call(home, session)).payload
         assert again == payload
         assert isinstance(again["structuredContent"]["float"], float)
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"), [("get", {}), ("inc", {"n": 2}), ("inc", {"n": 1.0})]
-)
-async def test_an_id_cannot_be_used_for_another_call(
-    build: Build, tool: str, arguments: dict[str, Any]
-) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        await call(home, session, n=1)
-        with pytest.raises(InvalidArgument, match="another call"):
-            await call(home, session, tool=tool, **arguments)
-        assert len(home.counter.calls) == 1
-
-
-async def test_not_even_while_the_first_runs(build: Build) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call, home, session, "op", "hold")
-            await home.counter.holding.wait()
-            with pytest.raises(InvalidArgument, match="another call"):
-                await call(home, session)
-            home.counter.let_go.set()
 
 
 @pytest.mark.parametrize("operation", ["", "x" * 129])
@@ -226,27 +193,10 @@ async def test_a_caller_that_goes_away_leaves_the_outcome_unknown(build: Build) 
             tasks.start_soon(call, home, session, "op", "hold")
             await home.counter.holding.wait()
             tasks.cancel_scope.cancel()
-        with pytest.raises(OutcomeUnknown, match="cancelled"):
+        with pytest.raises(OutcomeUnknown, match="may have taken effect"):
             await call(home, session, tool="hold")
         assert len(home.counter.calls) == 1
         assert [found.status for found in await entries(home, session)] == ["cancelled"]
-
-
-async def test_a_repeat_that_goes_away_leaves_the_first_alone(build: Build) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        answers: list[Answer] = []
-
-        async def first() -> None:
-            answers.append(await call(home, session, tool="hold"))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(first)
-            await home.counter.holding.wait()
-            with anyio.move_on_after(0.01):
-                await call(home, session, tool="hold")
-            home.counter.let_go.set()
-        assert len(answers) == 1
 
 
 async def test_a_session_that_closes_ends_the_wait_of_a_repeat(build: Build) -> None:
@@ -269,42 +219,13 @@ async def test_a_session_that_closes_ends_the_wait_of_a_repeat(build: Build) -> 
         assert raised == [SessionClosed, SessionClosed]
 
 
-async def test_a_restart_forgets_nothing(build: Build, tmp_path: Path) -> None:
-    async with build(folder=tmp_path) as home:
-        session = (await home.create()).id
-        first = await call(home, session, n=1)
-    async with build(folder=tmp_path) as home:
-        assert (await call(home, session, n=1)).payload == first.payload
-        assert home.counter.opened == 0
-        with pytest.raises(InvalidArgument):
-            await call(home, session, n=2)
-
-
 async def test_results_are_kept_up_to_a_size(build: Build) -> None:
     async with build(policy=Policy(receipt_bytes=20)) as home:
         session = (await home.create()).id
         await call(home, session)
-        with pytest.raises(OutcomeUnknown, match=r"ended \(ok\).* too large"):
+        with pytest.raises(OutcomeUnknown, match=r"ended \(ok\).* not kept"):
             await call(home, session)
         assert len(home.counter.calls) == 1
-
-
-@pytest.mark.parametrize("policy", [Policy(receipts=2), Policy(receipts_bytes=100)])
-async def test_the_receipts_of_a_session_are_bounded_and_none_is_dropped(
-    build: Build, policy: Policy, tmp_path: Path
-) -> None:
-    async with build(policy=policy, folder=tmp_path) as home:
-        session = (await home.create()).id
-        await call(home, session, "1")
-        await call(home, session, "2")
-        with pytest.raises(SessionLimit):
-            await call(home, session, "3")
-    async with build(policy=policy, folder=tmp_path) as home:
-        with pytest.raises(SessionLimit):
-            await call(home, session, "3")
-        assert (await call(home, session, "1")).payload["structuredContent"]["count"] == 1
-        assert home.counter.opened == 0
-        await home.call(session)
 
 
 async def test_a_repeat_carries_the_note_of_the_first_answer_until_that_is_settled(
@@ -350,7 +271,7 @@ async def test_a_note_whose_answer_was_not_delivered_is_due_again(build: Build) 
         first = await home.router.call(request, Nobody())
         assert first.notice is not None
         for _ in range(2):
-            home.router.return_notice(request.delivery)
+            home.router.return_notice(first.delivery)
         binding = (await home.registry.ready(LOCAL, session)).bindings["counter"]
         assert binding.record.told_generation < 2
         assert (await call(home, session, "next")).notice == first.notice
@@ -366,8 +287,8 @@ async def test_a_note_that_was_not_delivered_is_part_of_the_note_of_the_next_los
         await call(home, session, "before")
         await home.registry.restart(LOCAL, session)
         request = Request(LOCAL, session, "counter", "inc", {})
-        await home.router.call(request, Nobody())
-        home.router.return_notice(request.delivery)
+        first = await home.router.call(request, Nobody())
+        home.router.return_notice(first.delivery)
         await home.registry.restart(LOCAL, session)
         notice = (await call(home, session, "next")).notice
         assert notice is not None
@@ -403,42 +324,6 @@ async def test_refused_calls_and_notes_leave_no_gap_in_the_journal(
         assert found == list(range(1, len(found) + 1))
 
 
-async def test_nothing_is_sent_before_the_start_is_durable(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-
-        async def down(*_: Any) -> None:
-            raise StoreUnavailable("down")
-
-        with monkeypatch.context() as broken:
-            broken.setattr(home.store, "write", down)
-            with pytest.raises(StoreUnavailable):
-                await call(home, session)
-        assert home.counter.calls == []
-        await call(home, session)
-
-
-async def test_a_result_that_is_not_recorded_at_once_is_recorded_behind(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        write = home.store.write
-
-        async def down_at_the_end(work: Any) -> None:
-            if work.ended:
-                raise StoreUnavailable("down")
-            await write(work)
-
-        monkeypatch.setattr(home.store, "write", down_at_the_end)
-        first = await call(home, session)
-        # The record was not awaited, but is used at once.
-        assert (await call(home, session)).payload == first.payload
-        assert [found.status for found in await entries(home, session)] == ["ok"]
-
-
 async def test_a_call_that_asks_for_input_goes_on_under_its_id(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,3 +344,87 @@ async def test_a_call_that_asks_for_input_goes_on_under_its_id(
         for ctx in (answering, answering, Nobody()):
             assert (await call(home, session, ctx=ctx)).payload == {"content": []}
         assert len(home.counter.calls) == 2
+
+
+# Ids of an epoch: their receipts are kept in memory.
+
+
+async def test_an_id_of_the_epoch_is_answered_without_a_write(build: Build) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        first = await attempt(home, session)
+        assert first.session["epoch"] == 1
+        again = await attempt(home, session, repeated=True)
+        assert again.payload == first.payload
+        assert len(home.counter.calls) == 1
+        await home.store.flush()
+        assert await home.store.receipts(session) == (0, 0)
+
+
+async def test_a_call_that_was_not_sent_leaves_its_id_unused(build: Build) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        home.counter.refuse = 1
+        with pytest.raises(ServiceUnavailable):
+            await attempt(home, session)
+        answer = await attempt(home, session, repeated=True)
+        assert answer.payload["structuredContent"]["count"] == 1
+
+
+async def test_the_outcome_of_a_call_of_an_earlier_epoch_is_unknown(
+    build: Build, tmp_path: Path
+) -> None:
+    async with build(folder=tmp_path) as home:
+        session = (await home.create()).id
+        await attempt(home, session)
+    async with build(folder=tmp_path) as home:
+        for operation in ("op", "never seen"):
+            with pytest.raises(OutcomeUnknown):
+                await attempt(home, session, operation, repeated=True)
+        assert home.counter.calls == []
+        # A call that is sent for the first time is new, whatever epoch its caller names.
+        answer = await attempt(home, session, "new", epoch=0)
+        epoch: int = answer.session["epoch"]
+        assert epoch > 1
+        again = await attempt(home, session, "new", epoch=epoch, repeated=True)
+        assert again.payload == answer.payload
+        assert len(home.counter.calls) == 1
+
+
+async def test_any_call_may_acknowledge_results(build: Build) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        await attempt(home, session)
+        for operation in (None, "durable"):
+            settling = Request(
+                LOCAL, session, "counter", "inc", {}, operation_id=operation, settled=["op"]
+            )
+            await home.router.call(settling, Nobody())
+            # Its receipt is gone, so the call runs as a new one.
+            await attempt(home, session, repeated=True)
+        assert len(home.counter.calls) == 5
+
+
+async def test_an_id_that_was_continued_is_as_old_as_its_last_answer(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload: Any = {"resultType": "input_required", "inputRequests": {}}
+    calls: list[str] = []
+
+    async def answer(_: Counter, tool: str, arguments: Any, ctx: Any) -> CallResult:
+        calls.append(tool)
+        return CallResult(payload if len(calls) == 1 else {"content": []})
+
+    monkeypatch.setattr(Counter, "call", answer)
+    answering: Any = Nobody()
+    answering.input_responses = {"q": {}}
+    async with build(policy=Policy(receipts=2)) as home:
+        session = (await home.create()).id
+        await attempt(home, session, "asks")
+        await attempt(home, session, "plain")
+        await attempt(home, session, "asks", ctx=answering)
+        await attempt(home, session, "new")
+        await attempt(home, session, "asks", repeated=True)
+        assert len(calls) == 4
+        with pytest.raises(OutcomeUnknown):
+            await attempt(home, session, "plain", repeated=True)

@@ -1,0 +1,357 @@
+"""Idempotent calls: a call with an operation id runs at most once, and a repeat gets the recorded outcome.
+
+The guard is one for all calls. Scope and durability are choices of the caller: the scope of an id is a session or a
+principal, and a receipt lives in memory or in the store.
+
+In memory, the caller names the origin in which it chose the id: the epoch of the session, or the process. An id of the
+current origin without a receipt has not run; the outcome of an id of another origin is unknown. In the store, the start of
+a call is durable before the call has an effect, and its outcome before it is returned. If the process dies in between, the
+outcome stays unknown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Final, Protocol
+
+import anyio
+
+from ..clock import Clock
+from ..core import Core
+from ..errors import (
+    OperationBusy,
+    OutcomeUnknown,
+    SessionBusy,
+    SessionError,
+    SessionLimit,
+    StoreUnavailable,
+)
+from ..journal.entries import INPUT_REQUIRED, STARTED
+from ..lifecycle import Status
+from ..policy import Policy
+from ..records import Principal, ReceiptRecord
+from ..registry import Registry
+from ..services import CallResult
+from .receipts import ANOTHER, Operation, close_receipt, replay
+from .request import Call
+
+logger = logging.getLogger("statehold.sessions")
+
+RESULTS_BYTES: Final = 4 << 20
+"""Most bytes of the results in one memory. Beyond it, only the receipts of the oldest calls remain, without results."""
+
+REMEMBERED: Final = 900.0
+"""Seconds after the end of a call in which its caller may repeat it, if the receipt is in memory."""
+
+Outcome = CallResult | BaseException
+
+
+class Receipts(Protocol):
+    """The receipts of one scope, in memory or in the store."""
+
+    async def find(self, operation: Operation) -> ReceiptRecord | None:
+        """Return the receipt of an id, None when no call of it has run.
+
+        Raises:
+            OutcomeUnknown: a call of it may have run.
+        """
+        ...
+
+    async def start(self, operation: Operation, *, new: bool) -> None:
+        """Keep the start of a call; with `new` its id has no receipt yet.
+
+        Raises:
+            SessionLimit: there is no room for another receipt.
+            SessionBusy: another process runs a call with this id.
+        """
+        ...
+
+    async def end(self, operation: Operation, outcome: Outcome) -> None:
+        """Keep the outcome of a call and set `operation.receipt`, or give its id free. Not interrupted by cancellation."""
+        ...
+
+
+class IdempotencyGuard:
+    """Runs each operation at most once. It knows the running operations of one process; the rest is in receipts."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, str], Operation] = {}
+
+    def is_running(self, scope: str, operation_id: str) -> bool:
+        return (scope, operation_id) in self._running
+
+    @asynccontextmanager
+    async def once(
+        self, operation: Operation, receipts: Receipts
+    ) -> AsyncGenerator[CallResult | None]:
+        """Yield the recorded result of the call with this id, or None: then the block runs it and sets `operation.result`.
+
+        Concurrent calls with one id wait for the first. Cancelling one that waits leaves the first alone.
+
+        Raises:
+            InvalidArgument: the id was used for another call.
+            OutcomeUnknown: a call of this id started, and its outcome is unknown.
+            SessionLimit: the scope has no room for another receipt.
+            SessionError: the recorded error of the call.
+        """
+        key = operation.scope, operation.id
+        while (running := self._running.get(key)) is not None:
+            operation.require_same_call(running.digest)
+            await running.ended.wait()
+            if running.receipt is not None:
+                yield replay(running.receipt)
+                return
+        # No await since the check: no other call with this id can have started.
+        self._running[key] = operation
+        try:
+            found = await receipts.find(operation)
+            if found is not None:
+                operation.require_same_call(found.digest)
+                if found.status != INPUT_REQUIRED or not operation.continues:
+                    operation.receipt = found
+                    yield replay(found)
+                    return
+            await receipts.start(operation, new=found is None)
+            outcome: Outcome = OutcomeUnknown("The call did not end.")
+            try:
+                yield None
+                outcome = operation.result or outcome
+            except BaseException as error:
+                outcome = error
+                raise
+            finally:
+                await receipts.end(operation, outcome)
+        finally:
+            del self._running[key]
+            operation.ended.set()
+
+
+def _keeps_id(operation: Operation) -> bool:
+    """Whether the id of a call is used up: it has a result, or may have had an effect."""
+    return operation.effective or operation.result is not None
+
+
+class ReceiptMemory:
+    """Receipts that live as long as their origin: a session in one epoch, or this process.
+
+    Callers acknowledge the results they have. When there is no room for more, the oldest receipts are forgotten. For
+    REMEMBERED seconds after that, a repeat of an unknown id gets OutcomeUnknown instead of running.
+    """
+
+    def __init__(self, clock: Clock, policy: Policy, origin: int | str) -> None:
+        self.origin = origin
+        self._clock = clock
+        self._most = policy.receipts
+        self._limit = min(policy.receipt_bytes, RESULTS_BYTES)
+        self._receipts: dict[tuple[str, str], ReceiptRecord] = {}
+        """In the order in which the calls ended."""
+        self._bytes = 0
+        """Upper bound of the bytes of the results; it includes some that were acknowledged since."""
+        self._unsure_until = 0.0
+
+    async def find(self, operation: Operation) -> ReceiptRecord | None:
+        found = self._receipts.get((operation.scope, operation.id))
+        if found is None and operation.repeated:
+            if operation.origin != self.origin:
+                message = "The call was sent to another process, or before the session changed hands; it may have run."
+                raise OutcomeUnknown(message, recovery=ANOTHER)
+            if self._clock.now() < self._unsure_until:
+                message = "The call may have run so long ago that its result is not remembered."
+                raise OutcomeUnknown(message, recovery=ANOTHER)
+        return found
+
+    async def start(self, operation: Operation, *, new: bool) -> None:
+        now = self._clock.now()
+        operation.started = operation.start("", now)
+        if new and len(self._receipts) >= self._most:
+            for key in list(islice(self._receipts, max(1, self._most // 10))):
+                del self._receipts[key]
+            self._unsure_until = now + REMEMBERED
+
+    async def end(self, operation: Operation, outcome: Outcome) -> None:
+        if not _keeps_id(operation):
+            return
+        assert operation.started is not None
+        now = self._clock.now()
+        receipt = close_receipt(operation.started, outcome, now, self._limit)
+        operation.receipt = receipt
+        key = operation.scope, operation.id
+        # A continued call moves to the end.
+        self._receipts.pop(key, None)
+        self._receipts[key] = receipt
+        if receipt.result is not None:
+            self._bytes += receipt.bytes
+        if self._bytes > RESULTS_BYTES:
+            self._drop_results()
+
+    def forget(self, scope: str, operation_id: str) -> bool:
+        """Delete the receipt that a caller acknowledged; return whether there was one."""
+        return self._receipts.pop((scope, operation_id), None) is not None
+
+    def _drop_results(self) -> None:
+        size = sum(receipt.bytes for receipt in self._receipts.values() if receipt.result)
+        for key, receipt in self._receipts.items():
+            if size <= RESULTS_BYTES:
+                break
+            if receipt.result is not None:
+                size -= receipt.bytes
+                self._receipts[key] = receipt.model_copy(update={"result": None})
+        self._bytes = size
+
+
+class CallReceipts:
+    """The stored receipts of calls to a service. They are written with the journal, fenced by the epoch of the session."""
+
+    def __init__(self, core: Core, call: Call) -> None:
+        self._core = core
+        self._call = call
+
+    async def find(self, operation: Operation) -> ReceiptRecord | None:
+        store = self._core.store
+        found = await store.receipt(operation.scope, operation.id)
+        if found is not None and found.status == STARTED:
+            # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
+            await store.flush()
+            found = await store.receipt(operation.scope, operation.id)
+        return found
+
+    async def start(self, operation: Operation, *, new: bool) -> None:
+        session, core = self._call.session, self._core
+        if new:
+            if session.stored_receipts is None:
+                session.stored_receipts = await core.store.receipts(session.id)
+            require_room(core.policy, session.id, session.stored_receipts)
+        seq = session.next_seq()
+        epoch = session.record.epoch
+        started = operation.start(session.id, core.clock.now(), seq=seq, epoch=epoch)
+        try:
+            entry = self._call.entry(core, seq, started.started_at)
+            await session.save(journal=[entry.record()], receipts=[started])
+        except (SessionBusy, StoreUnavailable):
+            session.free_seq(seq)
+            raise
+        operation.started = started
+        session.operations.add(operation.id)
+
+    async def end(self, operation: Operation, outcome: Outcome) -> None:
+        session, core = self._call.session, self._core
+        assert operation.started is not None
+        ended = self._call.ended_at or core.clock.now()
+        receipt = close_receipt(operation.started, outcome, ended, core.policy.receipt_bytes)
+        if _keeps_id(operation):
+            operation.receipt = receipt
+        forget = [operation.id] if operation.receipt is None else []
+        entry = self._call.entry(core, receipt.seq, receipt.started_at, ended, outcome).record()
+        try:
+            await session.save(ended=[entry], receipts=[] if forget else [receipt], forget=forget)
+        except SessionError as error:
+            # The call ran: after an error now the caller would run it again.
+            logger.error("the end of an operation was not recorded: %s", error)
+        except StoreUnavailable as error:
+            logger.error("the end of an operation is not recorded yet: %s", error)
+            if not forget:
+                core.store.append_end(entry, receipt, core.node.id)
+        finally:
+            session.operations.discard(operation.id)
+        if session.stored_receipts is not None and not forget:
+            count, size = session.stored_receipts
+            size += receipt.bytes if receipt.result else 0
+            session.stored_receipts = count + 1, size
+
+
+class ToolReceipts:
+    """The stored receipts of calls to our own tools. They do not depend on the owner of the session.
+
+    Such a call may pause, close or create the session that keeps its receipt. The first call claims the receipt, and only
+    that call ends it. A call that creates a session claims the receipt with the session; its scope is the principal.
+    """
+
+    def __init__(self, registry: Registry, principal: Principal) -> None:
+        self._registry = registry
+        self._core = registry.core
+        self._principal = principal
+
+    def _creates(self, operation: Operation) -> bool:
+        return operation.scope == self._principal.key
+
+    async def find(self, operation: Operation) -> ReceiptRecord | None:
+        found = await self._read(operation)
+        if found is None or found.status != STARTED:
+            return found
+        await self._refuse_while_owned_elsewhere(found.session_id)
+        # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
+        await self._core.store.flush()
+        return await self._read(operation)
+
+    async def _read(self, operation: Operation) -> ReceiptRecord | None:
+        if self._creates(operation):
+            return await self._core.store.creation_receipt(operation.scope, operation.id)
+        return await self._core.store.receipt(operation.scope, operation.id)
+
+    async def _refuse_while_owned_elsewhere(self, session_id: str) -> None:
+        record = await self._core.store.get(session_id)
+        if record is None or record.node in (None, self._core.node.id):
+            return
+        if record.status is Status.CLOSED:
+            return
+        try:
+            session = await self._registry.find(self._principal, session_id)
+        except SessionBusy:
+            raise
+        except SessionError:
+            return
+        await self._registry.access.give_back(session)
+
+    async def start(self, operation: Operation, *, new: bool) -> None:
+        if self._creates(operation):
+            return
+        session_id, store = operation.scope, self._core.store
+        require_room(self._core.policy, session_id, await store.receipts(session_id))
+        started = operation.start(session_id, self._core.clock.now())
+        with anyio.CancelScope(shield=True):
+            if await store.claim_receipt(started) is not None:
+                raise OperationBusy(session_id=session_id)
+            operation.started = started
+
+    async def end(self, operation: Operation, outcome: Outcome) -> None:
+        if operation.started is None:
+            return
+        forget, core = not _keeps_id(operation), self._core
+        limit = core.policy.receipt_bytes
+        receipt = close_receipt(operation.started, outcome, core.clock.now(), limit)
+        if not forget:
+            operation.receipt = receipt
+        try:
+            with anyio.CancelScope(shield=True):
+                await core.store.settle_receipt(receipt, forget=forget)
+        except StoreUnavailable as error:
+            # The call ran: after an error now the caller would run it again.
+            logger.error("the end of an operation is not recorded yet: %s", error)
+            core.store.append_receipt(receipt, forget=forget)
+        session = self._registry.live(self._principal, operation.scope)
+        if session is not None:
+            session.stored_receipts = None
+
+
+def require_room(policy: Policy, session_id: str, stored: tuple[int, int]) -> None:
+    """Raises SessionLimit when a session keeps as many receipts, or bytes of results, as it may."""
+    count, size = stored
+    if count >= policy.receipts or size >= policy.receipts_bytes:
+        raise SessionLimit(
+            f"The session keeps the results of {count} operations, as much as it may.",
+            session_id=session_id,
+            recovery="Make a new session, or send the call without an operation id.",
+        )
+
+
+__all__ = [
+    "REMEMBERED",
+    "CallReceipts",
+    "IdempotencyGuard",
+    "ReceiptMemory",
+    "Receipts",
+    "ToolReceipts",
+]
