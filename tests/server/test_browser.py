@@ -140,7 +140,8 @@ async def test_a_page_never_gets_to_the_server_that_shows_it(
             assert '"status"' not in text_of(said)
         script = f"() => fetch('{server.url}/mcp', {{method: 'POST', mode: 'no-cors'}}).then(r => r.type)"
         await ada.said("browser_navigate", url=f"{login_site}/me")
-        assert "Not allowed to reach" in (await ada.said("browser_evaluate", function=script))
+        said = await ada.call("browser_evaluate", function=script)
+        assert "Not allowed to reach" in text_of(said)
 
 
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:

@@ -140,7 +140,9 @@ class BrowserConfig(BaseModel):
         default=None, description="Bandwidth of a session."
     )
     proxy: str | None = Field(
-        default=None, repr=False, description="HTTP proxy that all requests leave by."
+        default=None,
+        repr=False,
+        description="HTTP proxy that all requests leave by, through `CONNECT`.",
     )
 
     # Its tools.

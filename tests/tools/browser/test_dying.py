@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Error
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.connection import LINGER_SECONDS
-from statehold.tools.browser.egress.grant import EgressAccess
+from statehold.tools.browser.egress.access import EgressAccess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService

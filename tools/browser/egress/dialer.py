@@ -12,12 +12,12 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
+from .access import EgressAccess
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
-from .grant import EgressAccess
-from .lines import BROKEN, close, keep_alive
 from .policy import Target
-from .refusal import not_allowed, too_late, unreachable
+from .refusal import not_allowed, unreachable
 from .resolver import NotFound, Resolver, is_loopback
+from .streams import BROKEN, close, keep_alive
 from .upstream import UpstreamProxy
 
 _NEXT_SECONDS: Final = 0.25
@@ -26,13 +26,11 @@ _NEXT_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SiteConnection:
-    """A connection to a site, or to the proxy that leads there."""
+    """A connection to a site, maybe through the proxy of the user's network."""
 
     stream: SocketStream
-    target: Target
-    proxy: UpstreamProxy | None = None
     rest: bytes = b""
-    """The bytes that were read after the answer of that proxy."""
+    """The bytes of the site that were read already."""
 
 
 class Dialer:
@@ -44,29 +42,29 @@ class Dialer:
         self._seconds = seconds
         self._own = own
 
-    async def dial(self, target: Target, grant: EgressAccess) -> SiteConnection:
+    async def dial(self, target: Target, access: EgressAccess) -> SiteConnection:
         """Open a connection.
 
         Raises:
             Refused: The policy forbids it, or the site does not answer.
         """
-        reason = grant.policy.refused_name(target)
+        reason = access.policy.refused_name(target)
         if reason is not None:
             raise not_allowed(target, reason)
-        if grant.upstream is not None:
+        if access.upstream is not None:
             for address in _known(target):
-                self._judged(target, [address], grant)
-            return await self._through(grant.upstream, target)
-        addresses = await self._addresses(target, grant)
-        stream = await self._connected(target, self._judged(target, addresses, grant))
-        return SiteConnection(stream, target)
+                self._judged(target, [address], access)
+            return await self._through(access.upstream, target)
+        addresses = await self._addresses(target, access)
+        stream = await self._connected(target, self._judged(target, addresses, access))
+        return SiteConnection(stream)
 
     def _judged(
-        self, target: Target, addresses: Sequence[IPAddress], grant: EgressAccess
+        self, target: Target, addresses: Sequence[IPAddress], access: EgressAccess
     ) -> Sequence[IPAddress]:
         """Return the addresses that may be reached. A refused one is never tried, even if the name has allowed ones."""
         reasons = {
-            one: grant.policy.refused_address(target, one) or self._refused(target, one)
+            one: access.policy.refused_address(target, one) or self._refused(target, one)
             for one in addresses
         }
         allowed = [one for one, reason in reasons.items() if reason is None]
@@ -81,12 +79,12 @@ class Dialer:
             return f"{address} at port {target.port} is Statehold itself"
         return None
 
-    async def _addresses(self, target: Target, grant: EgressAccess) -> Sequence[IPAddress]:
+    async def _addresses(self, target: Target, access: EgressAccess) -> Sequence[IPAddress]:
         if target.address is not None:
             return [target.address]
         try:
-            async with grant.lookups:
-                return await self._resolver.addresses(target.host, grant.owner)
+            async with access.lookups:
+                return await self._resolver.addresses(target.host, access.owner)
         except NotFound:
             raise unreachable(target, f"the name {target.host} has no address") from None
 
@@ -95,7 +93,7 @@ class Dialer:
             with anyio.fail_after(self._seconds):
                 stream = await _fastest([str(one) for one in addresses], target.port)
         except TimeoutError:
-            raise too_late(target, f"{target} did not answer in {self._seconds:g} s") from None
+            raise unreachable(target, f"{target} did not answer in {self._seconds:g} s") from None
         except OSError as error:
             raise unreachable(target, f"{target} {_explained(error)}") from None
         return stream
@@ -105,17 +103,15 @@ class Dialer:
             with anyio.fail_after(self._seconds):
                 stream = await _fastest([proxy.host], proxy.port)
                 keep_alive(stream)
-                if not target.tunnel:
-                    return SiteConnection(stream, target, proxy)
                 try:
                     rest = await _opened_tunnel(stream, proxy, target)
                 except BaseException:
                     await close(stream)
                     raise
-                return SiteConnection(stream, target, proxy, rest)
+                return SiteConnection(stream, rest)
         except TimeoutError:
             reason = f"the proxy upstream did not open {target} in {self._seconds:g} s"
-            raise too_late(target, reason) from None
+            raise unreachable(target, reason) from None
         except (OSError, h11.RemoteProtocolError, *BROKEN):
             raise unreachable(target, "the proxy upstream does not answer") from None
 

@@ -4,8 +4,8 @@ A name is checked before it is resolved, and then every address that it resolves
 
 Lists hold entries of the form `[scheme://]host[:port]`. The host is a name, `*.name` for all names below it (not itself),
 `*` for every name and address, an address (IPv6 in brackets when a port follows) or a network such as `10.0.0.0/8`. A
-scheme means its default port unless one is written; `:*` is every port. A name has to be allowed as a name, whatever it
-resolves to; then each address has to be allowed as an address.
+scheme means its default port unless one is written, and nothing more; `:*` is every port. A name has to be allowed as a
+name, whatever it resolves to; then each address has to be allowed as an address.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class Target:
 
     host: str
     port: int
-    tunnel: bool
-    """Whether it is a tunnel (https, wss and ws); only its two ends see the content of a tunnel."""
     address: IPAddress | None
     """The host as an address; None if it is a name."""
 
     @staticmethod
-    def of(host: str, port: int, *, tunnel: bool) -> Target:
+    def of(host: str, port: int) -> Target:
         """Return the normalized target.
 
         Raises:
@@ -59,28 +57,27 @@ class Target:
         host = host.lower().removeprefix("[").removesuffix("]")
         address = parse_host(host)
         if address is not None:
-            return Target(str(address), port, tunnel, address)
+            return Target(str(address), port, address)
         host = host.removesuffix(".")
         if not _NAME.fullmatch(host):
             raise ValueError("no name of a host")
-        return Target(host, port, tunnel, None)
+        return Target(host, port, None)
 
     @staticmethod
     def of_url(url: str) -> Target:
         """Return the target of a request for a URL. Raises ValueError as of() does."""
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
-        return Target.of(parts.hostname or "", port, tunnel=parts.scheme != "http")
+        return Target.of(parts.hostname or "", port)
 
     @property
     def authority(self) -> str:
-        """The host with its port, as a CONNECT line and a Host header spell it."""
+        """The host with its port, as a CONNECT line spells it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == 80 and not self.tunnel else f"{host}:{self.port}"
+        return f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tunnel else 80) else f"{host}:{self.port}"
+        return self.authority.removesuffix(":443").removesuffix(":80")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +85,12 @@ class _Entry:
     host: str
     """A name, `*.name` or `*`; for a network, its text."""
     network: IPNetwork | None
-    scheme: str | None
     port: int | None
+    """None for every port."""
 
     def fits(self, target: Target) -> bool:
-        """Return whether scheme and port match. Any scheme matches a tunnel: the proxy cannot tell ws from wss."""
-        if self.port is not None and self.port != target.port:
-            return False
-        return target.tunnel or self.scheme not in ("https", "wss")
+        """Return whether the port matches."""
+        return self.port is None or self.port == target.port
 
 
 class _Entries:
@@ -159,7 +154,7 @@ def _parse(text: str) -> _Entry:
         raise _wrong(text, "names no scheme a page can load; write http:// or https://, or none")
     network = None if slashes else _network(text, rest)
     if network is not None:
-        return _Entry(str(network), network, None, None)
+        return _Entry(str(network), network, None)
     rest = rest.removesuffix("/")
     if re.search(r"[/?#@\\]", rest):
         raise _wrong(text, "names more than a host; write the host alone, such as example.com")
@@ -169,22 +164,22 @@ def _parse(text: str) -> _Entry:
     if found is None:
         raise _wrong(text, "is no host; write example.com, example.com:8443 or [fd00::1]:8443")
     port = _DEFAULT_PORTS.get(scheme) if found[2] is None else _port(text, found[2])
-    return _entry(text, found[1], scheme or None, port)
+    return _entry(text, found[1], port)
 
 
-def _entry(text: str, host: str, scheme: str | None, port: int | None) -> _Entry:
+def _entry(text: str, host: str, port: int | None) -> _Entry:
     if host == "*":
-        return _Entry(host, None, scheme, port)
+        return _Entry(host, None, port)
     try:
-        target = Target.of(host.removeprefix("*."), 1, tunnel=True)
+        target = Target.of(host.removeprefix("*."), 1)
     except ValueError:
         raise _wrong(text, _remedy(host)) from None
     if target.address is None:
         star = "*." if host.startswith("*.") else ""
-        return _Entry(star + target.host, None, scheme, port)
+        return _Entry(star + target.host, None, port)
     if host.startswith("*."):
         raise _wrong(text, "is no range of addresses; write a network, such as 10.0.0.0/8")
-    return _Entry(target.host, ip_network(target.address), scheme, port)
+    return _Entry(target.host, ip_network(target.address), port)
 
 
 def _remedy(host: str) -> str:
@@ -242,7 +237,7 @@ class NetworkPolicy(BaseModel):
     bytes_per_second: Annotated[int, Field(gt=0)] | None = None
     """The rate of all connections together, in both directions."""
     response_bytes: Annotated[int, Field(gt=0)] | None = None
-    """The largest response in bytes. In a tunnel, a pause of some seconds counts as the end of a response."""
+    """The largest response in bytes. A pause of some seconds counts as the end of a response."""
 
     _allow: _Entries = PrivateAttr()
     _block: _Entries = PrivateAttr()

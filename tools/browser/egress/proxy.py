@@ -1,11 +1,11 @@
 """The egress proxy: every browser context reaches the network through it, within the context's policy.
 
-Each context has a port of its own, which identifies it. Credentials would do so as well, but a site can have a browser
-forget them (Clear-Site-Data), and Playwright, given credentials, intercepts every request and turns the browser's cache off.
-If the system reports the owner of a connection, only the user of this process is served.
+It speaks SOCKS5: each connection of a browser names its destination, and the bytes that follow are carried unread. A
+redirect or another site is another connection, checked like the first. Names are resolved here, and a connection is opened
+only to a checked address, so a name that changes its address gains nothing.
 
-Requests are checked one by one, so a redirect is checked like any request. Names are resolved here, and a connection is
-opened only to a checked address, so a name that changes its address gains nothing. The proxy does not see inside a tunnel.
+Each context has a port of its own, which identifies it: Chromium does not authenticate to a SOCKS proxy. If the system
+reports the owner of a connection, only the user of this process is served.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
-from .client import Client, ClientTimeouts
+from .access import AccessStatistics, EgressAccess, RefusalCallback
+from .client import Client
 from .dialer import Dialer
-from .grant import AccessStatistics, EgressAccess, Told
-from .lines import close
 from .peer import Peers
 from .policy import NetworkPolicy
 from .quota import Shares, affordable
 from .refusal import unreachable
 from .resolver import Resolver
+from .streams import close
 from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ class FilteringProxy:
         clock: Clock | None = None,
         resolver: Resolver | None = None,
         connections: int | None = None,
-        connections_per_grant: int = 128,
+        connections_per_access: int = 128,
         connect_seconds: float = 30.0,
-        patience: ClientTimeouts | None = None,
+        handshake_seconds: float = 30.0,
         port: int | None = None,
     ) -> None:
         """`connections`: the limit for all owners together; by default as many as the limit of open files leaves.
@@ -62,9 +62,9 @@ class FilteringProxy:
             resolver or Resolver(self._clock), seconds=connect_seconds, own=self._own
         )
         self._shares = Shares(affordable() if connections is None else connections)
-        self._per_grant = connections_per_grant
-        self._patience = patience or ClientTimeouts()
-        self._grants: set[EgressAccess] = set()
+        self._per_access = connections_per_access
+        self._handshake_seconds = handshake_seconds
+        self._accesses: set[EgressAccess] = set()
         self._tasks: TaskGroup | None = None
         self._peers: Peers | None = None
         self._exit = AsyncExitStack()
@@ -90,8 +90,8 @@ class FilteringProxy:
         trace: TracebackType | None,
     ) -> None:
         self._tasks = None
-        for grant in list(self._grants):
-            grant.free()
+        for access in list(self._accesses):
+            access.free()
         # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
@@ -99,15 +99,15 @@ class FilteringProxy:
         self,
         policy: NetworkPolicy,
         *,
-        on_refused: Told | None = None,
-        on_failed: Told | None = None,
+        on_refused: RefusalCallback | None = None,
+        on_failed: RefusalCallback | None = None,
         upstream: UpstreamProxy | None = None,
         owner: str = "",
     ) -> EgressAccess:
         """Give a context access to the network, by a port that is its own until the access is freed.
 
-        `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
-        cannot be reached: a browser does not report why a tunnel failed. Connections are divided among owners.
+        `on_refused(host, reason)` is called for each connection that the policy refuses, `on_failed` for each whose site
+        cannot be reached: a browser does not report why a proxy failed. Connections are divided among owners.
 
         Raises:
             OSError: There is no port left to listen on, or no file descriptor.
@@ -123,27 +123,27 @@ class FilteringProxy:
             raise
         (listener,) = bound.listeners
         assert isinstance(listener, SocketListener)
-        grant = EgressAccess(
+        access = EgressAccess(
             bound.extra(SocketAttribute.local_port),
             policy,
             owner=owner,
             clock=self._clock,
-            connections=self._per_grant,
+            connections=self._per_access,
             upstream=upstream,
             on_refused=on_refused,
             on_failed=on_failed,
-            on_freed=self._grants.discard,
+            on_freed=self._accesses.discard,
         )
-        self._grants.add(grant)
-        self._own.add(grant.port)
-        tasks.start_soon(self._accept, listener, grant, tasks)
-        return grant
+        self._accesses.add(access)
+        self._own.add(access.port)
+        tasks.start_soon(self._accept, listener, access, tasks)
+        return access
 
     async def _accept(
-        self, listener: SocketListener, grant: EgressAccess, tasks: TaskGroup
+        self, listener: SocketListener, access: EgressAccess, tasks: TaskGroup
     ) -> None:
         async with listener:
-            with grant.listening:
+            with access.listening:
                 while True:
                     try:
                         stream = await listener.accept()
@@ -151,30 +151,24 @@ class FilteringProxy:
                         # No file descriptors left, or the browser gave up: go on listening.
                         await anyio.sleep(_OUT_OF_FILES_SECONDS)
                         continue
-                    full = self._shares.full(grant.owner)
+                    full = self._shares.full(access.owner)
                     if full:
-                        grant.note(unreachable("a site", "too many connections are open"))
+                        access.note(unreachable("a site", "too many connections are open"))
                     if full or not self._is_ours(stream):
                         await close(stream)
                         continue
-                    self._shares.take(grant.owner)
-                    tasks.start_soon(self._serve, stream, grant)
-        self._own.discard(grant.port)
+                    self._shares.take(access.owner)
+                    tasks.start_soon(self._serve, stream, access)
+        self._own.discard(access.port)
 
-    async def _serve(self, stream: SocketStream, grant: EgressAccess) -> None:
-        client = Client(
-            stream,
-            grant,
-            dialer=self._dialer,
-            clock=self._clock,
-            patience=self._patience,
-        )
+    async def _serve(self, stream: SocketStream, access: EgressAccess) -> None:
+        client = Client(stream, access, self._dialer, self._clock, self._handshake_seconds)
         try:
             await client.serve()
         except Exception:
             logger.exception("a connection of the filtering proxy failed")
         finally:
-            self._shares.give_back(grant.owner)
+            self._shares.give_back(access.owner)
 
     def _entered(self) -> TaskGroup:
         if self._tasks is None:
@@ -189,4 +183,4 @@ class FilteringProxy:
             return False
 
 
-__all__ = ["FilteringProxy", "EgressAccess", "AccessStatistics", "ClientTimeouts", "UpstreamProxy"]
+__all__ = ["FilteringProxy", "EgressAccess", "AccessStatistics", "UpstreamProxy"]

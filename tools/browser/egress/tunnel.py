@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import anyio
 from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
-from .grant import EgressAccess
-from .lines import BROKEN
+from .access import EgressAccess
+from .streams import BROKEN
 
 LINGER_SECONDS: Final = 60.0
 """Seconds for which one direction of a tunnel may be silent after the other has ended."""
@@ -26,11 +27,11 @@ class Tunnel:
     """Carries bytes until both sides have ended, one breaks, or run() is cancelled. It closes neither stream."""
 
     def __init__(
-        self, near: SocketStream, far: SocketStream, grant: EgressAccess, clock: Clock
+        self, near: SocketStream, far: SocketStream, access: EgressAccess, clock: Clock
     ) -> None:
         self._near = near
         self._far = far
-        self._grant = grant
+        self._access = access
         self._clock = clock
         self._half_closed = False
         self._arrived = 0
@@ -39,38 +40,29 @@ class Tunnel:
         self._broken = False
         self._scope = anyio.CancelScope()
 
-    async def run(self) -> bool:
-        """Carry bytes until the end. Return whether both sides ended of their own accord.
+    async def run(self, *, to_site: bytes = b"", to_browser: bytes = b"") -> bool:
+        """Carry bytes until the end, after those given here. Return whether both sides ended of their own accord.
 
         Raises:
             Overfull: The site sent too much.
         """
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
-            tasks.start_soon(self._half, self._near, self._far)
-            tasks.start_soon(self._half, self._far, self._near)
+            tasks.start_soon(self._half, self._near, self._far, to_site)
+            tasks.start_soon(self._half, self._far, self._near, to_browser)
         if self._overfull:
             raise Overfull
         return not self._broken
 
-    async def _half(self, source: SocketStream, sink: SocketStream) -> None:
+    async def _half(self, source: SocketStream, sink: SocketStream, early: bytes) -> None:
         arriving = source is self._far
-        bandwidth = self._grant.bandwidth
-        piece = bandwidth.piece
+        piece = self._access.bandwidth.piece
         try:
-            while True:
-                try:
-                    data = await source.receive(piece)
-                except anyio.EndOfStream:
-                    break
-                await bandwidth.take(len(data))
-                if self._half_closed:
-                    self._scope.deadline = anyio.current_time() + LINGER_SECONDS
-                if arriving:
-                    self._count(len(data))
-                else:
-                    self._grant.sent += len(data)
-                await sink.send(data)
+            if early:
+                await self._carry(early, sink, arriving=arriving)
+            with suppress(anyio.EndOfStream):
+                while True:
+                    await self._carry(await source.receive(piece), sink, arriving=arriving)
             await sink.send_eof()
             self._half_closed = True
             self._scope.deadline = anyio.current_time() + LINGER_SECONDS
@@ -81,9 +73,19 @@ class Tunnel:
             self._broken = True
             self._scope.cancel()
 
+    async def _carry(self, data: bytes, sink: SocketStream, *, arriving: bool) -> None:
+        await self._access.bandwidth.take(len(data))
+        if self._half_closed:
+            self._scope.deadline = anyio.current_time() + LINGER_SECONDS
+        if arriving:
+            self._count(len(data))
+        else:
+            self._access.sent += len(data)
+        await sink.send(data)
+
     def _count(self, count: int) -> None:
-        self._grant.received += count
-        most = self._grant.policy.response_bytes
+        self._access.received += count
+        most = self._access.policy.response_bytes
         if most is None:
             return
         now = self._clock.now()

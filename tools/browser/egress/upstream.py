@@ -1,4 +1,4 @@
-"""The HTTP proxy of the user's network, through which our proxy may have to send requests."""
+"""The HTTP proxy of the user's network, through which our proxy may have to open its connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProxy:
-    """An HTTP proxy. It resolves names itself, so the policy checks only literal addresses and loopback names by address."""
+    """An HTTP proxy, which opens tunnels by CONNECT, to port 80 too.
+
+    It resolves names itself, so the policy checks only literal addresses and loopback names by address.
+    """
 
     host: str
     port: int

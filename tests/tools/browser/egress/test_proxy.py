@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from rawhttp import LOCAL, OVER, Browser, browser, hello, port_of, site
+from proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hello, port_of, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.egress.socks import Reply
 
 NOBODY = 65534
 
@@ -23,61 +24,60 @@ import os, socket, sys
 "localhost".encode("idna")
 os.setuid(int(sys.argv[1]))
 with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as asking:
-    host = "127.0.0.1:" + sys.argv[3]
     try:
-        asking.sendall(f"GET http://{host}/ HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+        asking.sendall(b"\\5\\1\\0\\5\\1\\0\\1\\x7f\\0\\0\\1" + int(sys.argv[3]).to_bytes(2, "big"))
         if sys.argv[4] == "False":
             sys.exit()
-        print(asking.recv(1000).partition(b"\\r\\n")[0].decode())
+        print(asking.recv(2).hex())
     except ConnectionError:
         print("")
 """
 
 
 async def asked_by(user: int, through: int, port: int, *, stays: bool = True) -> str:
-    """Return the first line of the proxy's answer to a process of a user, or nothing when that process does not stay."""
+    """Return the first bytes of the proxy's answer to a process of a user, or nothing when that process does not stay."""
     command = [sys.executable, "-c", ASK, str(user), str(through), str(port), str(stays)]
     found = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
     return found.stdout.decode().strip()
 
 
-async def test_each_grant_has_a_port_and_a_policy_of_its_own(proxy: FilteringProxy) -> None:
+async def test_each_access_has_a_port_and_a_policy_of_its_own(proxy: FilteringProxy) -> None:
     handler, seen = hello(b"hi")
     mine, other = await proxy.admit(LOCAL), await proxy.admit(NetworkPolicy())
     assert mine.server != other.server
-    async with site(handler) as port, browser(mine) as one, browser(other) as two:
-        assert (await one.get(f"http://127.0.0.1:{port}/")).body == b"hi"
-        assert (await two.get(f"http://127.0.0.1:{port}/")).status == 403
+    async with site(handler) as port:
+        assert await get(mine, f"127.0.0.1:{port}") == b"hi"
+        assert await connect(other, f"127.0.0.1:{port}") is Reply.NOT_ALLOWED
     assert len(seen) == 1
     assert (mine.statistics().refused, other.statistics().refused) == (0, 1)
 
 
-async def test_a_port_is_nobody_elses_until_its_grant_is_freed(proxy: FilteringProxy) -> None:
-    grant, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
-    async with browser(grant) as one:
-        grant.revoke()
+async def test_a_port_is_nobody_elses_until_its_access_is_freed(proxy: FilteringProxy) -> None:
+    access, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
+    async with browser(access) as one:
+        access.revoke()
         # A connection that has asked for nothing yet ends as well.
         with pytest.raises(OVER):
             await one.stream.receive()
-    async with browser(grant) as late:
+    async with browser(access) as late:
         with pytest.raises(OVER):
             await late.stream.receive()
-    grant.free()
-    grant.free()
+    access.free()
+    access.free()
     await anyio.wait_all_tasks_blocked()
     with pytest.raises(OSError, match="connect"):
-        await anyio.connect_tcp("127.0.0.1", port_of(grant))
+        await anyio.connect_tcp("127.0.0.1", port_of(access))
     async with browser(other):
         pass
 
 
-async def test_what_was_let_in_while_its_grant_was_revoked_is_not_served() -> None:
+async def test_what_was_let_in_while_its_access_was_revoked_is_not_served() -> None:
     async with FilteringProxy() as proxy:
-        grant = await proxy.admit(LOCAL)
-        with anyio.CancelScope() as scope, grant.connection(scope):
-            grant.revoke()
+        access = await proxy.admit(LOCAL)
+        with anyio.CancelScope() as scope, access.connection(scope):
+            access.revoke()
             await anyio.sleep_forever()
-        with anyio.CancelScope() as late, grant.connection(late):
+        with anyio.CancelScope() as late, access.connection(late):
             await anyio.sleep_forever()
 
 
@@ -103,13 +103,13 @@ async def test_a_proxy_that_is_left_admits_nobody(leaks: Any) -> None:
 )
 async def test_another_user_of_the_machine_is_not_served(proxy: FilteringProxy) -> None:
     handler, seen = hello(b"hi")
-    grant = await proxy.admit(LOCAL)
+    access = await proxy.admit(LOCAL)
     async with site(handler) as port:
-        assert await asked_by(NOBODY, port_of(grant), port) == ""
+        assert await asked_by(NOBODY, port_of(access), port) == ""
         # Linux reports root as the owner of a closed socket.
-        assert await asked_by(NOBODY, port_of(grant), port, stays=False) == ""
+        assert await asked_by(NOBODY, port_of(access), port, stays=False) == ""
         assert not seen
-        assert await asked_by(os.geteuid(), port_of(grant), port) == "HTTP/1.1 200 OK"
+        assert await asked_by(os.geteuid(), port_of(access), port) == "0500"
 
 
 async def test_leaving_ends_everything(leaks: Any) -> None:
@@ -120,12 +120,10 @@ async def test_leaving_ends_everything(leaks: Any) -> None:
         async with FilteringProxy() as proxy:
             streams: list[Browser] = []
             for _ in range(3):
-                grant = await proxy.admit(LOCAL)
-                streams.append(Browser(await anyio.connect_tcp("127.0.0.1", port_of(grant))))
-            await streams[0].tunnel(f"127.0.0.1:{port}")
-            await streams[1].say(
-                f"GET http://127.0.0.1:{port}/ HTTP/1.1", f"Host: 127.0.0.1:{port}"
-            )
+                access = await proxy.admit(LOCAL)
+                streams.append(Browser(await anyio.connect_tcp("127.0.0.1", port_of(access))))
+            await streams[0].connect(f"127.0.0.1:{port}")
+            await streams[1].stream.send(b"\5\1")
             assert proxy.connections >= 1
         assert proxy.connections == 0
         for one in streams:

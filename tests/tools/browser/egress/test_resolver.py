@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from rawhttp import LOCAL, Names, browser, hello, site
+from proxy_ends import LOCAL, Names, connect, hello, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import NotFound, Resolver
+from statehold.tools.browser.egress.socks import Reply
 
 
 async def test_a_name_is_asked_for_once_at_a_time_and_kept_a_while() -> None:
@@ -66,7 +67,7 @@ async def test_names_that_nobody_answers_for_keep_only_their_owner_from_asking()
             return []
         return ["127.0.0.1"]
 
-    refused: list[int] = []
+    replies: list[Reply] = []
     resolver = Resolver(ManualClock(), lookup=lookup, at_once=4)
     async with (
         site(hello(b"here")[0]) as port,
@@ -77,18 +78,16 @@ async def test_names_that_nobody_answers_for_keep_only_their_owner_from_asking()
         late = await proxy.admit(LOCAL, owner="ben")
 
         async def ask(number: int) -> None:
-            async with browser(many[number % 2]) as one:
-                # The other owner asks for one of these names too.
-                host = "site.example" if number == 7 else f"slow{number}.example"
-                refused.append((await one.get(f"http://{host}:{port}/")).status)
+            # The other owner asks for one of these names too.
+            host = "site.example" if number == 7 else f"slow{number}.example"
+            replies.append(await connect(many[number % 2], f"{host}:{port}"))
 
         for number in range(8):
             tasks.start_soon(ask, number)
         await anyio.wait_all_tasks_blocked()
         try:
-            async with browser(late) as one:
-                assert (await one.get(f"http://site.example:{port}/")).status == 200
-            assert not refused
+            assert await connect(late, f"site.example:{port}") is Reply.SUCCEEDED
+            assert not replies
         finally:
             answer.set()
-    assert sorted(refused) == [200] + [502] * 7
+    assert sorted(replies) == [Reply.SUCCEEDED] + [Reply.HOST_UNREACHABLE] * 7

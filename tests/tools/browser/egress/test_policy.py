@@ -18,15 +18,13 @@ from statehold.tools.browser.egress.policy import (
 )
 
 
-def target(host: str, port: int = 443, *, tunnel: bool = True) -> Target:
-    return Target.of(host, port, tunnel=tunnel)
+def target(host: str, port: int = 443) -> Target:
+    return Target.of(host, port)
 
 
-def reaches(
-    policy: NetworkPolicy, host: str, address: str, port: int = 443, *, tunnel: bool = True
-) -> bool:
+def reaches(policy: NetworkPolicy, host: str, address: str, port: int = 443) -> bool:
     """Return whether a request to a host that resolves to this address gets through."""
-    to = target(host, port, tunnel=tunnel)
+    to = target(host, port)
     return (
         policy.refused_name(to) is None and policy.refused_address(to, ip_address(address)) is None
     )
@@ -217,8 +215,8 @@ def test_an_entry_may_name_a_port() -> None:
     policy = NetworkPolicy(allow=["example.com:8443", "10.0.0.1:80", "[fd00::1]:81"])
     assert reaches(policy, "example.com", PUBLIC, 8443)
     assert not reaches(policy, "example.com", PUBLIC, 443)
-    assert reaches(policy, "10.0.0.1", "10.0.0.1", 80, tunnel=False)
-    assert not reaches(policy, "10.0.0.1", "10.0.0.1", 81, tunnel=False)
+    assert reaches(policy, "10.0.0.1", "10.0.0.1", 80)
+    assert not reaches(policy, "10.0.0.1", "10.0.0.1", 81)
     assert reaches(policy, "[fd00::1]", "fd00::1", 81)
     assert not reaches(policy, "fd00::1", "fd00::1", 82)
 
@@ -227,11 +225,9 @@ def test_an_entry_may_name_a_scheme() -> None:
     secure = NetworkPolicy(allow=["https://example.com"])
     assert reaches(secure, "example.com", PUBLIC, 443)
     assert not reaches(secure, "example.com", PUBLIC, 8443)
-    assert not reaches(secure, "example.com", PUBLIC, 80, tunnel=False)
-    assert not reaches(secure, "example.com", PUBLIC, 443, tunnel=False)
+    assert not reaches(secure, "example.com", PUBLIC, 80)
     plain = NetworkPolicy(allow=["http://example.com/"])
-    assert reaches(plain, "example.com", PUBLIC, 80, tunnel=False)
-    assert reaches(plain, "example.com", PUBLIC, 80)  # a WebSocket
+    assert reaches(plain, "example.com", PUBLIC, 80)
     assert not reaches(plain, "example.com", PUBLIC, 443)
     assert reaches(NetworkPolicy(allow=["https://example.com:*"]), "example.com", PUBLIC, 8443)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 import anyio
-import h11
 from anyio.abc import SocketAttribute, SocketStream
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import EgressAccess, FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
+from statehold.tools.browser.egress.socks import Reply
 
 Handler = Callable[[SocketStream], Awaitable[None]]
 
@@ -58,29 +57,22 @@ async def read_rest(stream: SocketStream) -> bytes:
         return data
 
 
-def hello(*bodies: bytes) -> tuple[Handler, list[bytes]]:
-    """Return a site that answers each request with the next body, and the heads it saw."""
-    seen: list[bytes] = []
+def hello(body: bytes) -> tuple[Handler, list[SocketStream]]:
+    """Return a site that answers each request with this body, and the connections that it got."""
+    connected: list[SocketStream] = []
 
     async def handler(stream: SocketStream) -> None:
-        for number in range(1000):
-            seen.append(await read_head(stream))
-            body = bodies[min(number, len(bodies) - 1)]
+        connected.append(stream)
+        while True:
+            await read_head(stream)
             await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
-    return handler, seen
+    return handler, connected
 
 
 async def echo(stream: SocketStream) -> None:
     while True:
         await stream.send(await stream.receive())
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class Browser:
@@ -89,52 +81,52 @@ class Browser:
     def __init__(self, stream: SocketStream) -> None:
         self.stream = stream
 
-    async def say(self, *lines: str, body: bytes = b"") -> None:
-        """Send a head and a body."""
-        head = "".join(f"{line}\r\n" for line in lines).encode()
-        await self.stream.send(head + b"\r\n" + body)
+    async def connect(self, authority: str, early: bytes = b"") -> Reply:
+        """Ask for a site, as `host:port`, and send `early` without waiting for the reply."""
+        host, _, port = authority.rpartition(":")
+        name = host.removeprefix("[").removesuffix("]").encode()
+        request = b"\5\1\0\3" + bytes((len(name),)) + name + int(port).to_bytes(2)
+        await self.stream.send(b"\5\1\0" + request + early)
+        assert await self.receive_exactly(2) == b"\5\0"
+        reply = await self.receive_exactly(10)
+        return Reply(reply[1])
 
-    async def hear(self, method: str = "GET") -> Answer:
-        """Read one answer."""
-        http = h11.Connection(h11.CLIENT)
-        http.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
-        http.send(h11.EndOfMessage())
-        answer = Answer(0, {}, b"")
-        while True:
-            event = http.next_event()
-            if event is h11.NEED_DATA:
-                try:
-                    http.receive_data(await self.stream.receive())
-                except anyio.EndOfStream:
-                    http.receive_data(b"")
-            elif isinstance(event, h11.Response):
-                answer.status = event.status_code
-                answer.headers = {n.decode(): v.decode() for n, v in event.headers}
-                if method == "CONNECT" and answer.status == 200:
-                    return answer
-            elif isinstance(event, h11.Data):
-                answer.body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                return answer
+    async def receive_exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            data += await self.stream.receive(count - len(data))
+        return data
 
-    async def get(self, url: str, *lines: str, method: str = "GET") -> Answer:
-        host = url.removeprefix("http://").partition("/")[0]
-        await self.say(f"{method} {url} HTTP/1.1", f"Host: {host}", *lines)
-        return await self.hear(method)
-
-    async def tunnel(self, authority: str) -> Answer:
-        await self.say(f"CONNECT {authority} HTTP/1.1", f"Host: {authority}")
-        return await self.hear("CONNECT")
+    async def get(self) -> bytes:
+        """Send a request to the site, and return the body of its answer."""
+        await self.stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += await self.stream.receive(1)
+        return await self.receive_exactly(int(head.rpartition(b"Content-Length: ")[2]))
 
 
 @asynccontextmanager
-async def browser(grant: EgressAccess) -> AsyncGenerator[Browser]:
-    async with await anyio.connect_tcp("127.0.0.1", port_of(grant)) as stream:
+async def browser(access: EgressAccess) -> AsyncGenerator[Browser]:
+    async with await anyio.connect_tcp("127.0.0.1", port_of(access)) as stream:
         yield Browser(stream)
 
 
-def port_of(grant: EgressAccess) -> int:
-    return int(grant.server.rpartition(":")[2])
+async def connect(access: EgressAccess, authority: str) -> Reply:
+    """Ask for a site on a connection of its own."""
+    async with browser(access) as one:
+        return await one.connect(authority)
+
+
+async def get(access: EgressAccess, authority: str) -> bytes:
+    """Return the body of a site's answer, on a connection of its own."""
+    async with browser(access) as one:
+        assert await one.connect(authority) is Reply.SUCCEEDED
+        return await one.get()
+
+
+def port_of(access: EgressAccess) -> int:
+    return int(access.server.rpartition(":")[2])
 
 
 class Told(list[tuple[str, str]]):
@@ -160,10 +152,10 @@ class Names:
 
 
 def proxy_with(
-    names: Names, *, connections: int = 9, connections_per_grant: int = 9
+    names: Names, *, connections: int = 9, connections_per_access: int = 9
 ) -> FilteringProxy:
     return FilteringProxy(
         resolver=Resolver(ManualClock(), lookup=names, keep_seconds=0),
         connections=connections,
-        connections_per_grant=connections_per_grant,
+        connections_per_access=connections_per_access,
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
-import anyio.lowlevel
 
 from ....sessions.clock import Clock
 from .bandwidth import Bandwidth
@@ -19,7 +18,7 @@ from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)
 
-Told: TypeAlias = Callable[[str, str], None]
+RefusalCallback: TypeAlias = Callable[[str, str], None]
 """Called with a host (and its port, unless it is the default) and a reason."""
 
 _LOOKUPS = 8
@@ -48,20 +47,19 @@ class EgressAccess:
         clock: Clock,
         connections: int,
         upstream: UpstreamProxy | None,
-        on_refused: Told | None,
-        on_failed: Told | None,
+        on_refused: RefusalCallback | None,
+        on_failed: RefusalCallback | None,
         on_freed: Callable[[EgressAccess], None],
     ) -> None:
         self.port = port
         self.owner = owner
-        self.server = f"http://127.0.0.1:{port}"
-        """The address, as `http://127.0.0.1:PORT`, for the `server` of Playwright's `proxy` option."""
+        self.server = f"socks5://127.0.0.1:{port}"
+        """The address, as `socks5://127.0.0.1:PORT`, for the `server` of Playwright's `proxy` option."""
         self.policy = policy
         self.upstream = upstream
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
         """Limits the lookups of this access: a page with many names must not take all lookups of the process."""
-        self._turn = anyio.Lock()
         self.sent = 0
         self.received = 0
         self._refused = 0
@@ -112,7 +110,7 @@ class EgressAccess:
             self._counted.discard(scope)
 
     def count(self, scope: anyio.CancelScope) -> None:
-        """Count a connection at its first request.
+        """Count a connection that asks for a site.
 
         Raises:
             Refused: There are too many; there may be room for it later.
@@ -121,26 +119,21 @@ class EgressAccess:
             raise too_many(f"this session has {self._most} connections open already")
         self._counted.add(scope)
 
-    async def let_others(self) -> None:
-        """Let other tasks run. Connections of one access that call this continue one at a time, however many there are."""
-        async with self._turn:
-            await anyio.lowlevel.checkpoint()
-
     def note(self, refused: Refused) -> None:
-        """Count a request that got no answer from its site, and call `on_refused` or `on_failed`."""
+        """Count a connection that was not opened, and call `on_refused` or `on_failed`."""
         if refused.host is None:
             return
         if refused.by_policy:
             self._refused += 1
         else:
             self._failed += 1
-        told = self._on_refused if refused.by_policy else self._on_failed
-        if told is None:
+        callback = self._on_refused if refused.by_policy else self._on_failed
+        if callback is None:
             return
         try:
-            told(refused.host, refused.reason)
+            callback(refused.host, refused.reason)
         except Exception:
-            logger.exception("telling of a refused request failed")
+            logger.exception("the callback for a refused connection failed")
 
 
-__all__ = ["EgressAccess", "AccessStatistics", "Told"]
+__all__ = ["EgressAccess", "AccessStatistics", "RefusalCallback"]
