@@ -33,15 +33,15 @@ FOLDER: Final = Path(__file__).parents[1]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARK)
-    made: dict[str, Any] = {
+    fixtures: dict[str, Any] = {
         _name(f, "anyio"): pytest.fixture(f, name=_name(f, "anyio")) for f in _ASYNC
     }
     if config.pluginmanager.hasplugin("asyncio"):
-        # In strict mode pytest-asyncio runs only fixtures that it made itself.
+        # In strict mode pytest-asyncio runs only fixtures that it fixtures itself.
         fixture: Callable[..., Any] = getattr(__import__("pytest_asyncio"), "fixture")  # noqa: B009 it may be missing
-        made |= {_name(f, "asyncio"): fixture(f, name=_name(f, "asyncio")) for f in _ASYNC}
+        fixtures |= {_name(f, "asyncio"): fixture(f, name=_name(f, "asyncio")) for f in _ASYNC}
     plugin = ModuleType("statehold-async")
-    vars(plugin).update(made)
+    vars(plugin).update(fixtures)
     config.pluginmanager.register(plugin, plugin.__name__)
 
 
@@ -55,8 +55,8 @@ def _is_async(request: pytest.FixtureRequest) -> bool:
     return inspect.iscoroutinefunction(test)
 
 
-def _awaited(request: pytest.FixtureRequest, name: str) -> Any:
-    """Return what the async fixture of this name yields, made by the plugin that runs the test."""
+def _async_fixture_value(request: pytest.FixtureRequest, name: str) -> Any:
+    """Return what the async fixture of this name yields, fixtures by the plugin that runs the test."""
     if "anyio_backend" in request.fixturenames:
         if request.getfixturevalue("anyio_backend_name") != "asyncio":
             pytest.fail(f"{request.fixturename} {NO_ASYNCIO}", pytrace=False)
@@ -132,7 +132,7 @@ def statehold_client(
 ) -> Generator[Any]:
     """A connection to statehold_server: a Client of statehold.client.sync, in an async test one of statehold.client."""
     if _is_async(request):
-        yield _awaited(request, "_statehold_client")
+        yield _async_fixture_value(request, "_statehold_client")
         return
     from ..sync import connect
 
@@ -154,7 +154,7 @@ def statehold_session(request: pytest.FixtureRequest, statehold_client: Any) -> 
     `@pytest.mark.statehold(services=["shop"], state={"step": 1})` gives it the options of client.session().
     """
     if _is_async(request):
-        yield _awaited(request, "_statehold_session")
+        yield _async_fixture_value(request, "_statehold_session")
         return
     with statehold_client.session(**_options(request)) as session:
         yield session
@@ -182,7 +182,7 @@ def stdio_session(request: pytest.FixtureRequest) -> Generator[Any]:
     that it opened and kept (more than `fds`), are an error of the test.
     """
     if _is_async(request):
-        yield _awaited(request, "_stdio_session")
+        yield _async_fixture_value(request, "_stdio_session")
         return
     from .testing import BlockingStdioSessions
 

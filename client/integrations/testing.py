@@ -94,7 +94,7 @@ class ServerProcess:
             self._process.kill()
             code = self._process.wait(STOP_SECONDS)
         self._reader.join(STOP_SECONDS)
-        left = _running(family)
+        left = _describe_running(family)
         return [*left, *([] if code == 0 else [f"the exit code {code}; its log:\n{self.log}"])]
 
 
@@ -236,7 +236,7 @@ class ProcessWatch:
         """Return what it left behind, after it was ended."""
         for left in self._ledger.remaining:
             self._found += [f"process {pid} ({name})" for pid, name in left.processes.items()]
-        return [*self._found, *_running(self._family)]
+        return [*self._found, *_describe_running(self._family)]
 
 
 def _ledger(client: Client) -> Ledger:
@@ -262,7 +262,7 @@ def _family(pid: int) -> dict[int, tuple[str, str]]:
     return found
 
 
-def _running(family: Mapping[int, tuple[str, str]]) -> list[str]:
+def _describe_running(family: Mapping[int, tuple[str, str]]) -> list[str]:
     """Return which of these still run, a moment later too: one that was killed may take it to be gone."""
     ends = time.monotonic() + GONE_SECONDS
     while time.monotonic() < ends:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, cast
 
@@ -69,6 +69,24 @@ class RetryPolicy:
     def pause(self, attempt: int) -> float:
         whole = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE)
         return whole * (1 - self.spread * random.random())
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatableRequest:
+    """One request, which may be sent several times."""
+
+    method: str
+    params: JSON
+    repeat: Repeat = "always"
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    progress_callback: ProgressCallback | None = None
+    retry: bool = True
+    """Whether to wait for a server that cannot be reached."""
+
+    @property
+    def name(self) -> str:
+        """The name of its tool, or its method, for errors."""
+        return str(self.params.get("name", self.method))
 
 
 class RetryingRequests:
@@ -135,7 +153,7 @@ class RetryingRequests:
             ServerUnreachable: no answer came within the time limit of retries.
             RequestRefused: it was answered with a JSON-RPC error.
         """
-        return await self._request(method, params, {}, "always", None, retry)
+        return await self._send_until_answered(RepeatableRequest(method, params, retry=retry))
 
     async def call(
         self,
@@ -155,54 +173,37 @@ class RetryingRequests:
             ServerUnreachable: it was not sent.
             CallTimedOut: after `read_timeout_seconds`; it was cancelled.
         """
-        params: JSON = {"name": tool, "arguments": arguments}
+        request = RepeatableRequest(
+            "tools/call",
+            {"name": tool, "arguments": arguments},
+            repeat,
+            meta or {},
+            progress_callback,
+            retry,
+        )
         if read_timeout_seconds is None:
-            return await self._request(
-                "tools/call", params, meta or {}, repeat, progress_callback, retry
-            )
+            return await self._send_until_answered(request)
         with anyio.move_on_after(read_timeout_seconds):
-            return await self._request(
-                "tools/call", params, meta or {}, repeat, progress_callback, retry
-            )
+            return await self._send_until_answered(request)
         raise CallTimedOut(
             f"{tool} took longer than {read_timeout_seconds:g} seconds and was cancelled."
         )
 
-    async def _request(
-        self,
-        method: str,
-        params: JSON,
-        meta: Mapping[str, Any],
-        repeat: Repeat,
-        progress_callback: ProgressCallback | None,
-        retry: bool,
-    ) -> JSON:
+    async def _send_until_answered(self, request: RepeatableRequest) -> JSON:
         try:
-            result = await self._send_with_answers(method, params, meta, progress_callback)
-        except TransportBroken as broken:
-            first = broken
-        else:
-            return result
-        return await self._repeat(method, params, meta, repeat, progress_callback, first, retry)
+            return await self._send_with_answers(request, request.meta)
+        except TransportBroken as error:
+            broken = error
+        return await self._send_again(request, broken)
 
-    async def _repeat(
-        self,
-        method: str,
-        params: JSON,
-        meta: Mapping[str, Any],
-        repeat: Repeat,
-        progress_callback: ProgressCallback | None,
-        broken: TransportBroken,
-        retry: bool,
-    ) -> JSON:
-        what = str(params.get("name", method))
+    async def _send_again(self, request: RepeatableRequest, broken: TransportBroken) -> JSON:
         sent = broken.sent
-        retry = retry and self.transport.breaks
+        retry = request.retry and self.transport.breaks
         ends = anyio.current_time() + (self._policy.seconds if retry else 0)
         attempt = 0
         while True:
-            if sent and repeat == "never":
-                _raise_outcome_unknown(what, broken.cause, broken)
+            if sent and request.repeat == "never":
+                _raise_outcome_unknown(request.name, broken.cause, broken)
             pause = self._policy.pause(attempt)
             if anyio.current_time() + pause > ends:
                 break
@@ -211,37 +212,31 @@ class RetryingRequests:
             if self._closed.is_set():
                 break
             attempt += 1
-            given = {**meta, REPEATED: True} if sent else meta
+            meta = {**request.meta, REPEATED: True} if sent else request.meta
             try:
-                result = await self._send_with_answers(method, params, given, progress_callback)
+                result = await self._send_with_answers(request, meta)
             except TransportBroken as failed:
                 broken = failed
                 sent = sent or failed.sent
                 continue
             except NotAllowed as refused:
-                if sent and repeat != "always":
-                    _raise_outcome_unknown(what, refused.message, refused)
+                if sent and request.repeat != "always":
+                    _raise_outcome_unknown(request.name, refused.message, refused)
                 raise
-            error = _error_if_any(result) if sent and repeat == "operation" else None
+            error = _error_if_any(result) if sent and request.repeat == "operation" else None
             if error is None or not (error.code in _SILENT_ABOUT_OUTCOME or _is_retryable(error)):
                 return result
             if error.code not in _RETRYABLE:
-                _raise_outcome_unknown(what, error.message, error)
+                _raise_outcome_unknown(request.name, error.message, error)
             broken = TransportBroken(error.message, sent=True)
-        if sent and repeat != "always":
-            _raise_outcome_unknown(what, broken.cause, broken)
+        if sent and request.repeat != "always":
+            _raise_outcome_unknown(request.name, broken.cause, broken)
         raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
 
-    async def _send_with_answers(
-        self,
-        method: str,
-        params: JSON,
-        meta: Mapping[str, Any],
-        progress_callback: ProgressCallback | None,
-    ) -> JSON:
+    async def _send_with_answers(self, request: RepeatableRequest, meta: Mapping[str, Any]) -> JSON:
         """Send a request once, and answer the questions that the server asks meanwhile."""
-        given: JSON = {**params, "_meta": {**self._client_meta, **meta}}
-        result = await self._send(method, given, progress_callback)
+        params: JSON = {**request.params, "_meta": {**self._client_meta, **meta}}
+        result = await self._send(request, params)
         if result.get("resultType") != "input_required" or self._elicitation_callback is None:
             return result
         from .elicitation import ElicitationRound
@@ -249,44 +244,45 @@ class RetryingRequests:
         questions = ElicitationRound(self._elicitation_callback)
         while result.get("resultType") == "input_required":
             answers = await questions.answer_all(object_of(result.get("inputRequests")))
-            given = {**params, "_meta": {**self._client_meta, **meta}, "inputResponses": answers}
+            # A new `_meta`: a transport adds the progress token to it.
+            meta_again = {**self._client_meta, **meta}
+            params = {**request.params, "_meta": meta_again, "inputResponses": answers}
             if "requestState" in result:
-                given["requestState"] = result["requestState"]
-            result = await self._send(method, given, progress_callback)
+                params["requestState"] = result["requestState"]
+            result = await self._send(request, params)
         if questions.failure is not None:
             raise questions.failure
         return result
 
-    async def _send(
-        self, method: str, params: JSON, progress_callback: ProgressCallback | None
-    ) -> JSON:
-        tool = params.get("name", "")
-        headers = self._mirror_arguments(tool, params) if self._headers else None
+    async def _send(self, request: RepeatableRequest, params: JSON) -> JSON:
+        """Send a request, once more if the server wants headers that repeat arguments."""
+        try:
+            return await self._send_once(request, params)
+        except RequestRefused as refused:
+            if refused.rpc_code != HEADER_MISMATCH or "name" not in params:
+                raise
+        await self._learn_headers(params["name"])
+        return await self._send_once(request, params)
+
+    async def _send_once(self, request: RepeatableRequest, params: JSON) -> JSON:
+        headers = self._mirror_arguments(params) if self._headers else None
         try:
             return await self.transport.request(
-                method, params, headers=headers, progress_callback=progress_callback
+                request.method,
+                params,
+                headers=headers,
+                progress_callback=request.progress_callback,
             )
-        except JsonRpcError as refused:
-            if refused.code != HEADER_MISMATCH or not tool:
-                raise RequestRefused(refused.code, refused.message, refused.data) from None
+        except JsonRpcError as error:
+            raise RequestRefused(error.code, error.message, error.data) from None
         except AccessDenied as denied:
             raise NotAllowed(
                 str(denied), recovery="Give `token=` or `headers=` that the server accepts."
             ) from None
-        await self._learn_headers(tool)
-        try:
-            headers = self._mirror_arguments(tool, params)
-            return await self.transport.request(
-                method, params, headers=headers, progress_callback=progress_callback
-            )
-        except JsonRpcError as refused:
-            raise RequestRefused(refused.code, refused.message, refused.data) from None
-        except AccessDenied as denied:
-            raise NotAllowed(str(denied)) from None
 
-    def _mirror_arguments(self, tool: str, params: JSON) -> dict[str, str] | None:
+    def _mirror_arguments(self, params: JSON) -> dict[str, str] | None:
         """Return the headers that repeat some arguments; a proxy may route by them."""
-        found = self._headers.get(tool)
+        found = self._headers.get(params.get("name", ""))
         if not found:
             return None
         from mcp.shared.inbound import mcp_param_headers
@@ -302,16 +298,12 @@ class RetryingRequests:
 
     async def list_tools(self) -> list[JSON]:
         """Return the definitions of all tools."""
-        return await self.pages("tools/list", "tools")
-
-    async def pages(self, method: str, key: str) -> list[JSON]:
-        """Return all pages of a list."""
         found: list[JSON] = []
         cursor: str | None = None
         while True:
             params: JSON = {} if cursor is None else {"cursor": cursor}
-            page = await self.request(method, params)
-            found += page[key]
+            page = await self.request("tools/list", params)
+            found += page["tools"]
             cursor = page.get("nextCursor")
             if cursor is None:
                 return found

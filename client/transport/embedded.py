@@ -132,7 +132,7 @@ class EmbeddedTransport:
         headers: Mapping[str, str] | None = None,
         progress_callback: ProgressCallback | None = None,
     ) -> JSON:
-        if self._server is None or self._closed or self._owner.ended:
+        if self._server is None or self._closed or self._owner.has_ended:
             raise TransportBroken("it was closed, or has failed", sent=False)
         request = EmbeddedRequest(next(self._numbers), progress_callback)
         if progress_callback is not None:

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -119,12 +119,15 @@ class HttpTransport:
     async def _read_stream(
         self, response: httpx2.Response, number: int, progress_callback: ProgressCallback | None
     ) -> JSON:
-        messages = _read_messages(response)
-        async for message in messages:
+        events = aiter(httpx2.EventSource(response, max_event_size=None))
+        async for event in events:
+            message = _parse(event.data)
+            if message is None:
+                continue
             if _is_answer(message, number):
                 # Read the stream to its end, so that the connection can be used again.
                 with suppress(*_BROKEN), anyio.move_on_after(DRAIN_SECONDS):
-                    async for _ in messages:
+                    async for _ in events:
                         pass
                 return result_of(message)
             if progress_callback is not None and message.get("method") == "notifications/progress":
@@ -141,30 +144,6 @@ def _is_answer(message: JSON, number: int) -> bool:
         return message.get("id") == number and isinstance(message.get("result"), dict)
     code: object = object_of(error).get("code")
     return message.get("id") in (number, None) and isinstance(code, int)
-
-
-async def _read_messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
-    data: list[bytes] = []
-    async for line in _read_lines(response):
-        if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            message = _parse(b"\n".join(data))
-            data.clear()
-            if message is not None:
-                yield message
-
-
-async def _read_lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
-    """Yield the lines of an event stream. httpx2 would split at every Unicode line separator, also inside of JSON."""
-    parts: list[bytes] = []
-    async for data in response.aiter_bytes():
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            parts.append(line)
-            yield b"".join(parts).removesuffix(b"\r")
-            parts.clear()
-        parts.append(rest)
 
 
 def result_of(message: JSON) -> JSON:
@@ -216,7 +195,7 @@ def _require_finite(value: object) -> None:
             _require_finite(each)
 
 
-def _parse(body: bytes) -> JSON | None:
+def _parse(body: bytes | str) -> JSON | None:
     try:
         # Not orjson, which would turn an integer beyond 64 bits into a float.
         found: Any = json.loads(body)

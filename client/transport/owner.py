@@ -22,7 +22,7 @@ class ContextOwner(Generic[T]):
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
-        self._settled = anyio.Event()
+        self._is_settled = anyio.Event()
         self._ending = anyio.Event()
         self._ended = anyio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -30,7 +30,7 @@ class ContextOwner(Generic[T]):
         self._failure: BaseException | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the context manager was left, or has failed."""
         return self._ended.is_set()
 
@@ -39,7 +39,7 @@ class ContextOwner(Generic[T]):
         loop = running_loop()
         self._task = contextvars.Context().run(loop.create_task, self._own())
         try:
-            await self._settled.wait()
+            await self._is_settled.wait()
         except BaseException:
             self._task.cancel()
             await self.stop()
@@ -61,14 +61,14 @@ class ContextOwner(Generic[T]):
         try:
             async with self._manager as value:
                 self._value.append(value)
-                self._settled.set()
+                self._is_settled.set()
                 await self._ending.wait()
         except BaseException as error:
             self._failure = _flat(error)
             if not isinstance(error, Exception) and not self._ending.is_set():
                 raise
         finally:
-            self._settled.set()
+            self._is_settled.set()
             self._ended.set()
 
 

@@ -60,7 +60,7 @@ def test_a_program_of_the_page_runs_as_printed(
 def test_every_name_that_the_page_uses_exists() -> None:
     known = {
         "client": {*dir(Client), *dir(BlockingClient)},
-        "s": {*dir(Session), "state", "attached"},
+        "s": {*dir(Session), *Session.__annotations__, "state"},
         "errors": set(errors.__all__),
     }
     for owner, name in re.findall(r"`[^`]*?(?<!statehold\.)\b(client|s|errors)\.(\w+)", PAGE):

@@ -108,7 +108,7 @@ class Session:
 
     async def _info(self) -> JSON:
         found = await self.inner.info()
-        services = await self._space.bound(self.inner)
+        services = await self._space.bound_services(self.inner)
         tools = await self._list_tools()
         return {
             **asdict(found),
@@ -126,10 +126,10 @@ class Session:
 
     def list_services(self) -> list[str]:
         """Return the services that it is bound to."""
-        return self._client.portal.run(self._space.bound, self.inner)
+        return self._client.portal.run(self._space.bound_services, self.inner)
 
     async def list_services_async(self) -> list[str]:
-        return await self._client.portal.wait(self._space.bound, self.inner)
+        return await self._client.portal.wait(self._space.bound_services, self.inner)
 
     def list_tools(self) -> list[str]:
         """Return the names of its tools: of the services it is bound to, of all of its space while it is bound to none."""

@@ -183,7 +183,7 @@ class Space:
 
     async def tools_of(self, session: Session) -> list[SpaceTool]:
         """Return the tools that a session has: of the services it is bound to, of all while it is bound to none."""
-        used = await self.bound(session)
+        used = await self.bound_services(session)
         return [each for each in await self.tools() if not used or each.tool.service in used]
 
     async def find(self, name: str, service: str | None, session: Session | None) -> SpaceTool:
@@ -238,7 +238,7 @@ class Space:
             raise SessionNotFound(f"There is no session {session_id[:128]!r} here.")
         return session
 
-    async def bound(self, session: Session) -> list[str]:
+    async def bound_services(self, session: Session) -> list[str]:
         """Return the services that a session is bound to, by their names in this space."""
         names = (self.local(each.service) for each in (await session.info()).services)
         services = [name for name in names if name is not None]

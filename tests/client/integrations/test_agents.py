@@ -99,11 +99,11 @@ def agent(model: Scripted, tools: list[Any]) -> Any:
     return graph.compile()
 
 
-def heard(found: JSON) -> list[ToolMessage]:
+def tool_messages(found: JSON) -> list[ToolMessage]:
     return [each for each in found["messages"] if isinstance(each, ToolMessage)]
 
 
-def named(tools: Sequence[BaseTool], name: str) -> BaseTool:
+def find_tool(tools: Sequence[BaseTool], name: str) -> BaseTool:
     return next(tool for tool in tools if tool.name == name)
 
 
@@ -115,9 +115,9 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> No
     model = script(*[asks("inc")] * 3)
     async with client.session(services=["quick"]) as s:
         found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
-        assert [message.content for message in heard(found)] == ["1", "2", "3"]
-        assert heard(found)[2].artifact["structured_content"]["count"] == 3
-        assert heard(found)[2].artifact["session"]["id"] == s.id
+        assert [message.content for message in tool_messages(found)] == ["1", "2", "3"]
+        assert tool_messages(found)[2].artifact["structured_content"]["count"] == 3
+        assert tool_messages(found)[2].artifact["session"]["id"] == s.id
         assert (await s.call("get")).text == "3"
     assert {tool["function"]["name"] for tool in model.shown} >= {"inc", "get", "own_session"}
     shown = {tool["function"]["name"]: tool["function"]["parameters"] for tool in model.shown}
@@ -130,19 +130,19 @@ def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Client) -> None:
     """The blocking client does the same (MS-38)."""
     with blocking.session(services=["quick"]) as s:
         found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
-        assert [message.content for message in heard(found)] == ["2", "4", "6"]
+        assert [message.content for message in tool_messages(found)] == ["2", "4", "6"]
     assert [tool.name for tool in blocking_tools(blocking, names=["inc"])] == ["inc"]
 
 
 async def test_tools_of_a_client_use_the_session_of_their_call(client: Client) -> None:
     """Tools that were listed before any session existed use the current one, or that of auto_session() (MS-39, MS-45)."""
     tools = await langchain_tools(client)
-    inc = named(tools, "inc")
+    inc = find_tool(tools, "inc")
     with pytest.raises(NoCurrentSession):
         await inc.ainvoke({})
     async with client.session(services=["quick"]):
         found = await agent(script(*[asks("inc")] * 2), tools).ainvoke(ASKED)
-        assert [message.content for message in heard(found)] == ["1", "2"]
+        assert [message.content for message in tool_messages(found)] == ["1", "2"]
     async with client.auto_session(services=["quick"]) as auto:
         assert [await inc.ainvoke({}) for _ in range(3)] == ["1", "2", "3"]
         assert (await (await auto.session()).call("get")).text == "3"
@@ -168,7 +168,7 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
 ) -> None:
     """A tool carries its session, wherever it is called (MS-45)."""
     session = await client.create(services=["quick"])
-    inc = named(await session.langchain_tools(), "inc")
+    inc = find_tool(await session.langchain_tools(), "inc")
     async with client.session(services=["quick"]):
         assert await inc.ainvoke({}) == "1"
     assert await inc.ainvoke({}) == "2"
@@ -181,9 +181,9 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
 async def test_what_a_model_can_act_on_it_reads(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         tools = await s.langchain_tools(names=["fail", "hang", "inc"], read_timeout_seconds=1.0)
-        failed = await named(tools, "fail").ainvoke(asks("fail"))
+        failed = await find_tool(tools, "fail").ainvoke(asks("fail"))
         assert (failed.status, failed.content) == ("error", "it failed")
-        late = await named(tools, "hang").ainvoke(asks("hang"))
+        late = await find_tool(tools, "hang").ainvoke(asks("hang"))
         assert late.status == "error"
         assert late.content.startswith("call_timeout: ")
         assert "\n" in late.content

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,26 @@ async def test_what_is_given_and_what_is_got_are_copies(embedded: Client) -> Non
         first = await s.call_tool("inc", operation_id="once")
         first.payload["content"].clear()
         assert (await s.call_tool("inc", operation_id="once")).text == "1"
+
+
+async def test_an_embedded_statehold_keeps_nothing_and_changes_nothing_of_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("STATEHOLD_DATA", str(tmp_path / "data"))
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    async with connect(services={"quick": service("asking")}) as client, client.session() as s:
+        await s.call("inc")
+        await s.state.update({"n": 1})
+        assert {n: signal.getsignal(n) for n in before} == before
+    assert os.listdir(tmp_path) == []
+
+
+async def test_an_embedded_statehold_keeps_its_sessions_in_a_folder(tmp_path: Path) -> None:
+    for number in (1, 2):
+        client = connect(services={"quick": service("asking")}, data=tmp_path / "kept")
+        async with client, client.session("mine", keep=True) as s:
+            assert s.attached is (number == 2)
+            assert await s.state.update({"n": number}) == number
+    assert os.listdir(tmp_path) == ["kept"]

@@ -16,7 +16,7 @@ from nursery import Nursery
 
 from statehold.client.integrations.mcpstore import MCPStore
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-mcpstore.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "from-mcpstore.md"
 SETUP = """
 store = MCPStore.setup_store()
 store.for_store().add_service({"name":"browser","url":"http://127.0.0.1:8931/sse"})

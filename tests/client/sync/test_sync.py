@@ -69,11 +69,11 @@ def test_a_session_is_used_without_await(client: Client) -> None:
 def test_threads_never_meet_in_one_session(config_file: Path) -> None:
     def work(number: int) -> list[str]:
         with client.session(services=["quick"]):
-            return [client.call("inc").text for _ in range(50)]
+            return [client.call("inc").text for _ in range(10)]
 
-    with connect(config=config_file) as client, ThreadPoolExecutor(20) as threads:
-        counted = [str(number) for number in range(1, 51)]
-        assert list(threads.map(work, range(20))) == [counted] * 20
+    with connect(config=config_file) as client, ThreadPoolExecutor(8) as threads:
+        counted = [str(number) for number in range(1, 11)]
+        assert list(threads.map(work, range(8))) == [counted] * 8
 
 
 def test_callbacks_may_block(way: Callable[..., Client]) -> None:

@@ -321,3 +321,14 @@ async def test_a_session_moves_as_a_document(embedded: Client) -> None:
     assert moved.id != s.id
     assert await moved.state.get() == {"n": 1}
     await moved.close()
+
+
+async def test_a_merge_with_a_session_that_is_not_there_leaves_the_parent_open(
+    embedded: Client,
+) -> None:
+    async with embedded.session() as s:
+        with pytest.raises(SessionNotFound):
+            await s.merge(["sh_" + "a" * 26])
+        assert s.is_open
+        await s.state.update({"n": 1})
+    assert s.status == "closed"

@@ -1,0 +1,49 @@
+"""Questions of tools, and the callback that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+from front import Running
+
+from statehold.client import Answer, Client, Question, connect
+from statehold.client.protocol.elicitation import AnswerLike
+
+Connect: TypeAlias = Callable[..., Client]
+
+
+async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:
+    asked: list[Question] = []
+    answers: list[AnswerLike] = [{"answer": "42"}, None, Answer("cancel")]
+
+    async def answer(question: Question) -> AnswerLike:
+        asked.append(question)
+        return answers.pop(0)
+
+    async with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
+        said = [(await s.call("ask")).text for _ in range(3)]
+        assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
+        assert asked[0].message == "quick asks: What is the answer?"
+        assert asked[0].schema is not None
+        answers.extend([{"answer": "a"}, {"answer": "b"}])
+        assert "b" in (await s.call("ask_twice")).text
+
+
+async def test_what_a_callback_raises_is_the_callers_own(server: Running) -> None:
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> None:
+        asked.append(question)
+        raise LookupError("no answer")
+
+    async with (
+        connect(server.url, elicitation_callback=answer) as client,
+        client.session(services=["quick"]) as s,
+    ):
+        with pytest.raises(LookupError):
+            await s.call("ask_twice")
+        assert len(asked) == 1
+        # The server no longer waits for an answer.
+        assert (await s.info()).in_flight == 0

@@ -1,0 +1,200 @@
+"""Lost answers and lost servers: a call is repeated, given up, or reported, and never runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Running, serving
+
+from statehold.client import Client, connect
+from statehold.client.errors import (
+    OutcomeUnknown,
+    ServerUnreachable,
+    StateConflict,
+    ToolFailed,
+)
+from statehold.client.transport.http import HttpTransport
+
+
+class Relay:
+    """Forwards requests to a server. For the next `lose` requests the server runs them, but the answer is lost."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.lose = 0
+        self.then: int | None = None
+        """The port to which requests go after a lost answer."""
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[str]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass, read, ours, False, tasks.cancel_scope)
+                tasks.start_soon(self._pass, theirs, write, True, tasks.cancel_scope)
+        finally:
+            write.close()
+            ours.close()
+
+    async def _pass(
+        self,
+        read: asyncio.StreamReader,
+        write: asyncio.StreamWriter,
+        answers: bool,
+        scope: anyio.CancelScope,
+    ) -> None:
+        while data := await read.read(65536):
+            if answers and self.lose:
+                self.lose -= 1
+                self._port = self.then or self._port
+                break
+            write.write(data)
+        scope.cancel()
+
+
+@pytest.fixture(scope="module")
+def port(server: Running) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+async def test_an_answer_that_is_lost_is_asked_for_again(port: int) -> None:
+    relay = Relay(port)
+    async with (
+        relay.run() as url,
+        connect(url) as client,
+        client.session(services=["quick"]) as s,
+    ):
+        relay.lose = 3
+        assert (await s.call("inc")).text == "1"
+        assert (await s.call("inc")).text == "2"
+        relay.lose = 1
+        with pytest.raises(ToolFailed):
+            await s.call("fail")
+        relay.lose = 1
+        assert (await s.info()).in_flight == 0
+        page = await s.history(kind="call")
+        assert [entry.tool for entry in page.entries] == ["inc", "inc", "fail"]
+
+
+async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port: int) -> None:
+    relay = Relay(port)
+
+    def lose_answers() -> int:
+        relay.lose = 2
+        return relay.lose
+
+    async with relay.run() as url, connect(url) as client:
+        assert lose_answers()
+        s = await client.create(metadata={"test": "lost answers"})
+        assert await ids(client, "lost answers") == [s.id]
+        assert lose_answers()
+        assert await s.state.update({"n": 1}) == 1
+        assert s.state.version == 1
+        assert lose_answers()
+        await s.note("user", "once")
+        assert [entry.kind for entry in (await s.history(kind="message")).entries] == ["message"]
+        assert lose_answers()
+        children = await s.fork(2)
+        assert len({child.id for child in children}) == 2
+        assert lose_answers()
+        with pytest.raises(StateConflict):
+            await s.state.update({"n": 2}, if_version=7)
+        assert (await s.state.get("/n"), s.state.version) == (1, 1)
+        for each in (s, *children):
+            await each.close()
+            assert lose_answers()
+            await each.delete()
+        assert await ids(client, "lost answers") == []
+        assert relay.lose == 0
+
+
+async def ids(client: Client, test: str) -> list[str]:
+    return [found.session_id for found in await client.list_sessions(metadata={"test": test})]
+
+
+async def test_the_outcome_of_a_call_is_unknown_when_its_process_is_gone(
+    port: int, config_file: Path, tmp_path: Path
+) -> None:
+    with serving(config_file, tmp_path) as other:
+        relay = Relay(port)
+        async with relay.run() as url, connect(url) as client:
+            relay.lose, relay.then = 1, int(other.url.rpartition(":")[2])
+            with pytest.raises(OutcomeUnknown):
+                await client.create(metadata={"test": "the next process"})
+            # The next process answers that it is another one, and then records the operations that it gets itself.
+            sessions = [await client.create(metadata={"test": "the next process"})]
+            relay.lose = 1
+            sessions.append(await client.create(metadata={"test": "the next process"}))
+            assert set(await ids(client, "the next process")) == {s.id for s in sessions}
+
+
+async def test_no_call_runs_twice_on_several_processes_behind_one_address(
+    port: int, config_file: Path, tmp_path: Path
+) -> None:
+    with serving(config_file, tmp_path) as other:
+        here, there = f"http://127.0.0.1:{port}/mcp", f"{other.url}/mcp"
+        async with connect(here) as client, connect(there) as second:
+            channel = client.requests.transport
+            assert isinstance(channel, HttpTransport)
+            turns = cycle((there, here))
+            asked = channel.request
+
+            async def request(*given: Any, **more: Any) -> JSON:
+                channel.url = next(turns)
+                return await asked(*given, **more)
+
+            channel.request = request
+            for _ in range(3):
+                await client.create(metadata={"test": "many processes"})
+            channel.request = asked
+            channel.url = here
+            found = [await ids(each, "many processes") for each in (client, second)]
+            assert sum(map(len, found)) == 3
+
+
+async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
+    relay = Relay(port)
+    async with relay.run() as url, connect(url, retry_seconds=0.3) as client:
+        s = await client.create(services=["quick"])
+        relay.lose = 10_000
+        with anyio.fail_after(20):
+            with pytest.raises(OutcomeUnknown):
+                await s.call("inc")
+            with pytest.raises(ServerUnreachable):
+                await s.info()
+        relay.lose = 0
+        await s.close()
+
+
+async def test_a_client_that_is_closed_answers_who_waits_for_the_server(server: Running) -> None:
+    client = await connect(server.url).__aenter__()
+    session = await client.create()
+    caught: list[BaseException] = []
+    client.requests.transport.url = "http://127.0.0.1:1/mcp"  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def call() -> None:
+        try:
+            await session.info()
+        except (OutcomeUnknown, ServerUnreachable) as error:
+            caught.append(error)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            await client.aclose()
+    assert len(caught) == 1
+    async with connect(server.url) as again:
+        await (await again.get(session.id)).close()

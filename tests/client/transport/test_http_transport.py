@@ -1,0 +1,62 @@
+"""HTTP as bytes on a socket: event streams, and addresses without a Statehold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from statehold.client import connect
+from statehold.client.errors import (
+    ServerUnreachable,
+)
+from statehold.client.transport.http import HttpTransport
+
+
+async def test_a_stream_is_read_as_bytes_come() -> None:
+    text = "a\u2028b\x85c\x0cd\r\n"
+    told: list[float] = []
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"text": text}}, ensure_ascii=False)
+    step = {"progressToken": 1, "progress": 1.5}
+    note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": step})
+    events = f": ping\r\n\r\nevent: message\r\ndata: {note}\r\n\r\ndata: {answer}\n\n".encode()
+
+    async def serve(read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        await read.readuntil(b"\r\n\r\n")
+        write.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for byte in events:
+            write.write(bytes([byte]))
+            await write.drain()
+        write.close()
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        told.append(done)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        channel = HttpTransport(f"http://127.0.0.1:{port}/mcp", {})
+        with anyio.fail_after(10):
+            found = await channel.request("x", {"_meta": {}}, progress_callback=progress)
+        await channel.aclose()
+    assert (found, told) == ({"text": text}, [1.5])
+
+
+async def test_an_address_without_a_server_fails_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with anyio.fail_after(10):
+        with pytest.raises(ServerUnreachable) as caught:
+            async with connect(f"http://127.0.0.1:{port}"):
+                pass
+    assert caught.value.retryable
+
+
+async def test_another_server_is_refused(counter_server: Callable[..., str]) -> None:
+    url = counter_server("http")
+    with pytest.raises(ServerUnreachable, match="no Statehold"):
+        async with connect(url):
+            pass
