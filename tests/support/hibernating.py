@@ -14,8 +14,9 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot
-from statehold.tools.browser.snapshot.restore import RestoredContext, SleepingTab, restore_context
+from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
+from statehold.tools.browser.snapshot.tab import SleepingTab
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
 SECONDS = 15.0
@@ -42,8 +43,10 @@ async def save(
             seconds=SECONDS,
             origins=resumed.origins,
         )
-    snapshot = found.snapshot()
-    return ContextSnapshot.of(Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs))
+    snapshot = found.to_snapshot()
+    return ContextSnapshot.from_snapshot(
+        Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs)
+    )
 
 
 @asynccontextmanager

@@ -336,10 +336,10 @@ class BrowserConnection:
         self.unsaved = False
         try:
             await self._process.guard()
-            behind = self.session.origins.behind
+            behind = self.session.origins.unread_count
             snapshot = await self._save(self.session, light)
             # Ask for another save only while the backlog changes; an origin that can never be read would ask for ever.
-            if light and self.session.origins.behind not in (0, behind):
+            if light and self.session.origins.unread_count not in (0, behind):
                 self._stir()
             if self.lost.is_set() or not self._process.whole:
                 # The state may have been gone before the last of it was read.

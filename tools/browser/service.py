@@ -209,7 +209,7 @@ class BrowserService:
             ServiceUnavailable: No browser can be started, or the snapshot cannot be decrypted.
         """
         seal = await self._seal()
-        hibernated = None if snapshot is None else ContextSnapshot.of(snapshot, seal)
+        hibernated = None if snapshot is None else ContextSnapshot.from_snapshot(snapshot, seal)
         try:
             return await self._opened(session, hibernated, seal)
         except BrowserDied as error:

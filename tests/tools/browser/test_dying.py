@@ -23,7 +23,7 @@ from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import opening
-from statehold.tools.browser.snapshot.world import World, asked
+from statehold.tools.browser.snapshot.world import World, send_command
 
 
 def kill(process: BrowserProcess, which: str = "browser") -> None:
@@ -111,7 +111,7 @@ async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
     run = World.run
 
     async def die(self: World, function: str, *arguments: object) -> Any:
-        if function != "restoreEntry" or killed:
+        if function != "restoreTab" or killed:
             return await run(self, function, *arguments)
         killed.append(process)
         kill(process)
@@ -131,7 +131,7 @@ async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
             assert await browse.value("() => sessionStorage.step") == "2"
 
 
-@pytest.mark.parametrize("step", ["restoreEntry", "restorePage"])
+@pytest.mark.parametrize("step", ["restoreTab", "restorePage"])
 async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
     service: BrowserService,
     lab: str,
@@ -144,7 +144,7 @@ async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
     async def crash(self: World, function: str, *arguments: object) -> Any:
         if function == step:
             with suppress(Error), anyio.move_on_after(1):
-                await asked(self._session, "Page.crash")  # pyright: ignore[reportPrivateUsage]
+                await send_command(self._session, "Page.crash")  # pyright: ignore[reportPrivateUsage]
         return await run(self, function, *arguments)
 
     async with opened(service) as browse:

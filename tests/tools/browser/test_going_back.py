@@ -17,7 +17,7 @@ from statehold.sessions.services import Snapshot
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import capture, world
 from statehold.tools.browser.snapshot.model import ContextSnapshot
-from statehold.tools.browser.snapshot.world import asked
+from statehold.tools.browser.snapshot.world import send_command
 
 pytestmark = pytest.mark.peer
 
@@ -30,7 +30,7 @@ Resume = Callable[[Browse], Awaitable[Browse]]
 async def saved(browse: Browse) -> ContextSnapshot:
     found = await browse.connection.snapshot()
     assert found is not None
-    return ContextSnapshot.of(Snapshot(json.loads(json.dumps(found.data)), found.blobs))
+    return ContextSnapshot.from_snapshot(Snapshot(json.loads(json.dumps(found.data)), found.blobs))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def resume(service: BrowserService) -> AsyncGenerator[Resume]:
             given = await saved(browse)
             await browse.connection.aclose()
             view = new_view(generation=browse.view.generation + 1)
-            return await stack.enter_async_context(opened(service, view, given.snapshot()))
+            return await stack.enter_async_context(opened(service, view, given.to_snapshot()))
 
         yield again
 
@@ -239,7 +239,7 @@ async def resume_with(
     """Resume a session from a changed snapshot."""
 
     async def snapshot() -> Snapshot:
-        return given.snapshot()
+        return given.to_snapshot()
 
     with monkeypatch.context() as patch:
         patch.setattr(browse.connection, "snapshot", snapshot)
@@ -291,7 +291,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
             if wanted == method and len(refused) < times:
                 refused.append(wanted)
                 raise Error(words)
-            return await asked(session, wanted, params)
+            return await send_command(session, wanted, params)
 
         monkeypatch.setattr(world, "asked", ask)
         return refused

@@ -25,7 +25,7 @@ from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import files
-from statehold.tools.browser.snapshot.encryption import SealBroken
+from statehold.tools.browser.snapshot.encryption import DecryptionFailed
 
 KEY = "a key of the tests, not short"
 
@@ -144,7 +144,7 @@ async def test_saved_session_is_sealed_and_opens_with_its_key_only(
             assert "Frame one" in await again.text("snapshot")
     for key in (None, "another key of the tests"):
         async with running(tmp_path, shell, key=key) as service:
-            with pytest.raises(SealBroken):
+            with pytest.raises(DecryptionFailed):
                 await service.open(new_view(generation=2), given)
 
 

@@ -29,7 +29,7 @@ class Kept:
         self._more = anyio.Event()
 
     async def __call__(self, snapshot: Snapshot) -> None:
-        self.saved.append(ContextSnapshot.of(snapshot, self._seal))
+        self.saved.append(ContextSnapshot.from_snapshot(snapshot, self._seal))
         self._more.set()
         self._more = anyio.Event()
 
@@ -74,7 +74,7 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
                 await each.close()
         snapshot = await window.saved()
     assert snapshot is not None
-    found = ContextSnapshot.of(snapshot)
+    found = ContextSnapshot.from_snapshot(snapshot)
     assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
     assert "late" in [cookie["name"] for cookie in found.cookies]
     async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
@@ -94,7 +94,7 @@ async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) 
         await context.pages[0].close()
     snapshot = await window.saved()
     assert snapshot is not None
-    assert addresses(ContextSnapshot.of(snapshot)) == [f"{lab}/form"]
+    assert addresses(ContextSnapshot.from_snapshot(snapshot)) == [f"{lab}/form"]
 
 
 async def test_sleeping_tabs_are_awake_in_a_window(service: BrowserService, lab: str) -> None:
@@ -135,4 +135,4 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
             os.kill(process.pid, signal.SIGKILL)
         snapshot = await window.saved()
     assert snapshot is not None
-    assert addresses(ContextSnapshot.of(snapshot, Encryption(KEY))) == [f"{lab}/form"]
+    assert addresses(ContextSnapshot.from_snapshot(snapshot, Encryption(KEY))) == [f"{lab}/form"]

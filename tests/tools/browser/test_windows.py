@@ -79,11 +79,11 @@ async def test_windows_that_open_and_close_within_a_call_are_told_and_none_of_ou
         ):
             text = await browse.text("evaluate", function=function)
             assert section(text, "Events") == "- A tab opened and closed again. (2 times)"
-        await browse.value("() => { sessionStorage.step = 2 }")
+        await browse.value("() => { localStorage.step = 2 }")
         await browse.text("navigate", url=site.at(2))
-        # By a copy of the tab.
+        # By a page that is not a tab.
         found = await browse.saved()
-        assert site.url in found.data["tabs"][0]["sessions"]
+        assert site.url in found.data["origins"]
         assert "### Events" not in await browse.text("snapshot")
 
 

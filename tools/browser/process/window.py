@@ -140,10 +140,10 @@ class Window:
             return self.last
         if now is None:
             return self.last
-        fresh = ContextSnapshot.of(now, self._seal)
+        fresh = ContextSnapshot.from_snapshot(now, self._seal)
         if self.closed.is_set() and self.last is not None:
-            fresh = self._with_tabs(fresh, ContextSnapshot.of(self.last, self._seal))
-        return _proper(fresh).snapshot(self._seal)
+            fresh = self._with_tabs(fresh, ContextSnapshot.from_snapshot(self.last, self._seal))
+        return _proper(fresh).to_snapshot(self._seal)
 
     def _with_tabs(self, fresh: ContextSnapshot, before: ContextSnapshot) -> ContextSnapshot:
         """Add the tabs of a closed window, as last seen; a tab that has navigated since is saved by its address only."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from ..snapshot.interception import RequestInterceptor
-from ..snapshot.world import asked
+from ..snapshot.world import send_command
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -70,11 +70,11 @@ class Popups:
         async with self._starting:
             if self._listening:
                 return
-            session = await RequestInterceptor.of(self._browser).session()
+            session = await RequestInterceptor.for_browser(self._browser).session()
             session.on("Target.targetCreated", self._created)
             session.on("Target.targetDestroyed", self._destroyed)
             wanted = {"discover": True, "filter": [{"type": "page"}]}
-            await asked(session, "Target.setDiscoverTargets", wanted)
+            await send_command(session, "Target.setDiscoverTargets", wanted)
             self._listening = True
 
     def _created(self, event: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import anyio
 
-from ..snapshot.restore import SleepingTab
+from ..snapshot.tab import SleepingTab
 from ..snapshot.world import origin_of
 from .pages import new_page
 from .tab import Tab, TabEvents

@@ -12,7 +12,7 @@ import anyio
 
 from ....sessions.json_codec import JSON
 from ..session.pages import new_page, unless_left
-from .world import asked
+from .world import send_command
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page, Route
@@ -77,11 +77,11 @@ class BlankPages:
         wanted = {"url": self._address, "browserContextId": context_id, "background": True}
 
         async def close(target: JSON) -> None:
-            await asked(browser, "Target.closeTarget", target)
+            await send_command(browser, "Target.closeTarget", target)
 
         async with self._opening:
             self._arrived = anyio.Event()
-            target = await unless_left(asked(browser, "Target.createTarget", wanted), close)
+            target = await unless_left(send_command(browser, "Target.createTarget", wanted), close)
             try:
                 await self._arrived.wait()
             except BaseException:

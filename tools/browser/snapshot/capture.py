@@ -33,7 +33,7 @@ WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
 """An expression that is true if a page has content."""
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
-_ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
+_REPORT_STATE_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
   document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: window.history.state }})), {{ once: true }})"""
 """Makes the page's own world answer, once, with its history.state; see shownState() in page/tab.js."""
 
@@ -72,34 +72,34 @@ async def capture(
     Raises:
         ConnectionLost: The browser is gone or does not answer at all.
     """
-    reading = _Reading(origins, light=light, probe=min(PROBE_SECONDS, seconds / 2))
+    progress = _Capture(origins, light=light, probe=min(PROBE_SECONDS, seconds / 2))
     with anyio.move_on_after(seconds):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reading.take_cookies, context)
+            tasks.start_soon(progress.read_cookies, context)
             for number, page in enumerate(pages):
-                tasks.start_soon(reading.take, number, page)
-        if reading.silent:
+                tasks.start_soon(progress.read_tab, number, page)
+        if progress.silent:
             # The browser may have died meanwhile: the previous snapshot is then better than this one.
-            reading.cookies = None
-            await reading.take_cookies(context)
-        if reading.cookies is not None:
-            await reading.read_left()
-    if reading.cookies is None:
+            progress.cookies = None
+            await progress.read_cookies(context)
+        if progress.cookies is not None:
+            await progress.read_left()
+    if progress.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
-    unread = origins.unread(but=reading.claimed)
-    origins.behind = len(unread)
-    origins.watch.look_again()
-    numbers = sorted(reading.tabs)
+    unread = origins.unread(but=progress.claimed)
+    origins.unread_count = len(unread)
+    origins.watch.mark_frames_unread()
+    numbers = sorted(progress.tabs)
     return ContextSnapshot(
-        cookies=reading.cookies,
+        cookies=progress.cookies,
         origins=dict(origins.records.known),
-        tabs=[reading.with_sessions(number, pages[number]) for number in numbers],
+        tabs=[progress.with_sessions(number, pages[number]) for number in numbers],
         current=sum(number < current for number in numbers),
         lost=origins.records.unsaved() + listed("the latest storage", unread),
     )
 
 
-class _Reading:
+class _Capture:
     """One pass over the pages of a context."""
 
     def __init__(self, origins: OriginStorage, *, light: bool, probe: float) -> None:
@@ -118,13 +118,13 @@ class _Reading:
         """The limits of what is read from one origin."""
         self._probe = probe
 
-    async def take_cookies(self, context: BrowserContext) -> None:
+    async def read_cookies(self, context: BrowserContext) -> None:
         from playwright.async_api import Error
 
         with anyio.move_on_after(self._probe), suppress(Error):
             self.cookies = [dict(cookie) for cookie in await context.cookies()]
 
-    async def take(self, number: int, page: Page | DormantTab) -> None:
+    async def read_tab(self, number: int, page: Page | DormantTab) -> None:
         from playwright.async_api import Error, Page
 
         if not isinstance(page, Page):
@@ -134,7 +134,7 @@ class _Reading:
             self.tabs[number] = without(unloaded, self._origins.cleared)
             return
         with anyio.move_on_after(self._probe), suppress(Error):
-            self.tabs[number] = await self._addressed(page)
+            self.tabs[number] = await self._read_address(page)
         if number not in self.tabs:
             self.silent = True
             if not page.is_closed():
@@ -143,13 +143,13 @@ class _Reading:
             tab = self.tabs[number]
             # For the case that the time is over before the page has answered.
             self.tabs[number] = replace(tab, lost=[UNANSWERED])
-            self.tabs[number] = tab = await self._filled(tab, page)
+            self.tabs[number] = tab = await self._read_page(tab, page)
             origin = origin_of(tab.url)
             # Last, so that a slow database does not make the state of the page be lost.
             if origin and origin == self.at.get(page) and origin not in self.claimed:
-                await self._stored(origin, page)
+                await self._read_storage(origin, page)
 
-    async def _addressed(self, page: Page) -> SavedTab:
+    async def _read_address(self, page: Page) -> SavedTab:
         """Return the facts that the browser itself knows about a tab, whether its page answers or not."""
         entries, index = await (await self._origins.watch.world(page)).history()
         first = max(0, index - HISTORY)
@@ -170,19 +170,19 @@ class _Reading:
             posted=self._origins.watch.posted(page),
         )
 
-    async def _filled(self, tab: SavedTab, page: Page) -> SavedTab:
+    async def _read_page(self, tab: SavedTab, page: Page) -> SavedTab:
         """Add the state of the page itself, if it answers in time."""
         from playwright.async_api import Error
 
         origin = origin_of(tab.url)
         if origin is None:
-            return await self._unaddressed(tab, page)
+            return await self._note_written_content(tab, page)
         limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.sent(page)}
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             world = await self._origins.watch.world(page)
             with suppress(Error, WorldError):
-                await world.ask(_ANSWER_ONCE)
+                await world.ask(_REPORT_STATE_ONCE)
             found = await world.run("savedTab", limits)
         if found is None:
             self.silent = True
@@ -196,7 +196,7 @@ class _Reading:
                 )
             return replace(tab, lost=[UNANSWERED])
         if found["origin"] != origin:
-            return await self._elsewhere(tab, page, found)
+            return await self._read_other_document(tab, page, found)
         self.at[page] = origin
         self._origins.sessions.note(page, found)
         # The page may have navigated since the browser was asked.
@@ -207,7 +207,7 @@ class _Reading:
             status=found["status"],
             page=found["page"],
             entry=found["entry"],
-            lost=_missing(found),
+            lost=_describe_lost(found),
         )
         before = self._origins.tabs.failing.get(page)
         if before is not None:
@@ -215,7 +215,7 @@ class _Reading:
         self._origins.tabs.read[page] = tab
         return tab
 
-    async def _stored(self, origin: str, page: Page) -> None:
+    async def _read_storage(self, origin: str, page: Page) -> None:
         """Read the storage of an origin through a page of that origin."""
         from playwright.async_api import Error
 
@@ -227,14 +227,14 @@ class _Reading:
         self.claimed.discard(origin)
         self._origins.watch.touched.add(origin)
 
-    async def _elsewhere(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
+    async def _read_other_document(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
         """Save a tab whose document does not belong to the origin of its address."""
         from playwright.async_api import Error
 
         self.at[page] = None
         if origin_of(found["url"]) == origin_of(tab.url):
             # The site isolates its page from its own origin, for example by a CSP sandbox.
-            lost = _missing({**found, "untold": ["history state"] if found["entry"] else []})
+            lost = _describe_lost({**found, "untold": ["history state"] if found["entry"] else []})
             return replace(tab, status=found["status"], page=found["page"], lost=lost)
         if found["url"].startswith("chrome-error:"):
             return tab
@@ -243,10 +243,10 @@ class _Reading:
             return replace(tab, lost=["what was on it (it went on to another page)"])
         self._again.add(page)
         with anyio.move_on_after(self._probe), suppress(Error):
-            tab = await self._addressed(page)
-        return await self._filled(tab, page)
+            tab = await self._read_address(page)
+        return await self._read_page(tab, page)
 
-    async def _unaddressed(self, tab: SavedTab, page: Page) -> SavedTab:
+    async def _note_written_content(self, tab: SavedTab, page: Page) -> SavedTab:
         """Note the loss of content that scripts wrote into a page without a site, such as about:blank."""
         from playwright.async_api import Error
 
@@ -281,7 +281,7 @@ def _replayable(url: str) -> bool:
     return len(url) <= ADDRESS and origin_of(url) is not None
 
 
-def _missing(found: JSON) -> list[str]:
+def _describe_lost(found: JSON) -> list[str]:
     lost: list[str] = []
     if found["withheld"]:
         lost.append("what was typed into password and other secret fields")

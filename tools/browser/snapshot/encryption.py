@@ -18,7 +18,7 @@ LEAST_KEY: Final = 16
 SALT: Final = b"statehold saved session"
 
 
-class SealBroken(ServiceUnavailable):
+class DecryptionFailed(ServiceUnavailable):
     """Raised when a saved session cannot be decrypted. It is then neither used nor overwritten."""
 
     retryable = False
@@ -26,7 +26,7 @@ class SealBroken(ServiceUnavailable):
 
 
 class Encryption:
-    """AES-256-GCM with one key; lives as long as its service. Each sealing uses a fresh random nonce.
+    """AES-256-GCM with one key; lives as long as its service. Each call of encrypt() uses a fresh random nonce.
 
     The key is a text of any form, best 32 random bytes. It is stretched with scrypt, once, which takes some 50 ms.
 
@@ -47,47 +47,47 @@ class Encryption:
     def __repr__(self) -> str:
         return f"<Encryption {self._mark.hex()}>"
 
-    def seal(self, content: bytes) -> bytes:
-        """Return the encrypted content, with a mark by which open() recognizes the key."""
+    def encrypt(self, content: bytes) -> bytes:
+        """Return the encrypted content, with a mark by which decrypt() recognizes the key."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)
 
-    def open(self, sealed: bytes) -> bytes:
+    def decrypt(self, sealed: bytes) -> bytes:
         """Return the decrypted content.
 
         Raises:
-            SealBroken: It was encrypted with another key, or changed since.
+            DecryptionFailed: It was encrypted with another key, or changed since.
         """
         from cryptography.exceptions import InvalidTag
 
         start = len(MAGIC) + MARK_BYTES
         head, nonce = sealed[:start], sealed[start : start + NONCE_BYTES]
         if head[: len(MAGIC)] != MAGIC:
-            raise SealBroken(
+            raise DecryptionFailed(
                 "The saved session is damaged: it is not in the form that was written."
             )
         if head[len(MAGIC) :] != self._mark:
-            raise SealBroken(
+            raise DecryptionFailed(
                 "The saved session is encrypted with another key than the configured one."
             )
         try:
             return self._cipher.decrypt(nonce, sealed[start + NONCE_BYTES :], head)
         except (InvalidTag, ValueError):
-            raise SealBroken(
+            raise DecryptionFailed(
                 "The saved session is damaged: it was changed after it was written."
             ) from None
 
 
-def opened(seal: Encryption | None, sealed: bytes) -> bytes:
+def decrypt(encryption: Encryption | None, sealed: bytes) -> bytes:
     """Return the decrypted content.
 
     Raises:
-        SealBroken: No key is configured, or not the right one, or the content was changed.
+        DecryptionFailed: No key is configured, or not the right one, or the content was changed.
     """
-    if seal is None:
-        raise SealBroken("The saved session is encrypted, and no key is configured.")
-    return seal.open(sealed)
+    if encryption is None:
+        raise DecryptionFailed("The saved session is encrypted, and no key is configured.")
+    return encryption.decrypt(sealed)
 
 
 def _cipher(key: bytes) -> AESGCM:
@@ -96,4 +96,4 @@ def _cipher(key: bytes) -> AESGCM:
     return AESGCM(key)
 
 
-__all__ = ["Encryption", "SealBroken", "opened"]
+__all__ = ["Encryption", "DecryptionFailed", "decrypt"]

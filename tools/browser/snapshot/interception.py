@@ -16,7 +16,7 @@ import anyio
 
 from ....sessions.json_codec import JSON
 from ..egress.policy import LOCAL_SCHEMES
-from .world import asked, origin_of
+from .world import origin_of, send_command
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, CDPSession
@@ -57,7 +57,7 @@ class RequestInterceptor:
         return f"<RequestInterceptor contexts={len(self._sleepers)} origins={len(self._watched)}>"
 
     @classmethod
-    def of(cls, browser: Browser) -> RequestInterceptor:
+    def for_browser(cls, browser: Browser) -> RequestInterceptor:
         """Return the interceptor of a browser, always the same one until forget()."""
         return cls._of_browsers.setdefault(browser, cls(browser))
 
@@ -110,9 +110,9 @@ class RequestInterceptor:
             ),
         ]
         if patterns:
-            await asked(session, "Fetch.enable", {"patterns": patterns})
+            await send_command(session, "Fetch.enable", {"patterns": patterns})
         else:
-            await asked(session, "Fetch.disable")
+            await send_command(session, "Fetch.disable")
         self._watched, self._refused = origins, refused
 
     async def _paused(self, event: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ class RequestInterceptor:
         if origin is None:
             with suppress(Exception):
                 failed = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
-                await asked(self._session, "Fetch.failRequest", failed)
+                await send_command(self._session, "Fetch.failRequest", failed)
             return
         try:
             with anyio.move_on_after(WAKE_SECONDS) as scope:
@@ -133,7 +133,7 @@ class RequestInterceptor:
         finally:
             with suppress(Exception):
                 request = {"requestId": event["requestId"]}
-                await asked(self._session, "Fetch.continueRequest", request)
+                await send_command(self._session, "Fetch.continueRequest", request)
 
     async def _wake(self, origin: str, frame: str) -> None:
         for sleeper in await self._concerned(frame):
@@ -145,7 +145,9 @@ class RequestInterceptor:
         if len(self._sleepers) > 1:
             with suppress(Exception):
                 assert self._session is not None
-                found = await asked(self._session, "Target.getTargetInfo", {"targetId": frame})
+                found = await send_command(
+                    self._session, "Target.getTargetInfo", {"targetId": frame}
+                )
                 sleeper = self._sleepers.get(found["targetInfo"].get("browserContextId", ""))
                 return [sleeper] if sleeper is not None else []
         return list(self._sleepers.values())

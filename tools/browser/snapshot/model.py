@@ -11,7 +11,7 @@ import orjson
 
 from ....sessions.json_codec import JSON
 from ....sessions.services import Snapshot
-from .encryption import Encryption, opened
+from .encryption import Encryption, decrypt
 
 VERSION: Final = 2
 """The version of the saved form; other versions are not restored."""
@@ -90,28 +90,28 @@ class ContextSnapshot:
     on: list[str] = field(default_factory=list[str])
     """The activities that are lost with the context, in words: mocked requests, a recording."""
 
-    def snapshot(self, seal: Encryption | None = None) -> Snapshot:
-        """Return the form that a session stores, encrypted if there is a `seal`."""
+    def to_snapshot(self, encryption: Encryption | None = None) -> Snapshot:
+        """Return the form that a session stores, encrypted if there is a `encryption`."""
         data: JSON = {"version": VERSION, **asdict(self)}
-        if seal is None:
+        if encryption is None:
             return Snapshot(data)
         return Snapshot(
-            {"version": VERSION, "sealed": True}, {"sealed": seal.seal(orjson.dumps(data))}
+            {"version": VERSION, "sealed": True}, {"sealed": encryption.encrypt(orjson.dumps(data))}
         )
 
     @staticmethod
-    def of(snapshot: Snapshot, seal: Encryption | None = None) -> ContextSnapshot:
+    def from_snapshot(snapshot: Snapshot, encryption: Encryption | None = None) -> ContextSnapshot:
         """Return the state in a snapshot. If it cannot be read, return an empty state whose `lost` says so.
 
         Raises:
-            SealBroken: It is encrypted, and the key is missing or a different one.
+            DecryptionFailed: It is encrypted, and the key is missing or a different one.
         """
         data = snapshot.data
         if data.get("version") != VERSION:
             what = f"everything (it was saved in a form, {data.get('version')!r}, that is not known here)"
             return ContextSnapshot(lost=[what])
         if data.get("sealed"):
-            data = orjson.loads(opened(seal, snapshot.blobs.get("sealed", b"")))
+            data = orjson.loads(decrypt(encryption, snapshot.blobs.get("sealed", b"")))
         rest = {key: value for key, value in data.items() if key != "version"}
         try:
             rest["tabs"] = [SavedTab(**tab) for tab in data["tabs"]]

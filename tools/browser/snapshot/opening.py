@@ -42,7 +42,7 @@ RESTORE_SECONDS: Final = 10.0
 """Seconds for the current page to load again; the tab exists even if it does not."""
 DEATH_SECONDS: Final = 2.0
 """Seconds to wait for the disconnect event of a browser that no longer answers."""
-NEWS: Final = 50
+EVENT_LINES: Final = 50
 """The most event lines from the proxy that wait for the next result."""
 
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
@@ -88,7 +88,7 @@ class Opening:
 
         if hibernated is not None and was_on is not None:
             hibernated = replace(hibernated, on=list(was_on))
-        grant = await egress.admit(self._tell, owner=self._view.owner)
+        grant = await egress.admit(self._note_refusal, owner=self._view.owner)
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
         try:
@@ -108,7 +108,7 @@ class Opening:
             finally:
                 # Last: only now is it known whether the browser still runs and will close the context.
                 if grant is not None:
-                    _leave(grant, process)
+                    _release_access(grant, process)
                     if self._session is None:
                         grant.free()
         session = self._session
@@ -119,10 +119,10 @@ class Opening:
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
         jar = CookieGuard(process, full=hibernated is not None and bool(hibernated.cookies))
-        connection = BrowserConnection(session, process, tools, save=partial(_saved, seal, jar))
+        connection = BrowserConnection(session, process, tools, save=partial(_save, seal, jar))
         connection.on_closed.append(session.end)
         if grant is not None:
-            connection.on_closed.append(partial(_leave, grant, process))
+            connection.on_closed.append(partial(_release_access, grant, process))
         if hibernated is not None:
             connection.opened = resumed.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
@@ -210,7 +210,7 @@ class Opening:
             # The browser may have other users: refuse in this context only.
             await refuse_schemes(context)
         else:
-            await RequestInterceptor.of(process.browser).refuse_schemes()
+            await RequestInterceptor.for_browser(process.browser).refuse_schemes()
         if self._config.init_script is not None:
             try:
                 await context.add_init_script(path=self._config.init_script)
@@ -218,17 +218,17 @@ class Opening:
                 reason = error.strerror if isinstance(error, OSError) else "it is no text"
                 raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
 
-    def _tell(self, host: str, line: str) -> None:
+    def _note_refusal(self, host: str, line: str) -> None:
         news = self._early
         if self._session is not None:
             news = self._session.news
-            if len(self._session.unreached) < NEWS:
+            if len(self._session.unreached) < EVENT_LINES:
                 self._session.unreached[host] = line
-        if line not in news and len(news) < NEWS:
+        if line not in news and len(news) < EVENT_LINES:
             news.append(line)
 
 
-def _leave(grant: EgressAccess, process: BrowserProcess) -> None:
+def _release_access(grant: EgressAccess, process: BrowserProcess) -> None:
     """Revoke the access of a closed context. Its port stays open if the context may still send requests."""
     grant.revoke()
     if process.lost.is_set():
@@ -272,7 +272,7 @@ class CookieGuard:
         self.full = bool(cookies)
 
 
-async def _saved(
+async def _save(
     seal: Encryption | None, jar: CookieGuard, session: BrowserSession, light: bool
 ) -> Snapshot:
     found = await capture(
@@ -284,7 +284,7 @@ async def _saved(
         origins=session.origins,
     )
     jar.accept(found.cookies)
-    return replace(found, on=session.on()).snapshot(seal)
+    return replace(found, on=session.on()).to_snapshot(seal)
 
 
 __all__ = ["Opening"]

@@ -73,7 +73,7 @@ class SessionStorage:
     def unsaved(self, page: Page, *, at: str | None) -> list[str]:
         """Return, in words, the session storage that of() lacks or has in an older state, but for the origin `at`."""
         cut = self._cut.get(page, set()) - {at}
-        left = set(self._watch.been.get(page, ())) - self._empty.get(page, set()) - cut - {at}
+        left = set(self._watch.visited.get(page, ())) - self._empty.get(page, set()) - cut - {at}
         return [
             *listed("session storage", sorted(cut), " (too much)"),
             *listed("the latest session storage", sorted(left)),
@@ -101,7 +101,7 @@ class SessionStorage:
                     raise
                 lost.append(f"session storage of {origin}")
         # The tab loaded these origins only to restore them.
-        self._watch.been.pop(page, None)
+        self._watch.visited.pop(page, None)
         return lost
 
 

@@ -45,11 +45,11 @@ class OriginStorage:
         self.records = StorageRecords(asleep or {})
         self.tabs = TabRecords()
         self.sessions = SessionStorage(self.watch)
-        self.trouble: list[str] = []
-        """The parts that could not be restored since the last take_trouble(), in words."""
+        self.failures: list[str] = []
+        """The parts that could not be restored since the last take_failures(), in words."""
         self.cleared: dict[str, None] = {}
         """Origins whose sites had the browser clear their storage; sleeping tabs must not restore it."""
-        self.behind = 0
+        self.unread_count = 0
         """The number of origins that the last save had no time for."""
         self._context_id = ""
         self._waking: dict[str, anyio.Lock] = {}
@@ -73,7 +73,7 @@ class OriginStorage:
         browser = page.context.browser
         assert browser is not None
         self._context_id = (await self.watch.world(page)).context
-        self._interceptor = RequestInterceptor.of(browser)
+        self._interceptor = RequestInterceptor.for_browser(browser)
         page.context.on("close", self._closed)
         await self._interceptor.admit(self._context_id, self)
 
@@ -90,8 +90,8 @@ class OriginStorage:
             except Exception:
                 logger.debug("the interceptor did not answer", exc_info=True)
 
-    def take_trouble(self) -> list[str]:
-        found, self.trouble = self.trouble, []
+    def take_failures(self) -> list[str]:
+        found, self.failures = self.failures, []
         return found
 
     def _forget_cleared(self, origin: str) -> None:
@@ -122,7 +122,7 @@ class OriginStorage:
             return
         given = (stored.items or NO_ITEMS, dict(stored.databases), RESTORE_SECONDS * 1000)
         failed = await world.run("restoreStorage", origin, *given)
-        self.trouble += [f"{what} of {origin}" for what in failed]
+        self.failures += [f"{what} of {origin}" for what in failed]
 
     @asynccontextmanager
     async def _blank_page(self) -> AsyncGenerator[Page]:

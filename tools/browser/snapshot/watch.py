@@ -19,7 +19,7 @@ from .world import World, origin_of
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request, Response
 
-BEEN: Final = 20
+VISITED: Final = 20
 """The number of visited origins that are remembered for each page."""
 SENT: Final = 500
 """The number of requests to its own site that are remembered for each page."""
@@ -34,7 +34,7 @@ class ContextWatch:
         self.blank_pages = BlankPages(context)
         self.touched: set[str] = set()
         """Origins of documents that were loaded since their storage was last read; the reader removes them."""
-        self.been: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
+        self.visited: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
         """By page, the origins it has shown since it was opened or restored, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
@@ -89,22 +89,26 @@ class ContextWatch:
             # Set only now: a requested document that became a download is never shown.
             self._shown[frame.page] = self._asked.pop(frame.page)
         if origin is not None and (
-            frame.parent_frame is None or _related(frame.url, frame.page.url)
+            frame.parent_frame is None or _same_site(frame.url, frame.page.url)
         ):
             self._note_there(origin, frame.page)
 
     def _note_there(self, origin: str, page: Page) -> None:
         self.touched.add(origin)
-        been = self.been.setdefault(page, {})
-        been.pop(origin, None)
-        been[origin] = None
-        for oldest in list(been)[:-BEEN]:
-            del been[oldest]
+        visited = self.visited.setdefault(page, {})
+        visited.pop(origin, None)
+        visited[origin] = None
+        for oldest in list(visited)[:-VISITED]:
+            del visited[oldest]
 
     def _answered(self, response: Response) -> Awaitable[None] | None:
         # Return a coroutine, which becomes a task, only for the few answers that are documents.
         request, origin = response.request, origin_of(response.url)
-        if origin is None or not request.is_navigation_request() or not _heeded(origin):
+        if (
+            origin is None
+            or not request.is_navigation_request()
+            or not _obeys_clear_site_data(origin)
+        ):
             return None
         frame = _frame_of(request)
         if frame is not None and frame.parent_frame is not None:
@@ -122,13 +126,13 @@ class ContextWatch:
                 for tell in self.on_cleared:
                     tell(origin)
 
-    def look_again(self) -> None:
+    def mark_frames_unread(self) -> None:
         """Mark the storage of frames as unread again: they may write to it after it was read."""
         for page in self.context.pages:
             if self.hidden(page):
                 continue
             for frame in page.frames:
-                if frame.parent_frame is not None and _related(frame.url, page.url):
+                if frame.parent_frame is not None and _same_site(frame.url, page.url):
                     origin = origin_of(frame.url)
                     if origin is not None and origin != origin_of(page.url):
                         self.touched.add(origin)
@@ -151,7 +155,7 @@ class ContextWatch:
         if request.method in ("GET", "HEAD", "OPTIONS") or request.resource_type == "ping":
             return
         # Only requests to related sites count: data sent to others, such as visitor statistics, does not change the site.
-        if (frame := _frame_of(request)) is not None and _related(request.url, frame.page.url):
+        if (frame := _frame_of(request)) is not None and _same_site(request.url, frame.page.url):
             self._sent.setdefault(frame.page, deque(maxlen=SENT)).append(time.time() * 1000)
 
 
@@ -162,7 +166,7 @@ def _frame_of(request: Request) -> Frame | None:
     return None
 
 
-def _heeded(origin: str) -> bool:
+def _obeys_clear_site_data(origin: str) -> bool:
     """Return whether the browser obeys Clear-Site-Data from an origin: only if its connection is secure or local."""
     host = urlsplit(origin).hostname or ""
     if origin.startswith("https:") or f".{host}".endswith(".localhost"):
@@ -172,7 +176,7 @@ def _heeded(origin: str) -> bool:
     return False
 
 
-def _related(url: str, top: str) -> bool:
+def _same_site(url: str, top: str) -> bool:
     """Return whether a frame may share the storage of its origin with pages of that origin; True in doubt."""
     one, other = (urlsplit(u).hostname or "" for u in (url, top))
     return one.split(".")[-2:] == other.split(".")[-2:]

@@ -42,7 +42,7 @@ class WorldError(Exception):
     """Raised when the page threw or navigated away."""
 
 
-async def asked(session: CDPSession, method: str, params: JSON | None = None) -> JSON:
+async def send_command(session: CDPSession, method: str, params: JSON | None = None) -> JSON:
     """Send one DevTools command and return its result."""
     untyped = cast("Any", session)
     return cast("JSON", await untyped.send(method, params))
@@ -71,10 +71,10 @@ class World:
             playwright's Error: The page is gone.
         """
         session = await page.context.new_cdp_session(page)
-        target = (await asked(session, "Target.getTargetInfo"))["targetInfo"]
-        await asked(session, "Page.enable")
+        target = (await send_command(session, "Target.getTargetInfo"))["targetInfo"]
+        await send_command(session, "Page.enable")
         script = {"source": AT_START, "worldName": NAME, "runImmediately": True}
-        await asked(session, "Page.addScriptToEvaluateOnNewDocument", script)
+        await send_command(session, "Page.addScriptToEvaluateOnNewDocument", script)
         return World(session, target["targetId"], target.get("browserContextId", ""))
 
     async def run(self, function: str, *arguments: object) -> Any:
@@ -112,14 +112,14 @@ class World:
 
     async def _evaluate(self, expression: str) -> Any:
         place = {"frameId": self._frame, "worldName": NAME}
-        world = await asked(self._session, "Page.createIsolatedWorld", place)
+        world = await send_command(self._session, "Page.createIsolatedWorld", place)
         return await self._value(
             {"expression": expression, "contextId": world["executionContextId"]}
         )
 
     async def _value(self, params: JSON) -> Any:
         wanted = {**params, "awaitPromise": True, "returnByValue": True}
-        answer = await asked(self._session, "Runtime.evaluate", wanted)
+        answer = await send_command(self._session, "Runtime.evaluate", wanted)
         if "exceptionDetails" in answer:
             thrown = answer["exceptionDetails"]
             raise WorldError(thrown.get("exception", {}).get("description") or thrown["text"])
@@ -127,24 +127,24 @@ class World:
 
     async def bypass_workers(self) -> None:
         """Let no service worker answer the requests of the page."""
-        await asked(self._session, "Network.enable")
-        await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
+        await send_command(self._session, "Network.enable")
+        await send_command(self._session, "Network.setBypassServiceWorker", {"bypass": True})
 
     async def clear_storage(self, origin: str, kinds: str) -> None:
         """Clear the storage of an origin in the whole context; `kinds` as DevTools names them, separated by commas."""
         given = {"origin": origin, "storageTypes": kinds}
-        await asked(self._session, "Storage.clearDataForOrigin", given)
+        await send_command(self._session, "Storage.clearDataForOrigin", given)
 
     async def interrupt(self) -> None:
         """End the script that the page runs now, ours or its own; if it runs none, the next one.
 
         The browser interrupts the script between two of its steps, so an endless script ends, too.
         """
-        await asked(self._session, "Runtime.terminateExecution")
+        await send_command(self._session, "Runtime.terminateExecution")
 
     async def stop(self) -> None:
         """Stop all loading in the tab, including a pending navigation."""
-        await asked(self._session, "Page.stopLoading")
+        await send_command(self._session, "Page.stopLoading")
 
     async def history(self) -> tuple[list[JSON], int]:
         """Return the entries of the tab's history, oldest first, and the index of the current one.
@@ -178,12 +178,12 @@ class World:
 
         for _ in range(SWAPS):
             try:
-                return await asked(self._session, method)
+                return await send_command(self._session, method)
             except Error as error:
                 if "Not attached to an active page" not in error.message:
                     raise
             await anyio.sleep(SWAP_SECONDS)
-        return await asked(self._session, method)
+        return await send_command(self._session, method)
 
 
 def origin_of(url: str) -> str | None:
@@ -204,4 +204,4 @@ def without_login(url: str) -> str:
     return url
 
 
-__all__ = ["World", "WorldError", "asked", "origin_of", "without_login"]
+__all__ = ["World", "WorldError", "origin_of", "send_command", "without_login"]

@@ -49,7 +49,7 @@ async def test_a_password_is_never_in_what_is_saved(browser: Browser, site: Keep
         page = await filled(before, site.at(1) + "/everything")
         for light in (True, False):
             given = await save(before, page, light=light)
-            assert "hunter2" not in json.dumps(given.snapshot().data)
+            assert "hunter2" not in json.dumps(given.to_snapshot().data)
 
 
 VALUES = """() => new Promise((resolve, reject) => {
@@ -225,7 +225,7 @@ async def test_a_page_that_is_too_large_is_cut_and_that_is_said(
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/heavy")
         given = await save(before, page)
-        assert len(json.dumps(given.snapshot().data)) < 2**22
+        assert len(json.dumps(given.to_snapshot().data)) < 2**22
         assert given.tabs[0].lost == ["form fields (too much)", "session storage (too much)"]
         assert given.tabs[0].page is not None
 
@@ -238,10 +238,10 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")
         given = await save(before, page)
-    snapshot = given.snapshot(seal)
+    snapshot = given.to_snapshot(seal)
     assert snapshot.data == {"version": 2, "sealed": True}
     assert b"somebody" not in snapshot.blobs["sealed"]
-    assert ContextSnapshot.of(snapshot, seal) == given
+    assert ContextSnapshot.from_snapshot(snapshot, seal) == given
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

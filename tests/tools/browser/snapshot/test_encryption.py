@@ -3,54 +3,54 @@ from __future__ import annotations
 import pytest
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.encryption import Encryption, SealBroken, opened
+from statehold.tools.browser.snapshot.encryption import DecryptionFailed, Encryption, decrypt
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of sufficient length"
 
 
 def test_what_is_sealed_opens_with_the_same_key_only() -> None:
-    sealed = Encryption(KEY).seal(b"content")
+    sealed = Encryption(KEY).encrypt(b"content")
     assert b"content" not in sealed
-    assert Encryption(KEY).open(sealed) == b"content"
-    with pytest.raises(SealBroken, match="another key"):
-        Encryption(KEY + "!").open(sealed)
+    assert Encryption(KEY).decrypt(sealed) == b"content"
+    with pytest.raises(DecryptionFailed, match="another key"):
+        Encryption(KEY + "!").decrypt(sealed)
 
 
 def test_the_same_content_is_never_sealed_the_same_way() -> None:
     seal = Encryption(KEY)
-    assert seal.seal(b"content") != seal.seal(b"content")
+    assert seal.encrypt(b"content") != seal.encrypt(b"content")
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 25, -1])
 def test_a_changed_byte_is_noticed(at: int) -> None:
     seal = Encryption(KEY)
-    sealed = bytearray(seal.seal(b"content"))
+    sealed = bytearray(seal.encrypt(b"content"))
     sealed[at] ^= 1
-    with pytest.raises(SealBroken):
-        seal.open(bytes(sealed))
+    with pytest.raises(DecryptionFailed):
+        seal.decrypt(bytes(sealed))
 
 
 @pytest.mark.parametrize("length", [0, 3, 7, 8, 15, 20, 35])
 def test_a_cut_one_is_noticed(length: int) -> None:
     seal = Encryption(KEY)
-    with pytest.raises(SealBroken):
-        seal.open(seal.seal(b"content")[:length])
+    with pytest.raises(DecryptionFailed):
+        seal.decrypt(seal.encrypt(b"content")[:length])
 
 
 def test_without_a_key_nothing_is_brought_back() -> None:
-    snapshot = ContextSnapshot(lost=["x"]).snapshot(Encryption(KEY))
-    with pytest.raises(SealBroken, match="no key is configured"):
-        ContextSnapshot.of(snapshot)
-    with pytest.raises(SealBroken):
-        opened(None, b"")
-    assert not SealBroken("x").retryable
+    snapshot = ContextSnapshot(lost=["x"]).to_snapshot(Encryption(KEY))
+    with pytest.raises(DecryptionFailed, match="no key is configured"):
+        ContextSnapshot.from_snapshot(snapshot)
+    with pytest.raises(DecryptionFailed):
+        decrypt(None, b"")
+    assert not DecryptionFailed("x").retryable
 
 
 def test_a_snapshot_from_before_there_was_a_key_is_still_read() -> None:
     given = ContextSnapshot(lost=["x"])
-    assert ContextSnapshot.of(given.snapshot(), Encryption(KEY)) == given
-    assert ContextSnapshot.of(Snapshot({"version": 2}), Encryption(KEY)).lost != []
+    assert ContextSnapshot.from_snapshot(given.to_snapshot(), Encryption(KEY)) == given
+    assert ContextSnapshot.from_snapshot(Snapshot({"version": 2}), Encryption(KEY)).lost != []
 
 
 def test_a_short_key_is_refused_with_the_remedy() -> None:

@@ -9,7 +9,7 @@ from browsing import again, lost, opened
 from changing import Changing
 
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import restore
+from statehold.tools.browser.snapshot import restore, tab
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def site() -> Generator[Changing]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait long for fields that never come."""
-    monkeypatch.setattr(restore, "PATIENCE", {**restore.PATIENCE, "fieldMilliseconds": 300})
+    monkeypatch.setattr(tab, "RETRY_LIMITS", {**tab.RETRY_LIMITS, "fieldMilliseconds": 300})
 
 
 NATIVE = """<form><input id=text value="as sent"><input name=note><textarea id=area>as sent</textarea>

@@ -30,7 +30,7 @@ from statehold.tools.browser.snapshot.interception import RequestInterceptor
 from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
-from statehold.tools.browser.snapshot.world import asked
+from statehold.tools.browser.snapshot.world import send_command
 
 
 async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(
@@ -78,7 +78,7 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
                 "database": name,
             }
         assert after.origins.asleep == set()
-        assert after.origins.take_trouble() == []
+        assert after.origins.take_failures() == []
 
 
 async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
@@ -368,7 +368,7 @@ async def test_what_was_saved_survives_the_death_of_the_browser(shell: str, site
 
 
 async def pid_of(browser: Browser) -> int:
-    found = await asked(await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo")
+    found = await send_command(await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo")
     return next(int(each["id"]) for each in found["processInfo"] if each["type"] == "browser")
 
 
@@ -390,7 +390,7 @@ async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keep
 async def test_what_cannot_be_read_brings_nothing_back_and_says_so(
     browser: Browser, snapshot: Snapshot
 ) -> None:
-    given = ContextSnapshot.of(snapshot)
+    given = ContextSnapshot.from_snapshot(snapshot)
     async with resumed(browser, given) as after:
         assert after.context.pages == []
         assert after.report.restored == ""
@@ -465,7 +465,7 @@ async def gone_from_the_interceptor(browser: Browser, *, contexts: int = 0) -> N
     nothing = f"<RequestInterceptor contexts={contexts} origins=0>"
     with anyio.fail_after(5):
         # The event of a closed context comes after close() has returned.
-        while repr(RequestInterceptor.of(browser)) != nothing:  # noqa: ASYNC110
+        while repr(RequestInterceptor.for_browser(browser)) != nothing:  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 
