@@ -296,7 +296,7 @@ def _open(status: str) -> str:
 
 
 Machine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=15,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[
@@ -311,4 +311,4 @@ Machine.TestCase.settings = settings(
 
 @pytest.mark.timeout(300)
 class TestSessionMachine(Machine.TestCase):
-    """Ten thousand random steps."""
+    """Nine hundred random steps."""

@@ -175,7 +175,7 @@ async def test_a_session_at_hand_is_found_without_the_store(
     async with build(policy=Policy(sessions_per_principal=0)) as house:
         session = await house.create(state={"n": 1})
         async with anyio.create_task_group() as tasks:
-            for _ in range(1000):
+            for _ in range(100):
                 tasks.start_soon(house.create)
         reads: list[object] = []
 
@@ -184,7 +184,7 @@ async def test_a_session_at_hand_is_found_without_the_store(
             raise AssertionError("the store is not asked")
 
         monkeypatch.setattr(house.store, "_read", read)
-        for _ in range(1000):
+        for _ in range(100):
             assert house.registry.live(LOCAL, session.id) is session
             assert (await house.registry.states.read(LOCAL, session.id)).value == {"n": 1}
             assert (await house.registry.find(LOCAL, session.id)) is session

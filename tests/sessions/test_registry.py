@@ -8,20 +8,17 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from checkpointed import counted, saving, settled
-from counting import Counting, refuse
+from counting import Counting
 from house import Build
 
 from statehold.sessions.errors import (
     NameTaken,
-    OutcomeUnknown,
     ServiceNotBound,
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
     SessionError,
     SessionExpired,
-    SessionLimit,
     SessionNotFound,
 )
 from statehold.sessions.policy import Policy
@@ -178,89 +175,6 @@ async def test_a_snapshot_brings_the_state_back_and_says_so(build: Build):
         assert "Restored: the count" in answer.notice
 
 
-async def test_a_connection_that_dies_in_a_call_is_said_once_and_recovered(build: Build):
-    """Covers AM-34."""
-    async with build() as house:
-        session, other = await house.create(), await house.create()
-        await house.count(session.id)
-        await house.count(other.id)
-        with pytest.raises(OutcomeUnknown) as caught:
-            await house.call(session.id, "die")
-        assert caught.value.session_id == session.id
-        await house.until(lambda: session.status == "error")
-        await house.pass_time(lambda: session.status == "idle")
-        answer = await house.call(session.id)
-        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
-        assert answer.notice is not None
-        assert await house.count(other.id) == 2
-
-
-async def test_a_call_during_recovery_waits_for_it(build: Build):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        house.counter.live[0].die("killed")
-        await house.until(lambda: session.status == "error")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, session.id)
-            await house.pass_time(lambda: session.status == "active" or session.status == "idle")
-        assert session.generation == 2
-
-
-async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_it(build: Build):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        house.counter.live[0].die("killed")
-        await house.until(lambda: session.status == "error")
-        with pytest.raises(SessionBusy, match="connecting again"):
-            await house.registry.pause(LOCAL, session.id)
-        await house.pass_time(lambda: session.status == "idle")
-        await house.registry.pause(LOCAL, session.id)
-
-
-async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
-    """Covers AM-38, AM-39."""
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        house.counter.refuse = 10
-        house.counter.live[0].die("killed")
-        await house.pass_time(lambda: session.status == "closed")
-        assert house.counter.refuse == 7
-        with pytest.raises(SessionError) as caught:
-            await house.call(session.id)
-        assert caught.value.code == "session_failed"
-
-
-async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_a_while(
-    build: Build,
-):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.counter.refuse = 4
-        house.counter.live[0].die("killed")
-        await house.pass_time(lambda: house.counter.refuse == 1)
-        await house.pass_time(lambda: session.status == "idle")
-        with pytest.raises(ServiceUnavailable):
-            await house.call(session.id)
-        assert session.status == "idle"
-        assert await house.count(session.id) == 2
-
-
-async def test_a_saved_session_is_not_opened_over_and_over_when_it_ends_each_time(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        for _ in range(5):
-            await house.pass_time(lambda: bool(house.counter.live))
-            house.counter.live[0].die("killed")
-            await house.until(lambda: not house.counter.live)
-        await house.pass_time(lambda: session.status == "idle")
-        await settled(house, 60.0)
-        assert not house.counter.live
-        assert await house.count(session.id) == 2
-
-
 async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
     """Covers AM-26."""
     async with build() as house:
@@ -301,59 +215,6 @@ async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
         assert house.counter.open_now == 0
 
 
-async def test_the_least_recently_used_idle_session_gives_way(build: Build):
-    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=2)) as house:
-        a, b, c = [await house.create() for _ in range(3)]
-        await house.count(a.id)
-        await house.count(b.id)
-        await house.count(a.id)
-        assert await house.count(c.id) == 1
-        assert await house.status(b.id) == "paused"
-        assert await house.status(a.id) == "idle"
-        assert await house.count(b.id) == 2
-
-
-@pytest.mark.parametrize("saves", [False, True])
-async def test_an_idle_session_of_another_that_cannot_be_saved_stays(build: Build, saves: bool):
-    """Whether its service never saves, or fails to."""
-    policy = Policy(live_sessions=1, queue_seconds=0.05)
-    async with build(Counting(pause="snapshot" if saves else "keep"), policy=policy) as house:
-        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
-        assert await house.count(of_ann.id, principal=ANN) == 1
-        if saves:
-            house.counter.live[0].snapshot = refuse
-        with pytest.raises(SessionLimit):
-            await house.count(of_bob.id, principal=BOB)
-        assert of_ann.status == "idle"
-        assert await house.count(of_ann.id, principal=ANN) == 2
-        another = await house.create(ANN)
-        assert await house.count(another.id, principal=ANN) == 1
-        assert await house.status(of_ann.id, ANN) == "paused"
-
-
-async def test_an_idle_session_of_another_that_is_saved_gives_way(build: Build):
-    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=1)) as house:
-        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
-        assert await house.count(of_ann.id, principal=ANN) == 1
-        assert await house.count(of_bob.id, principal=BOB) == 1
-        assert await house.count(of_ann.id, principal=ANN) == 2
-
-
-async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: Build):
-    policy = Policy(live_sessions=1, queue=1, queue_seconds=0.05)
-    async with build(policy=policy) as house:
-        busy, other = await house.create(), await house.create()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, busy.id, "hold")
-            await house.counter.holding.wait()
-            with pytest.raises(SessionLimit) as caught:
-                await house.call(other.id)
-            assert caught.value.retry_after is not None
-            assert busy.status == "active"
-            house.counter.let_go.set()
-        assert await house.count(other.id) == 1
-
-
 async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
@@ -381,18 +242,6 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         assert queries[1:] == queries[:1] * 2
         assert queries[0]
         assert loaded == [None] * len(loaded)
-
-
-async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
-    """Covers AG-48."""
-    async with build(policy=Policy(sessions_per_principal=2)) as house:
-        await house.create(ANN)
-        second = await house.create(ANN)
-        with pytest.raises(SessionLimit):
-            await house.create(ANN)
-        await house.create(BOB)
-        await house.registry.close(ANN, second.id)
-        await house.create(ANN)
 
 
 async def test_state_is_merged_and_compared(build: Build):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from counting import Counter, Counting, Nobody
-from house import Build, House
+from house import Build, House, failing
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
@@ -20,7 +18,6 @@ from statehold.sessions.errors import (
     SessionBusy,
     SessionClosed,
     SessionError,
-    StateConflict,
     StoreUnavailable,
 )
 from statehold.sessions.json_codec import JSON
@@ -28,20 +25,6 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
 from statehold.sessions.services import CallContext, SessionView, Snapshot
 from statehold.sessions.transitions.admission import USED_SECONDS
-
-
-@contextmanager
-def failing(house: House, method: str = "write") -> Generator[None]:
-    """Make one method of the store fail until the block ends."""
-
-    async def refuse(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The disk is full.")
-
-    setattr(house.store, method, refuse)
-    try:
-        yield
-    finally:
-        delattr(house.store, method)
 
 
 class Lingering(Counting):
@@ -145,85 +128,6 @@ async def test_work_in_the_background_that_a_full_disk_stops_is_one_line_in_the_
             await house.until(lambda: caplog.records)
     assert [record.message for record in caplog.records if record.exc_info] == []
     assert "The disk is full." in caplog.messages[0]
-
-
-async def test_updates_that_fail_together_leave_the_last_durable_state(build: Build):
-    async with build() as house:
-        session = await house.create(state={"v": 0})
-        refused: list[str] = []
-
-        async def update(key: str) -> None:
-            with pytest.raises(StoreUnavailable):
-                await house.registry.states.update(LOCAL, session.id, {key: 1})
-            refused.append(key)
-
-        with failing(house):
-            async with anyio.create_task_group() as tasks:
-                for key in ("a", "b", "c"):
-                    tasks.start_soon(update, key)
-        assert sorted(refused) == ["a", "b", "c"]
-        state = await house.registry.states.update(LOCAL, session.id, {"d": 1}, if_version=0)
-        assert (state.version, state.value) == (1, {"v": 0, "d": 1})
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "cancelled"])
-async def test_who_compares_with_a_state_on_its_way_waits_for_what_becomes_of_it(
-    build: Build, monkeypatch: pytest.MonkeyPatch, fails: bool, leaves: bool
-):
-    """A conflict with an unreadable version would repeat without end, or would be reported for nothing."""
-    async with build() as house:
-        session = await house.create()
-        states, asked, may = house.registry.states, anyio.Event(), anyio.Event()
-        real, told = house.store.write, list[object]()
-
-        async def write(*args: Any, **kwargs: Any) -> object:
-            asked.set()
-            await may.wait()
-            if fails:
-                monkeypatch.undo()
-                raise StoreUnavailable("The disk is full.")
-            return await real(*args, **kwargs)
-
-        async def update(key: str) -> None:
-            with suppress(StoreUnavailable):
-                await states.update(LOCAL, session.id, {key: 1})
-
-        async def compare() -> None:
-            try:
-                newer = await states.update(LOCAL, session.id, {"b": 1}, if_version=0)
-                told.append(newer.value)
-            except StateConflict as error:
-                told.append(str(error))
-
-        monkeypatch.setattr(house.store, "write", write)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(update, "a")
-            await asked.wait()
-            async with anyio.create_task_group() as leaving:
-                if leaves:
-                    leaving.start_soon(update, "c")
-                await anyio.lowlevel.checkpoint()
-                tasks.start_soon(compare)
-                for _ in range(20):
-                    await anyio.lowlevel.checkpoint()
-                leaving.cancel_scope.cancel()
-            assert not told
-            may.set()
-        version = 2 if leaves else 1
-        assert told == [{"b": 1} if fails else f"The state is at version {version}, not 0."]
-
-
-async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path):
-    async with build(folder=tmp_path) as house:
-        session = await house.create()
-        async with anyio.create_task_group() as tasks:
-            for n in range(1000):
-                tasks.start_soon(house.registry.states.update, LOCAL, session.id, {f"k{n}": n})
-        stored = await house.store.state(session.id)
-        assert stored is not None
-        assert stored.version == 1000
-        assert stored.value == {f"k{n}": n for n in range(1000)}
 
 
 async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connection(

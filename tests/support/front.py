@@ -44,6 +44,8 @@ WAYS: list[tuple[Transport, Era]] = [
     ("stdio", "modern"),
     ("stdio", "legacy"),
 ]
+IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]
+"""Both eras without a process of Statehold's, for modules that test tools and not their transport."""
 FEW_WAYS: list[tuple[Transport, Era]] = [
     ("memory", "legacy"),
     ("http", "modern"),

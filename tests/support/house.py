@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.core import Core
+from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.live.session import Session
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
@@ -74,6 +75,20 @@ class House:
 
     async def status(self, session: str, principal: Principal = LOCAL) -> str:
         return (await self.registry.info(principal, session))["status"]
+
+
+@contextmanager
+def failing(house: House, method: str = "write") -> Generator[None]:
+    """Make one method of the store fail until the block ends."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    setattr(house.store, method, refuse)
+    try:
+        yield
+    finally:
+        delattr(house.store, method)
 
 
 Build = Callable[..., Any]

@@ -6,11 +6,11 @@ import secrets
 from typing import Any
 
 import pytest
-from front import JSON, code_of, opened_session, service, structured, text_of
+from front import IN_PROCESS, JSON, code_of, opened_session, service, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client
 
-WAYS = [("memory", "legacy"), ("http", "modern")]
+WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")

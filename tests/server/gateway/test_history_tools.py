@@ -1,18 +1,18 @@
-"""The toolset `history`, as a client sees it: over every transport in both protocol eras."""
+"""The toolset `history`, as a client sees it: in both protocol eras."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from front import FEW_WAYS, JSON, UPSTREAMS, code_of, opened_session, service, structured
+from front import IN_PROCESS, JSON, UPSTREAMS, code_of, opened_session, service, structured
 from jsonschema import Draft202012Validator
 from mcp import Client
 from nursery import Nursery
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 
-WAYS = FEW_WAYS
+WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("writers", "each"), [(100, 10), pytest.param(1000, 1, marks=pytest.mark.load)]
+    ("writers", "each"), [(20, 5), pytest.param(1000, 1, marks=pytest.mark.load)]
 )
 async def test_a_thousand_increments_with_compare_and_set_add_up(
     build: Build, writers: int, each: int
@@ -108,8 +108,8 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
                 for _ in range(writers):
                     tasks.start_soon(several)
         found = await states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"n": 1000}, 1000)
-        assert conflicts > 1000
+        assert (found.value, found.version) == ({"n": writers * each}, writers * each)
+        assert conflicts > writers
 
 
 async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:

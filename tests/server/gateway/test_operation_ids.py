@@ -1,4 +1,4 @@
-"""At most once, as a client sees it: over every transport in both protocol eras."""
+"""At most once, as a client sees it: in both protocol eras."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
-from front import FEW_WAYS, JSON, UPSTREAMS, Way, code_of, opened_session, service, structured
+from front import IN_PROCESS, JSON, UPSTREAMS, Way, code_of, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 from nursery import Nursery
 
-WAYS = FEW_WAYS
+WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")

@@ -303,11 +303,11 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
         for _ in range(2):
             before = house.counter.checkpoints
             await house.call(session.id, "get")
-            for _ in range(200):
+            for _ in range(100):
                 await settled(house, 1.0)
                 counter.stir()
             taken = house.counter.checkpoints - before
-            often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 200 / kept.LATER_SECONDS
+            often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 100 / kept.LATER_SECONDS
             assert seldom < taken <= often + seldom + 1
         assert counter.unsaved
         for _ in range(500):

@@ -1,4 +1,4 @@
-"""The state of a session over every transport in both eras: its tools, its resource, and the notifications of changes."""
+"""The state of a session in both eras: its tools, its resource, and the notifications of changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from front import (
-    FEW_WAYS,
+    IN_PROCESS,
     JSON,
     Way,
     code_of,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 
 LIMIT = 1 << 20
 
-WAYS = FEW_WAYS
+WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""At most once, of Statehold's own tools: over every transport in both protocol eras, and through a kill."""
+"""At most once, of Statehold's own tools, and through a kill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from front import (
-    FEW_WAYS,
+    IN_PROCESS,
     JSON,
     Era,
     Running,
@@ -27,7 +27,7 @@ from mcp import Client
 
 from statehold.server.protocol.server import StateholdServer
 
-WAYS = FEW_WAYS
+WAYS = IN_PROCESS
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 
 CHANGING: dict[str, JSON] = {
@@ -280,11 +280,6 @@ async def test_a_pinned_session_has_operations_too(http: Way) -> None:
 # Through a kill.
 
 
-@pytest.fixture(params=["modern", "legacy"])
-def era(request: pytest.FixtureRequest) -> Era:
-    return request.param
-
-
 @pytest.fixture
 def stuck(tmp_path: Path) -> Path:
     """While this file is there, the service does not start."""
@@ -322,7 +317,9 @@ def way_to(running: Running, era: Era, config: Path, data: Path) -> Way:
     return Way("http", era, config, data, url=running.url)
 
 
-@pytest.mark.parametrize("tool", ["session_create", "session_restart"])
+@pytest.mark.parametrize(
+    ("era", "tool"), [("modern", "session_create"), ("legacy", "session_restart")]
+)
 async def test_a_call_that_a_kill_cut_short_is_unknown(
     config: Path, stuck: Path, tmp_path: Path, era: Era, tool: str
 ) -> None:
@@ -351,6 +348,7 @@ async def test_a_call_that_a_kill_cut_short_is_unknown(
             assert len(before) == len(after) == (tool == "session_restart")
 
 
+@pytest.mark.parametrize("era", ["modern"])
 async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
     config: Path, tmp_path: Path, era: Era
 ) -> None:

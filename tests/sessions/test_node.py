@@ -300,7 +300,7 @@ async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_
 ) -> None:
     """Five nodes race for three sessions; every few lines one of them is killed and another one starts (SC-06)."""
     sessions = ("sh_a", "sh_b", "sh_c")
-    kills = 8 if "://" in place else 30
+    kills = 4 if "://" in place else 8
     chance = random.Random(seed)
     await made(place, *sessions)
     with workers(tmp_path, place, *sessions) as running:

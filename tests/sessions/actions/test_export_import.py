@@ -116,7 +116,7 @@ notes = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), tex
 
 
 @given(st.dictionaries(texts, plain, max_size=4), st.dictionaries(texts, plain, max_size=3), notes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 async def test_whatever_a_session_has_comes_back_exactly(
     state: dict[str, Any], metadata: dict[str, Any], said: list[tuple[str, str]]
 ):
@@ -262,7 +262,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
     """Reading raises no other error, whatever the document holds and wherever (SC-21)."""
     values = st.recursive(

@@ -1,4 +1,4 @@
-"""Forks and merges of sessions over every transport in both protocol eras."""
+"""Forks and merges of sessions in both protocol eras."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import json
 from typing import Any
 
 import pytest
-from front import JSON, code_of, count, opened_session, service, structured, text_of, without_nulls
+from front import (
+    IN_PROCESS,
+    JSON,
+    code_of,
+    count,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    without_nulls,
+)
 from jsonschema import Draft202012Validator
 from mcp import Client
+
+WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")
