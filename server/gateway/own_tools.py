@@ -132,13 +132,21 @@ class OwnToolCalls:
             if recorded is None:
                 return await self._run(tool, context, arguments, operation)
             operation.result = recorded
-        payload, session = recorded.payload, None
-        if payload.get(_SESSION) is not None:
-            try:
-                session = summary(await self._registry.info(context.principal, payload[_SESSION]))
-            except SessionError:
-                session = None
+        payload = recorded.payload
+        session = await self._summary(context, payload[_SESSION])
         return Outcome(payload[_CONTENT], session, recorded.notice)
+
+    async def _summary(self, context: Context, session_id: str | None) -> JSON | None:
+        """Return the present state of the session of a recorded result."""
+        if session_id is None:
+            return None
+        session = self._registry.live(context.principal, session_id)
+        if session is not None:
+            return session.summary()
+        try:
+            return summary(await self._registry.info(context.principal, session_id))
+        except SessionError:
+            return None
 
     async def _run(
         self, tool: OwnTool, context: Context, arguments: JSON, operation: Operation
