@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 from urllib.parse import unquote
 
-from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
-
 from ..sessions.json_codec import JSON
 
 
@@ -23,6 +19,10 @@ def _is_object_schema(schema: object) -> bool:
 
 def is_schema(schema: Any) -> bool:
     """Tell whether a schema is valid in the dialect it names, or in one of those that servers write without naming it."""
+    # Imported here: it would take a twentieth of the start of the process, which answers without it.
+    from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
+    from jsonschema.validators import validator_for
+
     if not isinstance(schema, dict):
         return isinstance(schema, bool)
     found = cast("JSON", schema)
@@ -33,6 +33,8 @@ def is_schema(schema: Any) -> bool:
 
 
 def _follows(schema: object, dialect: Any) -> bool:
+    from jsonschema.exceptions import SchemaError
+
     try:
         dialect.check_schema(schema)
     except SchemaError:
