@@ -24,6 +24,8 @@ from listening import listening
 from nursery import Nursery
 from screen import Screen
 
+from statehold.sessions.json_codec import JSON
+
 # Many processes run here, and all of them would compile the same modules again where the environment keeps bytecode out.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -308,9 +310,6 @@ async def leaks() -> Leaks:
 def process_leaks() -> Leaks:
     """The same for a test that is not async: children and files only."""
     return Leaks.baseline()
-
-
-JSON: TypeAlias = dict[str, Any]
 
 
 @pytest.fixture(scope="session")

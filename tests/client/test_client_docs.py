@@ -16,6 +16,8 @@ from nursery import Nursery
 from statehold.client import Client, Session, errors
 from statehold.client.sync import Client as BlockingClient
 
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 LANGCHAIN = (ROOT / "docs" / "langchain.md").read_text(encoding="utf-8")
@@ -67,7 +69,9 @@ def test_every_name_that_the_page_uses_exists() -> None:
         assert name in known[owner], f"{owner}.{name}"
 
 
-def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(tmp_path: Path) -> None:
+def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     example = "examples/test_notebook.py"
     assert f"uv run pytest {example}" in (ROOT / example).read_text(encoding="utf-8")
     programs = re.findall(
@@ -75,27 +79,12 @@ def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(tmp_path: Path
     )
     assert len(programs) == TESTING.count("```python\n")
     for name, program in programs:
-        (tmp_path / name).write_text(program)
+        (pytester.path / name).write_text(program)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     without = ["xdist", "asyncio", "langsmith_plugin", "hypothesispytest", "cacheprovider"]
-    done = subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--import-mode=importlib",
-                f"--rootdir={tmp_path}",
-            ),
-            *(f"-pno:{name}" for name in without),
-            *(str(tmp_path), str(ROOT / example)),
-        ],
-        cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
+    ran = pytester.runpytest_inprocess(
+        *("-q", "--import-mode=importlib", f"--rootdir={pytester.path}"),
+        *(f"-pno:{name}" for name in without),
+        *(str(pytester.path), str(ROOT / example)),
     )
-    assert "9 passed" in done.stdout, done.stdout
+    ran.assert_outcomes(passed=9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import anyio
 import httpx2
@@ -13,13 +12,14 @@ import pytest
 from front import Running, service, serving, toml
 from runs import arrived, runs
 
+from statehold.sessions.json_codec import JSON
+
 CALLS, AT_ONCE, KILLS = 120, 5, 4
 HANGING = "hanging"
 """The call that is surely in flight when the server is killed first; of the others it depends."""
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
 
-JSON: TypeAlias = dict[str, Any]
 VERSION = "2026-07-28"
 INFO = "io.modelcontextprotocol"
 

@@ -19,8 +19,7 @@ from nursery import Nursery
 from screen import Screen
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
-
-JSON = dict[str, Any]
+from statehold.sessions.json_codec import JSON
 
 
 def browser(shell: str) -> JSON:

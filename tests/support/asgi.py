@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import anyio
 from starlette.types import ASGIApp, Message
 
-JSON: TypeAlias = dict[str, Any]
+from statehold.sessions.json_codec import JSON
+
 Header = tuple[str, str]
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 import httpx2
 import mcp_types as types
@@ -27,7 +27,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel import Server
 from nursery import Born, Nursery
 
-JSON: TypeAlias = dict[str, Any]
+from statehold.sessions.json_codec import JSON
+
 Transport = Literal["memory", "stdio", "http", "sse"]
 Era = Literal["modern", "legacy"]
 

@@ -134,7 +134,7 @@ def test_each_kind_of_test_gets_its_client_and_leaks_are_errors(
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     (folder / "leaky.py").write_text(LEAKY)
     (folder / "test_inside.py").write_text(TESTS)
-    ran = pytester.runpytest_subprocess(*OPTIONS, "--strict-markers", "-W", "error", "-rA")
+    ran = pytester.runpytest_inprocess(*OPTIONS, "--strict-markers", "-W", "error", "-rA")
     ran.assert_outcomes(passed=11, failed=1, errors=3)
     assert ran.stdout.str().count("the server left behind:\n  process ") == 2
     ran.stdout.fnmatch_lines(
@@ -212,7 +212,7 @@ def test_an_error_of_a_call_is_shown_at_the_line_of_the_test(
             s.call("nosuch")
         """
     )
-    ran = pytester.runpytest_subprocess(*OPTIONS)
+    ran = pytester.runpytest_inprocess(*OPTIONS, "-p", "no:asyncio")
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines([">*s.call(?nosuch?)", "E *UnknownTool: There is no tool 'nosuch'.*"])
     assert len(ran.outlines) < 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Any
 
 import anyio
 import pytest
@@ -23,13 +22,13 @@ from statehold.sessions.errors import (
     StateConflict,
     StateInvalid,
 )
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import Session
 from statehold.sessions.live.snapshots import unpacked
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.merge import merged
 
-JSON = dict[str, Any]
 OTHER = Principal(subject="somebody else")
 
 

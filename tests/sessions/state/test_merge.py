@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 from itertools import permutations
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.state.merge import KEPT, Branch, Policy, merged, same
-
-JSON = dict[str, Any]
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 values = st.recursive(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import anyio
 import pytest
 
 from statehold.sessions.errors import InvalidArgument, StateInvalid
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.state.patch import LIMIT
 from statehold.sessions.state.schema import SCHEMA_LIMIT, check_schema, check_value
-
-JSON = dict[str, Any]
 
 REFUSED: list[tuple[str, JSON]] = [
     ("/type is no valid schema", {"type": "objekt"}),
