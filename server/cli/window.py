@@ -20,8 +20,8 @@ from ...sessions.records import SessionRecord
 from ...sessions.store import SQLStore
 from ...tools.browser.config import BrowserConfig
 from ...tools.browser.features.picture import take_picture
+from ...tools.browser.process.choice import NoBrowser, find_browser
 from ...tools.browser.process.executables import Machine
-from ...tools.browser.process.find import NoBrowser, find_browser
 from ...tools.browser.process.window import Window
 from ...tools.browser.snapshot.encryption import Encryption
 from ..config.model import Config

@@ -302,8 +302,12 @@ async def test_pages_of_500_mb_and_without_end_are_bounded_and_told(
     ann, bob = two
 
     async def attack() -> None:
+        # The first limit that it meets depends on the speed of the machine.
         text = text_of(await ann.call("browser_navigate", url=f"{lab_site.url}/huge"))
-        assert f"larger than the {ALL_BYTES} bytes allowed" in text
+        assert (
+            f"larger than the {ALL_BYTES} bytes allowed" in text
+            or "could not be opened: Timeout 4000ms exceeded" in text
+        )
         with anyio.fail_after(25):
             text = await ann.failed("browser_navigate", url=f"{lab_site.url}/huge?silent=yes")
         assert "could not be opened: Timeout 4000ms exceeded" in text

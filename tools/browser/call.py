@@ -18,8 +18,8 @@ from ...sessions.json_codec import well_formed
 from ...sessions.services import CallContext
 from .egress.policy import scheme_allowed
 from .session.answer import ADDRESS, TITLE, Answer, difference, in_line
+from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, in_words, was_done
-from .session.glimpse import PageSample
 from .session.locator import is_locator, located
 from .session.naming import code_of
 from .session.secrets import IS_SECRET, MASK
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
-NEWS: Final = 50
+EVENT_LINES: Final = 50
 """The most events that one answer lists."""
 NOTE_SECONDS: Final = 1.0
 ASKING_SECONDS: Final = 1.0
@@ -61,7 +61,7 @@ class Call:
         tab = self._tab = session.tabs.current
         self._before = _state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
-        self._glimpse: PageSample | None = None
+        self._glimpse: EarlySnapshot | None = None
         """The sample of the current page taken while the last action settled; None if the page may have changed since."""
         self.shows_page = False
         """Whether the answer describes the current page."""
@@ -225,14 +225,14 @@ class Call:
                 raise
             if waits := tab.waits_for:
                 # The page does not respond until the server answers; the action has already waited for it.
-                tab.news.append(f"It was done, but {waits} did not answer yet.")
+                tab.event_lines.append(f"It was done, but {waits} did not answer yet.")
             else:
                 await self.session.unstick()
             if waits or tab.closed:
                 self.shows_snapshot = False
                 return None
         calm = self.session.calm
-        glimpse = PageSample(tab, calm) if snapshot and self.config.snapshot != "none" else None
+        glimpse = EarlySnapshot(tab, calm) if snapshot and self.config.snapshot != "none" else None
         same = await settle(
             tab,
             started,
@@ -260,7 +260,7 @@ class Call:
         """Note whether a text about to be typed is secret; the field that receives it decides."""
         if await locator.evaluate(IS_SECRET, timeout=self.timeout):
             self._secret.add(text)
-            self.session.withheld.add(text)
+            self.session.typed_secrets.add(text)
         else:
             self._plain.add(text)
 
@@ -275,7 +275,7 @@ class Call:
     def secrets(self, typed: Iterable[str]) -> list[str]:
         """Return the texts that the journal must not record, among them each `typed` text whose field was not examined."""
         own = [text for text in typed if text not in self._plain or text in self._secret]
-        return [*self.session.withheld.texts, *own, *self._kept_back]
+        return [*self.session.typed_secrets.texts, *own, *self._kept_back]
 
     async def _watch_edits(self, tab: Tab) -> None:
         """Have a script in the tab's documents note edits, so that they can be saved. Does nothing the second time."""
@@ -332,8 +332,8 @@ class Call:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
                 await self._page(tab)
-        news = [self.session.take_news(), tab.take_news() if tab is not None else TabEvents()]
-        self.answer.events(summed(chain(*news), missed=sum(part.missed for part in news)))
+        news = [self.session.take_events(), tab.take_events() if tab is not None else TabEvents()]
+        self.answer.events(summarize(chain(*news), missed=sum(part.missed for part in news)))
         for name, size in self.session.files.take_kept():
             mime = await self.session.files.mime(name)
             self.answer.file(self.session.files.uri(name), name, mime, size)
@@ -468,20 +468,20 @@ class Call:
         mark += f"t{tab.number}" if tab.number > 1 else ""
         if mark:
             text = _SHOWN_REF.sub(f"[ref={mark}", text)
-        text = self.session.withheld.masked(text)
+        text = self.session.typed_secrets.masked(text)
         if whole:
             tab.seen = text
         return text
 
 
-def summed(news: Iterable[str], *, missed: int = 0) -> list[str]:
-    """Return the lines about events: equal ones joined into one line, and beyond NEWS lines only the number of the rest.
+def summarize(events: Iterable[str], *, missed: int = 0) -> list[str]:
+    """Return the lines about events: equal ones joined, and beyond EVENT_LINES only the number of the rest.
 
-    `missed` is the number of events that `news` lacks.
+    `missed` is the number of events that `events` lacks.
     """
-    lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(news).items()]
-    more = max(0, len(lines) - NEWS) + missed
-    return [*lines[:NEWS], f"({more} more)"] if more else lines
+    lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(events).items()]
+    more = max(0, len(lines) - EVENT_LINES) + missed
+    return [*lines[:EVENT_LINES], f"({more} more)"] if more else lines
 
 
 def _state(tab: Tab | None) -> object:
@@ -496,4 +496,4 @@ def named(wanted: str | None, usual: str) -> str:
     return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
 
 
-__all__ = ["Call", "named", "summed"]
+__all__ = ["Call", "named", "summarize"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 
 from ....tools.browser.config import BrowserConfig
+from ....tools.browser.process.choice import INSTALL_COMMAND, NoBrowser, find_browser, read_version
 from ....tools.browser.process.executables import Machine, ffmpeg_path, is_program
-from ....tools.browser.process.find import INSTALL_COMMAND, NoBrowser, find_browser, read_version
 from ....tools.browser.process.install import (
     can_install,
     command_by_hand,

@@ -9,9 +9,9 @@ from browsing import Browse, opened, running, section
 from hypothesis import given
 from hypothesis import strategies as some
 
-from statehold.tools.browser.call import summed
+from statehold.tools.browser.call import summarize
 from statehold.tools.browser.session.answer import TEXT_LIMIT, Answer, as_json, difference
-from statehold.tools.browser.session.tab import NEWS, TabEvents
+from statehold.tools.browser.session.tab import EVENT_LINES, TabEvents
 
 LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
 
@@ -79,22 +79,22 @@ async def test_an_action_answers_with_as_much_of_the_page_as_is_wanted(
 
 
 def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
-    assert summed(["one", "two", "one", "one"]) == ["one (3 times)", "two"]
-    assert summed([]) == []
-    many = summed([str(number) for number in range(60)])
+    assert summarize(["one", "two", "one", "one"]) == ["one (3 times)", "two"]
+    assert summarize([]) == []
+    many = summarize([str(number) for number in range(60)])
     assert many[:50] == [str(number) for number in range(50)]
     assert many[50:] == ["(10 more)"]
 
 
 def test_of_very_much_that_happened_only_so_much_is_kept_and_the_rest_is_counted() -> None:
     news = TabEvents()
-    for number in range(NEWS + 300):
+    for number in range(EVENT_LINES + 300):
         news.append(f"line {number}")
-    assert len(news) == NEWS
-    told = summed(news, missed=news.missed)
+    assert len(news) == EVENT_LINES
+    told = summarize(news, missed=news.missed)
     assert told[0] == "line 0"
-    assert told[-1] == f"({NEWS + 300 - 50} more)"
-    assert summed(["one"], missed=2) == ["one", "(2 more)"]
+    assert told[-1] == f"({EVENT_LINES + 300 - 50} more)"
+    assert summarize(["one"], missed=2) == ["one", "(2 more)"]
 
 
 def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:

@@ -122,7 +122,7 @@ async def let_expire(browse: Browse) -> str:
     await browse.text("start_tracing")
     over.set()
     with anyio.fail_after(10):
-        while browse.connection.session.news == []:  # noqa: ASYNC110 - news wait for the next call
+        while browse.connection.session.event_lines == []:  # noqa: ASYNC110 - news wait for the next call
             await anyio.sleep(0.01)
     return section(await browse.text("snapshot"), "Events")
 

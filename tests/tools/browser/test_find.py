@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.process.executables import (
-    Machine,
-    playwright_folder,
-    playwright_version,
-)
-from statehold.tools.browser.process.find import (
+from statehold.tools.browser.process.choice import (
     Found,
     NoBrowser,
     find_browser,
     launch_options,
     read_version,
+)
+from statehold.tools.browser.process.executables import (
+    Machine,
+    playwright_folder,
+    playwright_version,
 )
 from statehold.tools.browser.process.sandbox import sandbox
 
@@ -72,9 +72,9 @@ def test_finding_one_imports_nothing_of_playwright() -> None:
     import subprocess
 
     code = (
-        "import sys; from statehold.tools.browser.process import find, install; "
+        "import sys; from statehold.tools.browser.process import choice, install; "
         "from statehold.tools.browser.config import BrowserConfig; "
-        "find.find_browser(BrowserConfig(executable=sys.executable)); "
+        "choice.find_browser(BrowserConfig(executable=sys.executable)); "
         "assert not [m for m in sys.modules if m.startswith('playwright')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

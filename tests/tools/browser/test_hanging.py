@@ -17,7 +17,7 @@ from browsing import new_view, opened, pid_of, process_of, running, saved
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.tools.browser import connection
-from statehold.tools.browser.process import driver, living, pool
+from statehold.tools.browser.process import driver, liveness, pool
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.snapshot import capture
 
@@ -31,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (connection, "PROBE"),
         (connection, "WATCH"),
         (capture, "PROBE"),
-        (living, "DOUBT"),
+        (liveness, "DOUBT"),
         (driver, "CHECK"),
         (pool, "CHECK"),
     ):

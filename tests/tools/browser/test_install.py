@@ -20,8 +20,8 @@ from statehold.server.cli.doctor.browser import install_missing
 from statehold.server.config.model import Config
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.browsers import BrowserComing, Browsers
+from statehold.tools.browser.process.choice import NoBrowser
 from statehold.tools.browser.process.executables import Machine
-from statehold.tools.browser.process.find import NoBrowser
 from statehold.tools.browser.process.install import install_browser, ways
 
 # Puts a browser into the PATH of the test, as the package would.

@@ -12,8 +12,8 @@ import pytest
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process import browsers
 from statehold.tools.browser.process.browsers import RETRY_SECONDS, BrowserComing
+from statehold.tools.browser.process.choice import Found, NoBrowser
 from statehold.tools.browser.process.executables import Machine as Place
-from statehold.tools.browser.process.find import Found, NoBrowser
 from statehold.tools.browser.process.install import Say
 from statehold.tools.browser.process.launch import Launcher
 

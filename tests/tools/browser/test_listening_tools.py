@@ -7,7 +7,7 @@ from browsing import Browse, section
 from lab import Lab
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.session.tab import NEWS
+from statehold.tools.browser.session.tab import EVENT_LINES
 
 pytestmark = pytest.mark.peer
 
@@ -59,13 +59,13 @@ async def test_of_a_flood_of_errors_so_much_is_kept_and_the_rest_counted(
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(
-        f"() => {{ for (let n = 0; n < {NEWS} + 200; n++) console.error(`no ${{n}}`); }}"
+        f"() => {{ for (let n = 0; n < {EVENT_LINES} + 200; n++) console.error(`no ${{n}}`); }}"
     )
     tab = browse.tab
-    assert len(tab.news) == NEWS
+    assert len(tab.event_lines) == EVENT_LINES
     lines = section(await browse.text("snapshot"), "Events").splitlines()
     assert lines[0].startswith("- New console error: [ERROR] no 0")
-    assert lines[-1] == f"- ({NEWS + 200 - 50} more)"
+    assert lines[-1] == f"- ({EVENT_LINES + 200 - 50} more)"
 
 
 async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import async_playwright
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.process.find import find_browser, launch_options
+from statehold.tools.browser.process.choice import find_browser, launch_options
 from statehold.tools.browser.process.flags import (
     SETTINGS,
     SLIM,

@@ -148,7 +148,7 @@ async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
         return await tabs.context.new_page()
 
     await tabs._ours(opening())  # pyright: ignore[reportPrivateUsage]
-    assert tabs.news == ["A new tab opened (1)."]
+    assert tabs.event_lines == ["A new tab opened (1)."]
     with anyio.fail_after(30):
         await tabs.arrived(seconds=3600)
 

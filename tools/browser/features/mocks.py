@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.json_codec import well_formed
-from ..session.holds import Hold
+from ..session.pause_hold import PauseHold
 from .glob import Glob
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Mocks:
         self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
     ) -> None:
         self._context = context
-        self.held = Hold(HELD, holds, spawn=spawn, expire=self._expire)
+        self.held = PauseHold(HELD, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class Offline:
     ) -> None:
         self._context = context
         self.on = False
-        self.held = Hold(OFFLINE, holds, spawn=spawn, expire=self._expire)
+        self.held = PauseHold(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
         """Go offline or online. If going offline is cancelled, the context counts as offline until it is set online.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ..session.failures import ToolFailed
-from ..session.holds import Hold
+from ..session.pause_hold import PauseHold
 from .steps import Seen, line_of, seen_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Recorder:
         """The element under the mouse at the last press of a button."""
         self._placed: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
-        self.held = Hold("a recording", holds, spawn=spawn, expire=self._expire)
+        self.held = PauseHold("a recording", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, current: Page) -> None:
         """Begin to record steps; the current page is called `page`.

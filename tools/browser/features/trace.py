@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from ..session.failures import ToolFailed
 from ..session.files import Files, reason
-from ..session.holds import Hold
+from ..session.pause_hold import PauseHold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
@@ -41,7 +41,7 @@ class Trace:
         self._tell = tell
         self._scratch = scratch
         self._name = f"trace-{secrets.token_hex(8)}"
-        self.held = Hold("a trace", holds, spawn=spawn, expire=self._expire)
+        self.held = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
 
     async def start(self) -> None:
         """Begin to trace.

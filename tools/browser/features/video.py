@@ -11,7 +11,7 @@ import anyio
 
 from ..session.failures import ToolFailed
 from ..session.files import Files, reason
-from ..session.holds import Hold
+from ..session.pause_hold import PauseHold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -47,7 +47,7 @@ class Videos:
         self._saved: list[tuple[str, int]] = []
         self._turn = anyio.Lock()
         """Held while a video begins or ends: a video that is ended before it has begun would go on."""
-        self.held = Hold("a video", holds, spawn=spawn, expire=self._expire)
+        self.held = PauseHold("a video", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
         """Begin to record all open pages, and pages that open later.

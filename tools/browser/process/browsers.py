@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
+from .choice import Found, NoBrowser, find_browser
 from .executables import Machine
-from .find import Found, NoBrowser, find_browser
 from .install import Say, install_browser, may_install, say_on_stderr
 
 RETRY_SECONDS: Final = 300.0

@@ -19,8 +19,8 @@ import anyio
 
 from ...processes import procfs
 from ..config import BrowserConfig
+from .choice import OWN_CHANNELS, Found, NoBrowser, advice, debian_package, find_browser, is_debian
 from .executables import Machine
-from .find import OWN_CHANNELS, Found, NoBrowser, advice, debian_package, find_browser, is_debian
 
 logger = logging.getLogger("statehold.browser")
 

@@ -11,7 +11,7 @@ from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
 from ..egress.policy import BROWSER_ARGS
 from .browsers import Browsers
-from .find import launch_options
+from .choice import launch_options
 from .flags import with_settings
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ..session.popups import Popups
 from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, RECOVERY, Driver
 from .helpers import BROWSER, NEEDED, NETWORK, HelperProcesses
-from .living import while_living
+from .liveness import while_alive
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -325,7 +325,7 @@ class Pool:
         driver = await self._driver_of(domain[0])
         process: BrowserProcess | None = None
         try:
-            browser = await while_living(
+            browser = await while_alive(
                 partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
             )
             # Process ids from another machine mean nothing here.

@@ -314,7 +314,7 @@ class Files:
         found, self._kept = self._kept, []
         return found
 
-    def take_news(self) -> list[str]:
+    def take_events(self) -> list[str]:
         """Return the messages about files since the last call."""
         found, self._news = self._news, []
         return found

@@ -17,9 +17,9 @@ from ..features.recorder import Recorder
 from ..features.trace import Trace
 from ..features.video import Videos
 from .answer import ADDRESS, TITLE, in_line
+from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
-from .glimpse import SettledAddresses
 from .secrets import TypedSecrets
 from .tab import Tab, TabEvents
 from .tabs import Tabs
@@ -65,7 +65,7 @@ class BrowserSession:
         self.downloads = 0
         """The number of downloads under way."""
         self.downloads_begun = 0
-        self.news = TabEvents()
+        self.event_lines = TabEvents()
         self.unreached: dict[str, str] = {}
         """The message for each host that was not reached; take_unreached() removes it."""
         self._downloads_over = anyio.Event()
@@ -78,7 +78,7 @@ class BrowserSession:
         """Set when the last action that was left to continue in the background has ended."""
         self.stepping = False
         self.calm = SettledAddresses()
-        self.withheld = TypedSecrets()
+        self.typed_secrets = TypedSecrets()
         self.clipboard: Clipboard | None = None
         """None if the session has a browser process of its own."""
         self._was_on: list[str] | None = None
@@ -108,14 +108,16 @@ class BrowserSession:
     async def current(self) -> Tab:
         """Return the current tab. A tab whose page crashed is replaced by an empty one."""
         if not len(self.tabs) and self._had_pages:
-            self.news.append("All pages were closed; this is a new, empty one.")
+            self.event_lines.append("All pages were closed; this is a new, empty one.")
         tab = await self.tabs.ensure()
         self._had_pages = True
         if not tab.crashed:
             return tab
         url = tab.page.url
         await self.tabs.close(tab)
-        self.tabs.news.append(f"The page {url} had crashed; its tab was replaced by an empty one.")
+        self.tabs.event_lines.append(
+            f"The page {url} had crashed; its tab was replaced by an empty one."
+        )
         return await self.tabs.open()
 
     async def unless_modal(
@@ -258,7 +260,9 @@ class BrowserSession:
         if scope.cancelled_caught:
             await self.give_up(tab)
         else:
-            self.tabs.news.append(f"A script in the page {url} did not end, and was stopped.")
+            self.tabs.event_lines.append(
+                f"A script in the page {url} did not end, and was stopped."
+            )
 
     async def give_up(self, tab: Tab) -> None:
         """Close a page that no longer answers, and report it. A page that another tab's dialog may block is left open."""
@@ -267,7 +271,7 @@ class BrowserSession:
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS):
             await self.tabs.close(tab)
-        self.tabs.news.append(f"The page {url} did not answer any more and was closed.")
+        self.tabs.event_lines.append(f"The page {url} did not answer any more and was closed.")
 
     async def collect(self) -> None:
         """Let the pages collect garbage, within PROBE_SECONDS."""
@@ -308,7 +312,7 @@ class BrowserSession:
 
     def tell(self, line: str) -> None:
         """Add a line to the events of the next result."""
-        self.news.append(line)
+        self.event_lines.append(line)
 
     def take_unreached(self, url: str) -> str:
         """Return and remove the message about the unreached host of an address; "" if it was reached."""
@@ -316,14 +320,14 @@ class BrowserSession:
             line = self.unreached.pop(str(Target.of_url(url)), "")
         except ValueError:
             return ""
-        if line in self.news:
-            self.news.remove(line)
+        if line in self.event_lines:
+            self.event_lines.remove(line)
         return line
 
-    def take_news(self) -> TabEvents:
-        """Return the events since the last call, except those inside pages, which Tab.take_news() returns."""
-        found, self.news, of_tabs = self.news, TabEvents(), self.tabs.take_news()
-        found += [*of_tabs, *self.files.take_news()]
+    def take_events(self) -> TabEvents:
+        """Return the events since the last call, except those inside pages, which Tab.take_events() returns."""
+        found, self.event_lines, of_tabs = self.event_lines, TabEvents(), self.tabs.take_events()
+        found += [*of_tabs, *self.files.take_events()]
         found.missed += of_tabs.missed
         return found
 
@@ -409,13 +413,13 @@ class BrowserSession:
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
         name, kept = download.suggested_filename[:200], False
-        self.news.append(f"Downloading {name} ...")
+        self.event_lines.append(f"Downloading {name} ...")
         try:
             try:
                 await self.files.keep_download(download)
                 kept = True
             except Exception as error:
-                self.news.append(f"The download of {name} failed: {reason(error)}")
+                self.event_lines.append(f"The download of {name} failed: {reason(error)}")
             await self._close_empty()
         finally:
             self.downloads -= 1
@@ -429,7 +433,7 @@ class BrowserSession:
         """Close tabs that pages opened for a download and that got no document, as a browser with a window does."""
         for tab in [tab for tab in self.tabs if tab is not self.tabs.current and not tab.page.url]:
             await self.tabs.close(tab)
-            self.news.append("A tab that had opened for a download was closed.")
+            self.event_lines.append("A tab that had opened for a download was closed.")
 
 
 async def _dismiss(dialog: Dialog) -> None:

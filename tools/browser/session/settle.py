@@ -16,13 +16,13 @@ from anyio.abc import TaskGroup
 
 from ....sessions.concurrency import Overtaken, beside
 from ..snapshot.world import WorldError
-from .glimpse import LARGE, prepare
+from .early_snapshot import LARGE, prepare
 
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
     from ..snapshot.watch import ContextWatch
-    from .glimpse import PageSample
+    from .early_snapshot import EarlySnapshot
     from .tab import Tab
 
 LOAD_SECONDS: Final = 5.0
@@ -71,7 +71,7 @@ async def settle(
     watch: ContextWatch,
     seconds: float,
     quiet: bool = True,
-    glimpse: PageSample | None = None,
+    glimpse: EarlySnapshot | None = None,
 ) -> bool:
     """Wait until the page has come to rest after an action, for at most `seconds` plus the time of a navigation.
 
@@ -105,7 +105,7 @@ def _over(tab: Tab) -> bool:
 
 
 async def _quieted(
-    tab: Tab, watch: ContextWatch, glimpse: PageSample | None, same: list[bool], *, loads: bool
+    tab: Tab, watch: ContextWatch, glimpse: EarlySnapshot | None, same: list[bool], *, loads: bool
 ) -> None:
     """Wait until the page is loaded and rests; set `same[0]` to whether it stayed unchanged meanwhile."""
     from playwright.async_api import Error
@@ -130,7 +130,7 @@ async def _quieted(
                 await tab.page.evaluate(f"() => {_REST}({LARGE})")
 
 
-async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: PageSample | None) -> None:
+async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: EarlySnapshot | None) -> None:
     """Wait for the load event. If it takes long, prepare the page for a snapshot meanwhile."""
     from playwright.async_api import Error
 

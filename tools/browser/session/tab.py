@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT: Final = 1000
 """The number of console messages, and of requests, that are kept of a page."""
-NEWS: Final = 1000
+EVENT_LINES: Final = 1000
 """The number of event lines that are kept for the next answer."""
 DIALOGS: Final = 20
 """The most dialogs that a page may open between two calls; further ones are dismissed unseen."""
@@ -75,12 +75,12 @@ class ConsoleLine:
 
 
 class TabEvents(list[str]):
-    """Event lines that were not reported yet: the first NEWS of them, with the number of others in `missed`."""
+    """Event lines that were not reported yet: the first EVENT_LINES of them, with the number of others in `missed`."""
 
     missed = 0
 
     def append(self, line: str, /) -> None:
-        if len(self) < NEWS:
+        if len(self) < EVENT_LINES:
             super().append(line)
         else:
             self.missed += 1
@@ -125,7 +125,7 @@ class Tab:
         self.modal = anyio.Event()
         """Set while a dialog, a file chooser or an action held back by the debugger waits for an answer."""
         self._asking: list[anyio.Event] = []
-        self.news = TabEvents()
+        self.event_lines = TabEvents()
         self.seen: str | None = None
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
@@ -266,7 +266,7 @@ class Tab:
         self._flow(len(text))
         self._say(line)
         if level == "error":
-            self.news.append(f"New console error: {line}"[:500])
+            self.event_lines.append(f"New console error: {line}"[:500])
 
     def _say(self, line: ConsoleLine) -> None:
         self._said += 1
@@ -292,7 +292,7 @@ class Tab:
         self._flow(len(text))
         text = text[:10_000]
         self._say(ConsoleLine("error", "uncaught", text, ""))
-        self.news.append(f"New uncaught error: {error}"[:500])
+        self.event_lines.append(f"New uncaught error: {error}"[:500])
 
     def count(self, request: Request) -> None:
         """Count a request of the page, or of the service worker of its site, against the flood limits."""
@@ -351,7 +351,9 @@ class Tab:
         self._dialogs += 1
         if self._dialogs > DIALOGS:
             if self._dialogs == DIALOGS + 1:
-                self.news.append("The page opens one dialog after the other; they are dismissed.")
+                self.event_lines.append(
+                    "The page opens one dialog after the other; they are dismissed."
+                )
             self._spawn(dialog.dismiss)
             return
         self.dialog = dialog
@@ -403,7 +405,7 @@ class Tab:
 
     def _crash(self, _: object) -> None:
         self.crashed = True
-        self.news.append("The page crashed.")
+        self.event_lines.append("The page crashed.")
         self._ask()
         self._note_change()
 
@@ -412,9 +414,9 @@ class Tab:
         self.settle_modal()
         self._note_change()
 
-    def take_news(self) -> TabEvents:
+    def take_events(self) -> TabEvents:
         """Return the events of the page since the last call."""
-        found, self.news = self.news, TabEvents()
+        found, self.event_lines = self.event_lines, TabEvents()
         return found
 
 

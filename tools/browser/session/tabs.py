@@ -46,7 +46,7 @@ class Tabs:
         """`hidden` returns whether a page of the context is no tab."""
         self.context = context
         self.current: Tab | None = None
-        self.news = TabEvents()
+        self.event_lines = TabEvents()
         self._told_of: dict[Tab, str] = {}
         """The event line about each tab that a page opened."""
         self._windows: WeakSet[Page] = WeakSet()
@@ -111,7 +111,7 @@ class Tabs:
         self._entries = [*wanted, *(tab for tab in self if tab not in wanted)]
         found = wanted[current] if wanted else None
         self.current = found if isinstance(found, Tab) else self.current
-        self.news.clear()
+        self.event_lines.clear()
 
     async def ensure(self) -> Tab:
         """Return the current tab; wake or open one if there is none."""
@@ -131,7 +131,7 @@ class Tabs:
         tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
         self._entries.remove(tab)
         self._entries[self._entries.index(sleeping)] = tab
-        self.news += [f"Not restored: {what}." for what in sleeping.report.lost]
+        self.event_lines += [f"Not restored: {what}." for what in sleeping.report.lost]
         return tab
 
     async def open(self) -> Tab:
@@ -174,7 +174,7 @@ class Tabs:
             await page.close()
 
     def _flooded(self, tab: Tab) -> None:
-        self.news.append(
+        self.event_lines.append(
             f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
         )
         self._spawn(self.close, tab)
@@ -206,7 +206,7 @@ class Tabs:
         if by_itself and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
-                self.news.append(
+                self.event_lines.append(
                     f"A page tried to open more than {self._limit} tabs; the rest was closed."
                 )
             self._spawn(self._close, page)
@@ -227,7 +227,7 @@ class Tabs:
 
     def _tell_of(self, tab: Tab) -> None:
         self._told_of[tab] = f"A new tab opened ({self.index(tab)})."
-        self.news.append(self._told_of[tab])
+        self.event_lines.append(self._told_of[tab])
         self._loading.append(tab.page)
 
     def _requested(self, request: Request) -> None:
@@ -253,7 +253,7 @@ class Tabs:
     def gone(self, window: str) -> None:
         """Note that a window is gone; it may never have become a page."""
         if window in self._expected:
-            self.news.append(CLOSED_AGAIN)
+            self.event_lines.append(CLOSED_AGAIN)
             self.give_up(window)
 
     def _note_coming(self) -> None:
@@ -289,10 +289,10 @@ class Tabs:
             if tab.page in self._loading:
                 self._loading.remove(tab.page)
             line = self._told_of.pop(tab, "")
-            if line in self.news:
-                self.news.remove(line)
+            if line in self.event_lines:
+                self.event_lines.remove(line)
                 if tab.page in self._windows:
-                    self.news.append(CLOSED_AGAIN)
+                    self.event_lines.append(CLOSED_AGAIN)
         if tab not in self._entries:
             return
         at = self._entries.index(tab)
@@ -303,10 +303,10 @@ class Tabs:
         self.current = after if isinstance(after, Tab) else None
         self._next = after if isinstance(after, SleepingTab) else None
         if after is not None:
-            self.news.append("The current tab closed; another one is current now.")
+            self.event_lines.append("The current tab closed; another one is current now.")
 
-    def take_news(self) -> TabEvents:
-        found, self.news, self.refused = self.news, TabEvents(), 0
+    def take_events(self) -> TabEvents:
+        found, self.event_lines, self.refused = self.event_lines, TabEvents(), 0
         self._told_of.clear()
         return found
 

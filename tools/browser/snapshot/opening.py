@@ -15,7 +15,7 @@ from ....sessions.services import Restored, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
-from ..process.living import Gone, while_living
+from ..process.liveness import Gone, while_alive
 from ..process.pool import BrowserDied
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import in_words
@@ -92,7 +92,7 @@ class Opening:
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
         try:
-            resumed = await while_living(
+            resumed = await while_alive(
                 partial(self._restore, process, grant, hibernated),
                 process.lost,
                 process.check,
@@ -117,7 +117,7 @@ class Opening:
             session.clipboard = Clipboard(process.turns)
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
-        session.news[:0] = self._early
+        session.event_lines[:0] = self._early
         jar = CookieGuard(process, full=hibernated is not None and bool(hibernated.cookies))
         connection = BrowserConnection(session, process, tools, save=partial(_save, seal, jar))
         connection.on_closed.append(session.end)
@@ -221,7 +221,7 @@ class Opening:
     def _note_refusal(self, host: str, line: str) -> None:
         news = self._early
         if self._session is not None:
-            news = self._session.news
+            news = self._session.event_lines
             if len(self._session.unreached) < EVENT_LINES:
                 self._session.unreached[host] = line
         if line not in news and len(news) < EVENT_LINES:

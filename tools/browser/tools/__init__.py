@@ -1,4 +1,4 @@
-"""The browser_* tools, by theme."""
+"""The browser_* tools. A module per group, named as in @playwright/mcp where that has the group."""
 
 from __future__ import annotations
 
@@ -7,46 +7,37 @@ from ..tool import BrowserTool
 from . import (
     code,
     configuration,
-    console_network,
+    console,
     cookies,
-    debugging,
+    devtools,
     dialogs,
     form,
     mouse,
     navigation,
-    network_mocks,
+    network,
     pdf,
-    pointer,
     recording,
+    route,
     snapshot,
-    storage_state,
+    storage,
     tabs,
     testing,
-    tracing_video,
+    tracing,
+    video,
     web_storage,
 )
 
-_CORE = (navigation, snapshot, pointer, form, dialogs, tabs, console_network, code)
-_MORE = (
-    cookies,
-    web_storage,
-    storage_state,
-    network_mocks,
-    pdf,
-    mouse,
-    testing,
-    tracing_video,
-    recording,
-    debugging,
-    configuration,
+_MODULES = (
+    *(navigation, snapshot, mouse, form, dialogs, tabs, console, network, code),
+    *(cookies, web_storage, storage, route, pdf, testing, tracing, video, recording),
+    *(devtools, configuration),
 )
 
 
 def toolset(config: BrowserConfig) -> list[BrowserTool]:
     """Return the tools that a configuration turns on, in an order that does not change."""
     wanted = {"core", *config.caps}
-    modules = (*_CORE, *_MORE)
-    return [tool for module in modules for tool in module.TOOLS if tool.toolset in wanted]
+    return [tool for module in _MODULES for tool in module.TOOLS if tool.toolset in wanted]
 
 
 __all__ = ["toolset"]

@@ -53,7 +53,7 @@ async def evaluate(call: Call, given: Evaluate) -> None:
         if left:
             text = as_json(values[0])
             more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
-            tab.news.append(f"The script that had waited returned {text[:LATE]}{more}")
+            tab.event_lines.append(f"The script that had waited returned {text[:LATE]}{more}")
 
     await call.act(run, quiet=quiet, snapshot=False)
     call.answer.code(f"await {code}.evaluate({given.function!r})")
@@ -61,7 +61,9 @@ async def evaluate(call: Call, given: Evaluate) -> None:
         await call.put(as_json(values[0]), given.filename, label="Evaluation result")
     else:
         left = True
-        tab.news.append("The script has not returned yet: it goes on when the page was answered.")
+        tab.event_lines.append(
+            "The script has not returned yet: it goes on when the page was answered."
+        )
 
 
 class RunCode(BrowserArguments):

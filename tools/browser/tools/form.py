@@ -89,7 +89,7 @@ async def _asks(call: Call, undone: str) -> bool:
     tab = await call.tab()
     if tab.modal_text is None:
         return False
-    tab.news.append(f"{undone}, because the page asks something first.")
+    tab.event_lines.append(f"{undone}, because the page asks something first.")
     return True
 
 
@@ -145,7 +145,7 @@ async def _check_range(
         raise ToolFailed(
             f"The field takes a number from {least} to {most}, not {text!r}; it is at {made} now."
         )
-    tab.news.append(f"{name} made {made} of {text}.")
+    tab.event_lines.append(f"{name} made {made} of {text}.")
 
 
 def _typing(call: Call, given: Type) -> float:

@@ -1,20 +1,121 @@
-"""The mouse by coordinates, for what a snapshot does not show: canvases, maps, drawings.
-
-Coordinates are CSS pixels of the viewport, as in a screenshot of it.
-"""
+"""The mouse: on elements, and by coordinates on the page."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
+import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..tool import BrowserArguments, BrowserTool, Whole, tool
+from ..session.failures import ToolFailed
+from ..session.uploads import allowed_paths
+from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
 
 Button: TypeAlias = Literal["left", "right", "middle"]
 Across = Annotated[float, Field(description="Pixels from the left edge of the viewport")]
 Down = Annotated[float, Field(description="Pixels from its upper edge")]
+RELEASE_SECONDS: Final = 1.0
+
+
+class Click(BrowserArguments):
+    target: Target
+    element: Element = None
+    double_click: Annotated[
+        bool | None, Field(alias="doubleClick", description="Twice instead of once")
+    ] = None
+    button: Annotated[
+        Literal["left", "right", "middle"] | None, Field(description="left when left out")
+    ] = None
+    modifiers: Annotated[
+        list[Literal["Alt", "Control", "ControlOrMeta", "Meta", "Shift"]] | None,
+        Field(description="Keys that are held down meanwhile"),
+    ] = None
+
+
+@tool("browser_click", title="Click")
+async def click(call: Call, given: Click) -> None:
+    """Click on an element, and answer with the snapshot of what the page became."""
+    locator = await call.locate(given.target, given.element)
+    options: Any = {"button": given.button, "modifiers": given.modifiers}
+    options = {key: value for key, value in options.items() if value is not None}
+    press = locator.dblclick if given.double_click else locator.click
+    code = f"await {call.answer_code}.{'dblclick' if given.double_click else 'click'}"
+    await call.act(lambda: press(timeout=call.timeout, **options))
+    written = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    call.answer.code(f"{code}({written})")
+
+
+class Hover(BrowserArguments):
+    target: Target
+    element: Element = None
+
+
+@tool("browser_hover", title="Hover mouse")
+async def hover(call: Call, given: Hover) -> None:
+    """Move the mouse onto an element, which opens menus and tooltips."""
+    locator = await call.locate(given.target, given.element)
+    await call.act(lambda: locator.hover(timeout=call.timeout))
+    call.answer.code(f"await {call.answer_code}.hover()")
+
+
+class Drag(BrowserArguments):
+    start_target: Annotated[Target, Field(alias="startTarget")]
+    end_target: Annotated[Target, Field(alias="endTarget")]
+    start_element: Annotated[Element, Field(alias="startElement")] = None
+    end_element: Annotated[Element, Field(alias="endElement")] = None
+
+
+@tool("browser_drag", title="Drag mouse")
+async def drag(call: Call, given: Drag) -> None:
+    """Drag one element onto another."""
+    from playwright.async_api import Error
+
+    start = await call.locate(given.start_target, given.start_element)
+    start_code = call.answer_code
+    end = await call.locate(given.end_target, given.end_element)
+    mouse = (await call.tab()).page.mouse
+
+    async def pull() -> None:
+        try:
+            await start.drag_to(end, timeout=call.timeout)
+        except Error:
+            # The button may still be pressed; release it where the release clicks and drops nothing.
+            with anyio.move_on_after(RELEASE_SECONDS), suppress(Error):
+                await mouse.move(0, 0)
+                await mouse.up()
+            raise
+
+    await call.act(pull)
+    call.answer.code(f"await {start_code}.drag_to({call.answer_code})")
+
+
+class Drop(BrowserArguments):
+    target: Target
+    element: Element = None
+    paths: Annotated[
+        list[str] | None, Field(description="Files of the session, or from the upload folders")
+    ] = None
+    data: Annotated[
+        dict[str, str] | None, Field(description="Texts by MIME type, such as text/plain")
+    ] = None
+
+
+@tool("browser_drop", title="Drop files or data onto an element")
+async def drop(call: Call, given: Drop) -> None:
+    """Drop files or texts onto an element, as if dragged from outside of the page."""
+    if not given.paths and not given.data:
+        raise ToolFailed("Give paths or data to drop.")
+    payload: Any = {}
+    if given.paths:
+        payload["files"] = await allowed_paths(call.session, given.paths)
+    if given.data:
+        payload["data"] = given.data
+    locator = await call.locate(given.target, given.element)
+    await call.act(lambda: locator.drop(payload, timeout=call.timeout))
+    written: Any = payload | ({"files": given.paths} if given.paths else {})
+    call.answer.code(f"await {call.answer_code}.drop({written!r})")
 
 
 class Point(BrowserArguments):
@@ -49,7 +150,7 @@ async def mouse_click_xy(call: Call, given: ClickPoint) -> None:
     call.answer.code(f"await page.mouse.click({given.x:.9g}, {given.y:.9g}{more})")
 
 
-class Drag(BrowserArguments):
+class DragPoints(BrowserArguments):
     start_x: Annotated[Across, Field(alias="startX")]
     start_y: Annotated[Down, Field(alias="startY")]
     end_x: Annotated[Across, Field(alias="endX")]
@@ -57,7 +158,7 @@ class Drag(BrowserArguments):
 
 
 @tool("browser_mouse_drag_xy", title="Drag mouse", cap="vision")
-async def mouse_drag_xy(call: Call, given: Drag) -> None:
+async def mouse_drag_xy(call: Call, given: DragPoints) -> None:
     """Press the left button at one point of the viewport and release it at another."""
     mouse = (await call.tab()).page.mouse
 
@@ -112,6 +213,10 @@ async def mouse_wheel(call: Call, given: Wheel) -> None:
 
 
 TOOLS: list[BrowserTool] = [
+    click,
+    hover,
+    drag,
+    drop,
     mouse_move_xy,
     mouse_click_xy,
     mouse_drag_xy,

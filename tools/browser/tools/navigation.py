@@ -16,9 +16,9 @@ from ....sessions.json_codec import JSON
 from ...definition import NoArguments
 from ..call import Call
 from ..egress.policy import scheme_allowed
+from ..session.early_snapshot import prepare
 from ..session.failures import ToolFailed, in_words
 from ..session.frames import shown_as
-from ..session.glimpse import prepare
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -51,7 +51,7 @@ async def go_to(call: Call, wanted: str) -> None:
 
     url = address(wanted)
     if password := urlsplit(url).password:
-        call.session.withheld.add(password)
+        call.session.typed_secrets.add(password)
     patience = call.config.navigation_seconds * 1000
 
     async def go() -> None:
@@ -325,7 +325,7 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
         ) from None
     if not came_about:
         still = "was still there" if gone else "was not there yet"
-        tab.news.append(f"{text!r} {still} when the page asked something.")
+        tab.event_lines.append(f"{text!r} {still} when the page asked something.")
         return False
     state = "hidden" if gone else "visible"
     found = f"page.get_by_text({text!r}).filter(visible=True)"

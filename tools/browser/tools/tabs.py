@@ -69,7 +69,7 @@ async def close(call: Call, given: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
     for tab in call.session.tabs.entries:
         await call.session.tabs.close(tab)
-    call.session.tabs.take_news()
+    call.session.tabs.take_events()
     call.answer.code("await page.close()")
     call.answer.result(NO_TABS)
 

@@ -1,4 +1,4 @@
-"""Recordings of the browser: traces and videos."""
+"""Videos of a session, with chapters and marks at each action."""
 
 from __future__ import annotations
 
@@ -9,24 +9,6 @@ from pydantic import Field
 from ...definition import NoArguments
 from ..call import Call, named
 from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
-
-
-@tool("browser_start_tracing", title="Start tracing", cap="devtools")
-async def start_tracing(call: Call, given: NoArguments) -> None:
-    """Begin to record a trace of the session, with snapshots and requests of each action, until browser_stop_tracing."""
-    await call.session.trace.start()
-    call.answer.result("Trace recording started")
-    call.answer.code("await page.context.tracing.start(screenshots=True, snapshots=True)")
-
-
-@tool("browser_stop_tracing", title="Stop tracing", cap="devtools", limit="navigation")
-async def stop_tracing(call: Call, given: NoArguments) -> None:
-    """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
-    name, size = await call.session.trace.stop()
-    call.answer.result("Trace recording stopped.")
-    await call.link(name, size, label="Trace")
-    call.answer.code(f"await page.context.tracing.stop(path={name!r})")
-
 
 Side = Annotated[Whole, Field(ge=16, le=4096)]
 
@@ -123,8 +105,6 @@ async def video_hide_actions(call: Call, given: NoArguments) -> None:
 
 
 TOOLS: list[BrowserTool] = [
-    start_tracing,
-    stop_tracing,
     start_video,
     stop_video,
     video_chapter,

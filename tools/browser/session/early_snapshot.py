@@ -46,7 +46,7 @@ class SettledAddresses:
 
 
 @dataclass(slots=True)
-class PageSample:
+class EarlySnapshot:
     """An early snapshot of a page. Valid only once it is known that the page did not change meanwhile."""
 
     tab: Tab
@@ -78,4 +78,4 @@ async def prepare(tab: Tab) -> None:
         await tab.page.locator(":root").count()
 
 
-__all__ = ["SettledAddresses", "PageSample", "prepare"]
+__all__ = ["SettledAddresses", "EarlySnapshot", "prepare"]

@@ -11,7 +11,7 @@ LONGEST: Final = 1800.0
 """Seconds after which a hold ends by itself: a held session is never paused, and its recording grows."""
 
 
-class Hold:
+class PauseHold:
     """An activity that keeps a session from being paused from begin() to end(). `expire` is called after `seconds`."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Hold:
         return self._waiting is not None
 
     def begin(self) -> None:
-        """Hold the session from now on. If it is already held, the time starts anew."""
+        """PauseHold the session from now on. If it is already held, the time starts anew."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = anyio.CancelScope()
@@ -59,4 +59,4 @@ class Hold:
             await self._expire()
 
 
-__all__ = ["LONGEST", "Hold"]
+__all__ = ["LONGEST", "PauseHold"]

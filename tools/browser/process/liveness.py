@@ -19,7 +19,7 @@ class Gone(Exception):
     """Raised when a process ended during work that needs it."""
 
 
-async def while_living(
+async def while_alive(
     work: Callable[[], Awaitable[T]],
     gone: anyio.Event,
     check: Callable[[], Awaitable[object]],
@@ -53,4 +53,4 @@ async def while_living(
         over.set()
 
 
-__all__ = ["Gone", "while_living"]
+__all__ = ["Gone", "while_alive"]

@@ -1,4 +1,4 @@
-"""The console messages and the requests of a page."""
+"""The network requests of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from ..call import Call
 from ..process.node import matching
 from ..session.failures import ToolFailed, in_words
-from ..session.tab import LEVELS, Level, Tab
+from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
@@ -18,29 +18,6 @@ if TYPE_CHECKING:
 
 _FEEDING: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
-
-
-class ConsoleMessages(BrowserArguments):
-    level: Annotated[Level, Field(description="This level and what is more severe")] = "info"
-    all: Annotated[bool | None, Field(description="Also of pages before this one in the tab")] = (
-        None
-    )
-    filename: Filename = None
-
-
-@tool("browser_console_messages", title="Get console messages", read_only=True)
-async def console_messages(call: Call, given: ConsoleMessages) -> None:
-    """Return the console messages and uncaught errors of the page."""
-    tab = await call.tab()
-    of_page = tab.console_of_page()
-    wanted = LEVELS[: LEVELS.index(given.level) + 1]
-    shown = [line for line in (tab.console if given.all else of_page) if line.level in wanted]
-    errors, warnings = tab.troubles()
-    head = f"Total messages: {len(of_page)} (Errors: {errors}, Warnings: {warnings})"
-    if len(shown) != len(of_page):
-        head += f"\n{len(shown)} of level {given.level} and above:"
-    text = "\n".join([head, "", *map(str, shown)])
-    await call.put(text, given.filename, label="Console")
 
 
 class NetworkRequests(BrowserArguments):
@@ -171,4 +148,4 @@ def _headers(headers: dict[str, str]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in headers.items())
 
 
-TOOLS: list[BrowserTool] = [console_messages, network_requests, network_request]
+TOOLS: list[BrowserTool] = [network_requests, network_request]
