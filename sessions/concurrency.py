@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -94,4 +94,14 @@ async def _log_failure(
         logger.exception("background work failed")
 
 
-__all__ = ["BackgroundTasks", "Overtaken", "beside"]
+def unwrap_group(error: BaseException) -> BaseException:
+    """Return the only exception of nested groups, such as those of task groups; a group of several stays as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
+
+
+__all__ = ["BackgroundTasks", "Overtaken", "beside", "unwrap_group"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import anyio
+
+from ...sessions.concurrency import unwrap_group
 
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ class ContextOwner(Generic[T]):
                 self._is_settled.set()
                 await self._ending.wait()
         except BaseException as error:
-            self._failure = _flat(error)
+            self._failure = unwrap_group(error)
             if not isinstance(error, Exception) and not self._ending.is_set():
                 raise
         finally:
@@ -84,17 +86,6 @@ def running_loop() -> asyncio.AbstractEventLoop:
         raise RuntimeError(
             "statehold.client needs asyncio: under trio, use statehold.client.sync in a thread"
         ) from None
-
-
-def _flat(error: BaseException) -> BaseException:
-    """Return the only exception of a group."""
-    found: BaseException = error
-    while isinstance(found, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", found)
-        if len(group.exceptions) != 1:
-            return group
-        found = group.exceptions[0]
-    return found
 
 
 __all__ = ["ContextOwner", "running_loop"]

@@ -78,20 +78,14 @@ def _run_configured(arguments: CommandLine) -> int:
         return complain(str(error))
     except BaseExceptionGroup as group:
         # A group with a single error is reported like that error.
-        error = _only(group)
+        from ...sessions.concurrency import unwrap_group
+
+        error = unwrap_group(group)
         if not isinstance(error, ConfigError | StoreUnavailable | KeyboardInterrupt):
             raise
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         return complain(str(error), USAGE if isinstance(error, ConfigError) else FAILURE)
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """Return the one exception that a group of groups holds, None when there are several."""
-    if len(group.exceptions) != 1:
-        return None
-    found = group.exceptions[0]
-    return _only(found) if isinstance(found, BaseExceptionGroup) else found  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _serve(config: Config, *, http: bool) -> int:

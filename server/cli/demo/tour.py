@@ -21,6 +21,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
+from ....sessions.concurrency import unwrap_group
 from ..output import say
 from .process import DemoFailed, DemoServer, gone
 
@@ -273,9 +274,8 @@ def _content(result: CallToolResult) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    """Return the text of an exception, or of the first of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    """Return the text of an exception, or of the only one in a group."""
+    error = unwrap_group(error)
     if isinstance(error, TimeoutError):
         return f"it took more than {STEP_SECONDS:g} seconds"
     return str(error) if isinstance(error, DemoFailed) else f"{type(error).__name__}: {error}"

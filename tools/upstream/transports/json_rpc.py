@@ -24,6 +24,7 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED
 
+from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escaped
@@ -190,7 +191,7 @@ class JsonRpcConnection:
                     self._channel = channel
                     await self._serve(channel, eras)
         except Exception as error:
-            self._failure = _flat(error)
+            self._failure = cast("Exception", unwrap_group(error))
         finally:
             self._ended = True
             if self._pipe_requests is not None:
@@ -453,14 +454,6 @@ class _Watched:
         exc_tb: TracebackType | None,
     ) -> bool | None:
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
-
-
-def _flat(error: Exception) -> Exception:
-    """Return the first cause in a group of a task group, or the error itself."""
-    if isinstance(error, ExceptionGroup):
-        group = cast("ExceptionGroup[Exception]", error)
-        return _flat(group.exceptions[0])
-    return error
 
 
 def _described(error: Exception | None) -> str:
