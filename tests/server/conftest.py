@@ -1,6 +1,7 @@
-"""One Statehold per test module, reached over every transport in both protocol eras.
+"""One Statehold per test module, reached in this process in both protocol eras.
 
-A module that needs other services overrides `settings`. Sessions isolate its tests from one another.
+A module whose tests are about transports sets `WAYS`. One that needs other services overrides `settings`. Sessions isolate
+its tests from one another.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from front import JSON, WAYS, Running, Way, service, serving, toml
+from front import IN_PROCESS, JSON, Running, Way, service, serving, toml
 from mcp import Client
 from nursery import Nursery
 
@@ -91,13 +92,13 @@ def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     module: object = getattr(metafunc, "module")  # noqa: B009 - its type is not known
     if "way" in metafunc.fixturenames and not hasattr(module, "way"):
-        ways = getattr(module, "WAYS", WAYS)
+        ways = getattr(module, "WAYS", IN_PROCESS)
         metafunc.parametrize("way", ways, indirect=True, ids="-".join, scope="module")
 
 
 @pytest.fixture(scope="module")
 def way(request: pytest.FixtureRequest) -> Way:
-    """Every transport and era, one after the other."""
+    """Each of the module's transports and eras, one after the other."""
     return way_of(request, *request.param)
 
 

@@ -67,3 +67,20 @@ async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_pa
     assert [e["seq"] for e in entries] == list(range(1, len(entries) + 1))
     assert len([e for e in entries if e.get("tool") == "inc"]) == 4
     assert "Traceback" not in running.log
+
+
+def test_a_server_asks_for_as_many_open_files_as_it_may_have(tmp_path: Path) -> None:
+    import resource
+
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("quick")}}))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with serving(config, tmp_path / "data", as_installed=True) as running:
+            found: tuple[int, int] = psutil.Process(running.process.pid).rlimit(
+                psutil.RLIMIT_NOFILE
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == (min(hard, 65_536), hard)

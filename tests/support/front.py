@@ -35,7 +35,9 @@ Era = Literal["modern", "legacy"]
 MODULE = ("-m", "statehold.server")
 STATEHOLD = [sys.executable, *MODULE]
 UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
-WAYS: list[tuple[Transport, Era]] = [
+IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]
+"""Both eras without a transport: the default, for tests to which framing makes no difference."""
+EVERY_WAY: list[tuple[Transport, Era]] = [
     ("memory", "modern"),
     ("memory", "legacy"),
     ("http", "modern"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ from callers import SHORT, UPSTREAMS, Serving
 from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.service import UpstreamService
-
-
-@pytest.fixture
-async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
-    found = Ledger(tmp_path / "data", node="test")
-    yield found
-    await found.aclose()
 
 
 @pytest.fixture

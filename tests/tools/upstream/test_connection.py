@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-import httpx2
-import psutil
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
 from nursery import Nursery
@@ -445,139 +441,6 @@ async def test_kill_9_is_told_with_the_signal_and_the_last_words(serving: Servin
         await connection.aclose()
 
 
-async def test_the_http_session_that_a_server_forgot_is_lost(
-    counter_server: Callable[..., str],
-) -> None:
-    url = counter_server("http")
-    connection = await UpstreamService("counter", UpstreamConfig(url=url)).open(view(), None)
-    seen: list[str] = []
-
-    async def note(request: httpx2.Request) -> None:
-        seen.append(request.headers["mcp-session-id"])
-
-    try:
-        client: httpx2.AsyncClient = connection.rpc._channel._client  # pyright: ignore
-        client.event_hooks = {"request": [note]}
-        await connection.call("inc", {}, Caller())
-        async with httpx2.AsyncClient() as other:
-            await other.delete(url, headers={"mcp-session-id": seen[-1]})
-        with pytest.raises(ConnectionLost):
-            await connection.call("get", {}, Caller())
-        with anyio.fail_after(5):
-            await connection.lost.wait()
-        assert connection.reason == "the server no longer knows this session"
-    finally:
-        await connection.aclose()
-
-
-async def test_calls_over_http_share_their_tcp_connections(
-    counter_server: Callable[..., str], era: Era
-) -> None:
-    url = counter_server("http")
-    port = int(url.split(":")[2].partition("/")[0])
-    service = UpstreamService("counter", UpstreamConfig(url=url, era=era))
-    connection = await service.open(view(), None)
-    used: set[int] = set()
-    try:
-        for _ in range(10):
-            await connection.call("inc", {}, Caller())
-            used |= {
-                found.laddr.port
-                for found in psutil.Process().net_connections("tcp")
-                if found.raddr and found.raddr.port == port
-            }
-    finally:
-        await connection.aclose()
-    assert len(used) <= 3
-
-
-async def test_a_message_that_an_sse_server_refuses_costs_its_own_call(
-    counter_server: Callable[..., str], era: Era
-) -> None:
-    config = UpstreamConfig(url=counter_server("sse"), era=era)
-    connection = await UpstreamService("counter", config).open(view(), None)
-    try:
-        with anyio.fail_after(10), pytest.raises(UpstreamRefused) as refused:
-            await connection.call("echo", {"x": "y" * 5 * 2**20}, Caller())
-        assert "HTTP 413" in refused.value.message
-        assert text_of(await connection.call("inc", {}, Caller())) == "1"
-    finally:
-        await connection.aclose()
-
-
-async def test_an_answer_that_is_too_long_over_http_costs_its_own_call(
-    counter_server: Callable[..., str], era: Era, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("statehold.tools.upstream.transports.http.RESULT_BYTES", 2**20)
-    config = UpstreamConfig(url=counter_server("http"), era=era)
-    connection = await UpstreamService("counter", config).open(view(), None)
-    try:
-        with anyio.fail_after(10), pytest.raises((UpstreamRefused, UpstreamMisbehaved)):
-            await connection.call("big", {"kib": 2048}, Caller())
-        assert text_of(await connection.call("inc", {}, Caller())) == "1"
-    finally:
-        await connection.aclose()
-
-
-async def test_an_answer_that_is_too_long_over_sse_ends_the_connection(
-    counter_server: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("statehold.tools.upstream.transports.sse.RESULT_BYTES", 2**20)
-    config = UpstreamConfig(url=counter_server("sse"))
-    connection = await UpstreamService("counter", config).open(view(), None)
-    try:
-        with anyio.fail_after(10), pytest.raises(OutcomeUnknown):
-            await connection.call("big", {"kib": 2048}, Caller())
-        assert "exceeded the 1048576 byte limit" in str(connection.reason)
-    finally:
-        await connection.aclose()
-
-
-async def test_a_request_that_did_not_get_through_is_known_not_to_have_run(
-    counter_server: Callable[..., str], upstream: Callable[..., list[str]]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [*upstream("counter"), "--transport", "http", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: ASYNC220
-    assert process.stdout is not None
-    process.stdout.readline()
-    service = UpstreamService(
-        "counter", UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
-    )
-    connection = await service.open(view(), None)
-    try:
-        process.kill()
-        process.wait()
-        with pytest.raises(ConnectionLost):
-            await connection.call("inc", {}, Caller())
-        with anyio.fail_after(5):
-            await connection.lost.wait()
-    finally:
-        process.stdout.close()
-        await connection.aclose()
-
-
-async def test_headers_reach_an_http_upstream_and_errors_do_not_show_them(
-    counter_server: Callable[..., str],
-) -> None:
-    url = counter_server("http")
-    config = UpstreamConfig(url=url.replace("/mcp", "/nowhere?key=hush-hush"))
-    config.headers["Authorization"] = "Bearer secret-token"
-    with pytest.raises(ServiceUnavailable) as unavailable:
-        await UpstreamService("counter", config).open(view(), None)
-    assert "404" in unavailable.value.message
-    assert "secret-token" not in unavailable.value.message
-
-
-@pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_a_server_that_is_not_there_is_unavailable(path: str) -> None:
-    service = UpstreamService("gone", UpstreamConfig(url=f"http://127.0.0.1:9/{path}"))
-    with pytest.raises(ServiceUnavailable) as unavailable:
-        await service.open(view(), None)
-    assert "gone could not be opened" in unavailable.value.message
-
-
 async def test_the_description_of_a_check_holds_no_secret(serving: Serving) -> None:
     service = serving("bad", "exit-at-start", env={"API": "not set"})
     report = await service.check()
@@ -586,12 +449,3 @@ async def test_the_description_of_a_check_holds_no_secret(serving: Serving) -> N
     assert "exited with code 7" in report.error
     assert "not set" not in report.error
     assert "Secrets" not in json.dumps(report.error)
-
-
-@pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_an_address_that_nothing_listens_on_is_named(path: str) -> None:
-    transport = "sse" if path == "sse" else "http"
-    config = UpstreamConfig(url=f"http://127.0.0.1:9/{path}", type=transport)
-    with pytest.raises(ServiceUnavailable) as caught:
-        await UpstreamService("gone", config).open(view(), None)
-    assert "All connection attempts failed at http://127.0.0.1:9." in caught.value.message

@@ -9,7 +9,6 @@ import anyio
 import mcp_types as types
 import pytest
 from front import (
-    FEW_WAYS,
     JSON,
     Way,
     count,
@@ -47,8 +46,6 @@ OWN = [
     "session_fork",
     "session_merge",
 ]
-
-WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

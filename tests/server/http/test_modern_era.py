@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -11,6 +11,7 @@ import pytest
 from asgi import Asked
 from front import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from odd_requests import Change, body, instead, replaced, twice, without
 from starlette.types import ASGIApp
 
 from statehold.server.gateway.gateway import Gateway
@@ -156,49 +157,11 @@ async def test_calls_leave_nothing_behind(direct: FastPath, session: str) -> Non
     assert direct.in_flight == 0
 
 
-def without(name: str) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.headers = [header for header in asking.headers if header[0] != name]
-
-    return change
-
-
-def instead(name: str, value: str) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        without(name)(asking)
-        asking.headers.append((name, value))
-
-    return change
-
-
-def twice(name: str) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.headers += [header for header in asking.headers if header[0] == name]
-
-    return change
-
-
-def body(text: bytes) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.body = text
-        instead("content-length", str(len(text)))(asking)
-
-    return change
-
-
-def replaced(old: bytes, new: bytes) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        assert old in asking.body
-        body(asking.body.replace(old, new))(asking)
-
-    return change
-
-
 def by_get(asking: Asked) -> None:
     asking.method = "GET"
 
 
-ODD: dict[str, Callable[[Asked], None]] = {
+ODD: dict[str, Change] = {
     "GET": by_get,
     "another version in the header": instead("mcp-protocol-version", "2099-01-01"),
     "version given twice": twice("mcp-protocol-version"),

@@ -14,13 +14,25 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Way, code_of, count, meta_of, opened_session, service, structured, text_of
+from front import (
+    FEW_WAYS,
+    JSON,
+    Way,
+    code_of,
+    count,
+    meta_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+)
 from mcp import Client, MCPError
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.input_required import InputRequiredCalls
 from statehold.server.protocol.server import StateholdServer
 
+WAYS = FEW_WAYS
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 

@@ -9,6 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 from front import (
+    EVERY_WAY,
     JSON,
     Way,
     code_of,
@@ -27,6 +28,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.errors import StoreUnavailable
 
+WAYS = EVERY_WAY
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 

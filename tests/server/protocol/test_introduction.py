@@ -7,7 +7,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from front import FEW_WAYS, JSON, UPSTREAMS, Running, Way
+from front import JSON, UPSTREAMS, Running, Way
 from mcp import Client
 from nursery import Nursery
 
@@ -15,8 +15,6 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.results import asking
 from statehold.server.protocol.uris import session_template
 from statehold.server.sdk.caller import can_elicit
-
-WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

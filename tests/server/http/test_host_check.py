@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Generator
+from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
-from front import Running, serving
+from front import Running, serving, statehold, toml
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -121,3 +124,25 @@ async def test_a_websocket_is_checked_as_a_request_is() -> None:
     assert await sent(ours) == "websocket.accept"
     assert await sent((b"host", b"evil.com")) == "websocket.close"
     assert await sent(ours, (b"origin", b"http://evil.com")) == "websocket.close"
+
+
+async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    names = {"allowed_hosts": ["mcp.example:*"], "allowed_origins": ["https://app.example"]}
+    config.write_text(toml({"server": names}))
+    with serving(config, tmp_path / "data") as running:
+        async with httpx2.AsyncClient(base_url=running.url) as raw:
+            fine = {"host": "mcp.example:8931", "origin": "https://app.example"}
+            assert (await raw.get("/health", headers=fine)).status_code == 200
+            wrong = {**fine, "origin": "http://app.example"}
+            assert (await raw.get("/health", headers=wrong)).status_code == 403
+            assert (await raw.get("/health", headers={"host": "example"})).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
+    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "--token-file" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -19,6 +19,7 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
+from odd_requests import Change, body, instead, replaced, twice, without
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_request import PlainRequest, ToolCall
@@ -412,49 +413,17 @@ async def test_calls_leave_nothing_behind(face: StateholdServer, used: JSON, lea
 # Unusual requests.
 
 
-def with_header(name: str, value: str) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.headers = [header for header in asking.headers if header[0] != name]
-        if value:
-            asking.headers.append((name, value))
-
-    return change
-
-
-def twice(name: str) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.headers += [header for header in asking.headers if header[0] == name]
-
-    return change
-
-
-def body(text: bytes) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        asking.body = text
-        with_header("content-length", str(len(text)))(asking)
-
-    return change
-
-
-def replaced(old: bytes, new: bytes) -> Callable[[Asked], None]:
-    def change(asking: Asked) -> None:
-        assert old in asking.body
-        body(asking.body.replace(old, new))(asking)
-
-    return change
-
-
-ODD: dict[str, Callable[[Asked], None]] = {
-    "another version": with_header("mcp-protocol-version", "2099-01-01"),
+ODD: dict[str, Change] = {
+    "another version": instead("mcp-protocol-version", "2099-01-01"),
     "version given twice": twice("mcp-protocol-version"),
-    "no session": with_header("mcp-session-id", ""),
-    "another session": with_header("mcp-session-id", "0" * 32),
+    "no session": without("mcp-session-id"),
+    "another session": instead("mcp-session-id", "0" * 32),
     "session given twice": twice("mcp-session-id"),
-    "accepts no stream": with_header("accept", "application/json"),
-    "accepts anything": with_header("accept", "*/*"),
-    "no content type": with_header("content-type", ""),
-    "another content type": with_header("content-type", "text/plain"),
-    "no length": with_header("content-length", ""),
+    "accepts no stream": instead("accept", "application/json"),
+    "accepts anything": instead("accept", "*/*"),
+    "no content type": without("content-type"),
+    "another content type": instead("content-type", "text/plain"),
+    "no length": without("content-length"),
     "too large": body(b" " * (BODY_LIMIT + 1)),
     "no JSON": body(b"nonsense"),
     "an empty body": body(b""),
@@ -500,6 +469,9 @@ async def test_an_invalid_id_and_a_batch_are_refused_with_the_id_null(
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-11-25", ""])
 async def test_every_handshake_version_is_taken(door: Door, one: JSON, version: str) -> None:
     asking = door.call("get", one)
-    with_header("mcp-protocol-version", version)(asking)
+    change = (
+        instead("mcp-protocol-version", version) if version else without("mcp-protocol-version")
+    )
+    change(asking)
     assert (await asking.of(door.direct)).status == 200
     assert door.passed == []

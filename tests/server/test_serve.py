@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -46,22 +45,6 @@ HTTP: list[tuple[Transport, Era]] = [
 ]
 AS_INSTALLED = ("http", "modern")
 """Only over this transport is the server started as installed; for the others the nursery forks it."""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
-def test_a_server_asks_for_as_many_open_files_as_it_may_have(config: Path, tmp_path: Path) -> None:
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
-    try:
-        with serving(config, tmp_path / "data", as_installed=True) as running:
-            found: tuple[int, int] = psutil.Process(running.process.pid).rlimit(
-                psutil.RLIMIT_NOFILE
-            )
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == (min(hard, 65_536), hard)
 
 
 @pytest.fixture

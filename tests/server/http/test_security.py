@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,8 @@ from front import (
     opened_session,
     service,
     serving,
-    statehold,
     structured,
     text_of,
-    toml,
 )
 from mcp import Client, MCPError
 from mcp_types import TextResourceContents
@@ -155,19 +152,6 @@ async def test_pages_of_this_machine_and_its_names_are_welcome(raw: httpx2.Async
         assert (await raw.get("/health", headers={"origin": origin})).status_code == 200, origin
 
 
-async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
-    config = tmp_path / "statehold.toml"
-    names = {"allowed_hosts": ["mcp.example:*"], "allowed_origins": ["https://app.example"]}
-    config.write_text(toml({"server": names}))
-    with serving(config, tmp_path / "data") as running:
-        async with httpx2.AsyncClient(base_url=running.url) as raw:
-            fine = {"host": "mcp.example:8931", "origin": "https://app.example"}
-            assert (await raw.get("/health", headers=fine)).status_code == 200
-            wrong = {**fine, "origin": "http://app.example"}
-            assert (await raw.get("/health", headers=wrong)).status_code == 403
-            assert (await raw.get("/health", headers={"host": "example"})).status_code == 421
-
-
 async def test_health_tells_no_names(server: Running) -> None:
     async with httpx2.AsyncClient(base_url=server.url) as raw:
         answer = await raw.get("/health")
@@ -202,15 +186,6 @@ async def test_without_a_good_token_no_route_answers(server: Running) -> None:
                 tasks.start_soon(refused, method, path, authorization)
             in_the_url = f"{path}?access_token={ALICE}&token={ALICE}"
             tasks.start_soon(refused, method, in_the_url, None)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
-    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert "--token-file" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 SESSION_TOOLS: list[tuple[str, JSON]] = [
@@ -427,7 +402,7 @@ async def test_no_error_shows_a_path_or_a_traceback(
         answer = await raw.post("/mcp", content=content, headers=headers)
         said.append(answer.text)
     text = "\n".join(said)
-    for secret in ("Traceback", 'File "', "site-packages", str(Path(__file__).parents[2])):
+    for secret in ("Traceback", 'File "', "site-packages", str(Path(__file__).parents[3])):
         assert secret not in text
     for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET):
         assert secret not in text

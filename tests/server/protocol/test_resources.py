@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import FEW_WAYS, JSON, Way, count, opened_session, service, structured
+from front import JSON, Way, count, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -22,8 +22,6 @@ from mcp_types import (
 from statehold.server.protocol.server import StateholdServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-
-WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,17 @@
+"""The ledger of child processes, for upstreams and browsers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from statehold.tools.processes.ledger import Ledger
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    found = Ledger(tmp_path / "data", node="test")
+    yield found
+    await found.aclose()
