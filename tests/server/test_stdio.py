@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from front import STATEHOLD
+from front import JSON, statehold
 
 PING = {"jsonrpc": "2.0", "id": "last", "method": "initialize"}
 PARAMS = {
@@ -19,30 +20,33 @@ PARAMS = {
 }
 
 
+Answers = Callable[..., list[tuple[Any, JSON]]]
+
+
 @pytest.fixture
-def answers(tmp_path: Path) -> Any:
-    """`answers(line, ...)` sends lines and a valid request, closes stdin, and returns the answers by id."""
+def answers(tmp_path: Path) -> Answers:
+    """`answers(line, ...)` sends lines and a valid request, closes stdin, and returns the id and error of each answer."""
     config = tmp_path / "statehold.toml"
     config.write_text("")
 
-    def sent(*lines: bytes) -> dict[Any, Any]:
+    def send(*lines: bytes) -> list[tuple[Any, JSON]]:
         last = json.dumps({**PING, "params": PARAMS}).encode()
         ran = subprocess.run(
-            [*STATEHOLD, "--config", str(config), "--data", str(tmp_path / "data")],
+            [*statehold(), "--config", str(config), "--data", str(tmp_path / "data")],
             input=b"\n".join([*lines, last, b""]),
             capture_output=True,
             timeout=60,
         )
         assert ran.returncode == 0, ran.stderr
         assert b"Traceback" not in ran.stderr
-        found = [json.loads(line) for line in ran.stdout.splitlines()]
-        assert "result" in found[-1]
-        return {each["id"]: each.get("error") for each in found}
+        *found, served = [json.loads(line) for line in ran.stdout.splitlines()]
+        assert "result" in served
+        return [(each["id"], each["error"]) for each in found]
 
-    return sent
+    return send
 
 
-def test_a_request_that_cannot_be_read_is_refused_and_the_next_one_served(answers: Any) -> None:
+def test_a_request_that_cannot_be_read_is_refused_and_the_next_one_served(answers: Answers) -> None:
     call = b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{"name":"%b"}}'
     found = answers(
         call % (b"1", b"\\ud800"),
@@ -51,55 +55,43 @@ def test_a_request_that_cannot_be_read_is_refused_and_the_next_one_served(answer
         b'{"jsonrpc":"2.0","id":4,"method":["tools/call"]}',
         b'{"jsonrpc":"1.0","id":5,"method":"ping"}',
     )
-    codes = {number: error["code"] for number, error in found.items() if error}
+    codes = {number: error["code"] for number, error in found}
     assert codes == {1: -32700, "two": -32700, "\ud801": -32700, 4: -32600, 5: -32600}
-    assert "line 1 column" in found[1]["message"]
+    assert "line 1 column" in dict(found)[1]["message"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"n":' + b"1" * 4301 + b"}}",
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"n":'
-        + b"[" * 5000
-        + b"]" * 5000
-        + b"}}",
-        b'{"jsonrpc":"2.0","id":1,"method":"ping",}',
-        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"n":undefined}}',
+def test_a_line_that_no_parser_reads_is_answered_with_the_id_null(answers: Answers) -> None:
+    """JSON-RPC 2.0, section 5."""
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping",%b}'
+    lines = [
+        ping % (b'"params":{"n":' + b"1" * 4301 + b"}"),
+        ping % (b'"params":{"n":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        ping % b"",
+        ping % b'"params":{"n":undefined}',
         b'{"jsonrpc":"2.0","id":"\\x","method":"ping"}',
         b"no JSON",
-    ],
-)
-def test_a_line_that_no_parser_reads_is_answered_with_the_id_null(
-    answers: Any, line: bytes
+    ]
+    assert [(number, error["code"]) for number, error in answers(*lines)] == [(None, -32700)] * 6
+
+
+def test_a_batch_and_a_request_whose_id_is_invalid_are_refused_with_the_id_null(
+    answers: Answers,
 ) -> None:
-    """JSON-RPC 2.0, section 5."""
-    assert answers(line)[None]["code"] == -32700
+    ping = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}'
+    invalid = [ping % number for number in (b"null", b"1.5", b"true", b"[1]")]
+    *ids, batch = answers(*invalid, b"[" + ping % b"8" + b"]")
+    assert [(number, error["code"]) for number, error in ids] == [(None, -32600)] * 4
+    assert all("the id of a request" in error["message"] for _, error in ids)
+    assert (batch[0], batch[1]["code"]) == (None, -32600)
+    assert "batches" in batch[1]["message"]
 
 
-INVALID_IDS = [b"null", b"1.5", b"true", b"[1]"]
-
-
-@pytest.mark.parametrize("number", INVALID_IDS)
-def test_a_request_whose_id_is_invalid_is_refused_without_it(answers: Any, number: bytes) -> None:
-    found = answers(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % number)
-    assert found[None]["code"] == -32600
-    assert "the id of a request" in found[None]["message"]
-
-
-def test_a_batch_is_refused(answers: Any) -> None:
-    found = answers(b'[{"jsonrpc":"2.0","id":8,"method":"ping"}]')
-    assert found[None]["code"] == -32600
-    assert "batches" in found[None]["message"]
-
-
-def test_notifications_and_answers_that_are_invalid_get_no_answer(answers: Any) -> None:
-    found = answers(
+def test_notifications_and_answers_that_are_invalid_get_no_answer(answers: Answers) -> None:
+    assert not answers(
         b"",
         b'{"jsonrpc":"2.0","method":"notifications/\\ud800"}',
         b'{"jsonrpc":"2.0","id":7,"result":"\\ud800"}',
     )
-    assert list(found) == ["last"]
 
 
 LATE = """
@@ -139,6 +131,6 @@ def test_a_side_that_was_closed_first_ends_the_streams_without_an_error(side: st
         process.stdout.close()
         process.stdin.write(ping * 100 if side == "reads" else b"")
         process.stdin.close()
-        told = process.stderr.read().decode()
-        assert process.wait(20) == 0, told
-    assert told == ""
+        errors = process.stderr.read().decode()
+        assert process.wait(20) == 0, errors
+    assert errors == ""

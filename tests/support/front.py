@@ -37,18 +37,6 @@ STATEHOLD = [sys.executable, *MODULE]
 UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
 IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]
 """Both eras without a transport: the default, for tests to which framing makes no difference."""
-EVERY_WAY: list[tuple[Transport, Era]] = [
-    ("memory", "modern"),
-    ("memory", "legacy"),
-    ("http", "modern"),
-    ("http", "legacy"),
-    ("sse", "modern"),
-    ("sse", "legacy"),
-    ("stdio", "modern"),
-    ("stdio", "legacy"),
-]
-IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]
-"""Both eras without a process of Statehold's, for modules that test tools and not their transport."""
 FEW_WAYS: list[tuple[Transport, Era]] = [
     ("memory", "legacy"),
     ("http", "modern"),

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
-from front import JSON, Way, opened_session, service, serving, text_of, toml
+import pytest
+from front import JSON, opened_session, service, text_of, toml
+from mcp import Client
+
+from statehold.server.config.load import load
+from statehold.server.gateway import gateway as subject
+from statehold.server.protocol.server import StateholdServer
+from statehold.server.serve import opened
 
 # Runs a command as soon as a file is there.
 GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """List the tools without the services that start slowly."""
+    monkeypatch.setattr(subject, "PATIENCE_SECONDS", 0.1)
+
+
+@asynccontextmanager
+async def connected(
+    folder: Path, services: JSON, mode: Literal["auto", "legacy"]
+) -> AsyncGenerator[Client]:
+    """A client of a gateway in this process."""
+    file = folder / "statehold.toml"
+    file.write_text(toml({"services": services}))
+    config = load(config=file, services=None, flags={"data": str(folder / "data")})
+    async with (
+        opened(config, address="tests") as gateway,
+        Client(StateholdServer(gateway, version="0"), mode=mode, cache=None) as client,
+    ):
+        yield client
 
 
 def gated(gate: Path, **options: Any) -> JSON:
@@ -22,13 +52,12 @@ def gated(gate: Path, **options: Any) -> JSON:
 async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_call(
     tmp_path: Path,
 ) -> None:
-    gate, config = tmp_path / "gate", tmp_path / "statehold.toml"
+    gate = tmp_path / "gate"
     services = {
         "ready": service("quick", prefix="ready_"),
         "download": gated(gate, include=["slow"]),
         "other": gated(gate, prefix="other_"),
     }
-    config.write_text(toml({"services": services}))
     heard: list[tuple[float, str | None]] = []
     began, again = anyio.Event(), anyio.Event()
 
@@ -38,24 +67,22 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
         if len(heard) > 1:
             again.set()
 
-    with serving(config, tmp_path / "data") as running:
-        way = Way("http", "modern", config, tmp_path, url=running.url)
-        async with way.connect() as client:
-            session = await opened_session(client, services=["ready", "download"])
+    async with connected(tmp_path, services, "legacy") as client:
+        session = await opened_session(client, services=["ready", "download"])
 
-            async def call() -> None:
-                given = {"session_id": session, "seconds": 0.1}
-                result = await client.call_tool("slow", given, progress_callback=progress)
-                assert text_of(result) == "done"
+        async def call() -> None:
+            given = {"session_id": session, "seconds": 0.1}
+            result = await client.call_tool("slow", given, progress_callback=progress)
+            assert text_of(result) == "done"
 
-            with anyio.fail_after(30):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(call)
-                    await began.wait()
-                    assert heard[0][1] == "Starting service download"
-                    await again.wait()
-                    assert heard[1][1] == "Starting service download: 5 seconds so far"
-                    gate.touch()
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await began.wait()
+                assert heard[0][1] == "Starting service download"
+                await again.wait()
+                assert heard[1][1] == "Starting service download: 5 seconds so far"
+                gate.touch()
     counts = [count for count, _ in heard]
     assert counts == sorted(set(counts))
     # The service itself reported five steps, without a message.
@@ -64,22 +91,19 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
 
 
 async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -> None:
-    gate, config = tmp_path / "gate", tmp_path / "statehold.toml"
+    gate = tmp_path / "gate"
     services = {"ready": service("quick"), "download": gated(gate, prefix="later_")}
-    config.write_text(toml({"services": services}))
     heard: list[float] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
 
-    with serving(config, tmp_path / "data") as running:
-        way = Way("http", "legacy", config, tmp_path, url=running.url)
-        async with way.connect() as client:
-            session = await opened_session(client, services=["ready"])
-            given = {"session_id": session}
-            with anyio.fail_after(20):
-                await client.call_tool("get", given)
-                given = {"session_id": session, "seconds": 0.05}
-                result = await client.call_tool("slow", given, progress_callback=progress)
+    async with connected(tmp_path, services, "legacy") as client:
+        session = await opened_session(client, services=["ready"])
+        given = {"session_id": session}
+        with anyio.fail_after(20):
+            await client.call_tool("get", given)
+            given = {"session_id": session, "seconds": 0.05}
+            result = await client.call_tool("slow", given, progress_callback=progress)
     assert text_of(result) == "done"
     assert heard == [1, 2, 3, 4, 5]

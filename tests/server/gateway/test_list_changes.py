@@ -157,6 +157,7 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
             assert structured(paused)["status"] == "paused"
 
 
+@pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
     started: Any, counter: Callable[[str], JSON], era: str
@@ -174,6 +175,7 @@ async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
             assert [told.times for _, told in clients] == [1, 1]
 
 
+@pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("what", ["tools", "prompts"])
 async def test_the_first_change_is_followed_at_once(
     started: Any, counter: Callable[[str], JSON], what: str

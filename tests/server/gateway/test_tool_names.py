@@ -15,6 +15,7 @@ from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
+from statehold.server.gateway import gateway as subject
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 from statehold.tools.own.names import OWN_NAMES, own_names
@@ -115,8 +116,10 @@ async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(start
 
 
 async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_tool(
-    started: Any,
+    started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The client lists the tools before its first call.
+    monkeypatch.setattr(subject, "PATIENCE_SECONDS", 0.5)
     services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,

@@ -104,7 +104,7 @@ async def legacy(running: Running, session: str) -> None:
         "clientInfo": {"name": "test", "version": "1"},
     }
     gone.vanish(request("POST", {}, message("initialize", hello)))
-    for _ in range(3):
+    for _ in range(2):
         async with httpx2.AsyncClient(base_url=running.url, headers=ACCEPT) as raw:
             opened = await raw.post("/mcp", json=message("initialize", hello))
             headers = {

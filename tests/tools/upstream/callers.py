@@ -15,7 +15,7 @@ from statehold.tools.upstream.service import UpstreamService
 NOTHING: dict[str, Any] = {}
 UPSTREAMS = Path(__file__).resolve().parents[2] / "upstreams"
 SHORT = ProcessLimits(
-    line_bytes=4 * 2**20, stderr_bytes=4096, eof_grace=2.0, term_grace=0.3, kill_grace=2.0
+    line_bytes=4 * 2**20, stderr_bytes=4096, eof_grace=0.5, term_grace=0.3, kill_grace=2.0
 )
 
 

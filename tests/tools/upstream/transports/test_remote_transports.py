@@ -21,6 +21,11 @@ from statehold.tools.upstream.service import UpstreamService
 Era = Literal["legacy", "modern"]
 
 
+@pytest.fixture(params=["legacy", "modern"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
 async def test_the_http_session_that_a_server_forgot_is_lost(
     counter_server: Callable[..., str],
 ) -> None:
