@@ -21,7 +21,7 @@ from front import JSON, STATEHOLD
 from statehold.server.cli.demo.process import CONFIG
 from statehold.server.demo_server import VERSIONS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 DEMO = [*STATEHOLD, "demo"]
 
 

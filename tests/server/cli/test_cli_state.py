@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import commands
 import pytest
-from front import JSON, Way, opened_session, structured
+from counting import Counting
+from front import JSON, opened_session, structured
+from house import house as in_process
 
 from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
@@ -27,15 +29,14 @@ class House(commands.House):
         assert code == OK, err
         return json.loads(out)
 
-    def made(self, **arguments: Any) -> str:
+    def made(self, **wish: Any) -> str:
         """Make a session that no process holds afterwards."""
-        with self.serving() as way:
-            return anyio.run(self._made, way, arguments)
 
-    async def _made(self, way: Way, arguments: JSON) -> str:
-        with anyio.fail_after(30):
-            async with way.connect() as client:
-                return await opened_session(client, **arguments)
+        async def run() -> str:
+            async with in_process(Counting("quick"), folder=self.data) as found:
+                return (await found.create(**wish)).id
+
+        return anyio.run(run)
 
 
 @pytest.fixture

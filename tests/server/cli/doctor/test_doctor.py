@@ -13,14 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
+from holding import HOLDER
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main
 from statehold.sessions.store import SQLStore
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
-
-HOLDER = Path(__file__).parent / "holder.py"
 
 
 @pytest.fixture

@@ -1,0 +1,34 @@
+"""The `statehold` command in this process, on a data folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from holding import Run, Told
+
+from statehold.server.cli.main import main
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def statehold(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Run the command in this process, on a data folder of the test's own."""
+    for variable in [name for name in os.environ if name.startswith("STATEHOLD_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("STATEHOLD_DATA", str(data))
+
+    def run(*words: str) -> Told:
+        capsys.readouterr()
+        code = main(words)
+        told = capsys.readouterr()
+        return Told(code, told.out, told.err)
+
+    return run

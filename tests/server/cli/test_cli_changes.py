@@ -1,0 +1,123 @@
+"""`statehold sessions close|pause|resume|purge`, beside a process that holds the sessions and beside none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holding import Run, holding, left_behind, one_line, paused
+
+from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
+
+
+def test_holder_pauses_resumes_and_closes(statehold: Run, data: Path) -> None:
+    with holding(data, "work") as held:
+        ref = held.sessions["work"]
+        assert statehold("sessions", "pause", "work").out == f"{ref} (work) is paused\n"
+        assert statehold("sessions", "pause", "work").out == f"{ref} (work) is paused already\n"
+        assert statehold("sessions", "resume", "work").out == f"{ref} (work) is idle\n"
+        assert statehold("sessions", "resume", "work").out == f"{ref} (work) is idle already\n"
+        told = statehold("sessions", "close", "work", "--json")
+        assert told.json == {
+            "sessions": [{"session_id": ref, "name": "work", "status": "closed", "changed": True}],
+            "errors": [],
+        }
+        assert statehold("sessions", "close", ref).out == f"{ref} (work) is closed already\n"
+        assert statehold("sessions", "resume", ref).code == FAILURE
+
+
+def test_session_with_calls_in_flight_is_busy_until_it_is_forced(
+    statehold: Run, data: Path
+) -> None:
+    with holding(data, "busy") as held:
+        told = statehold("sessions", "pause", "busy")
+        assert told.code == BUSY
+        assert "1 call in flight" in one_line(told)
+        told = statehold("sessions", "close", "busy", "--force")
+        assert (told.code, told.out) == (OK, f"{held.sessions['busy']} (busy) is closed\n")
+
+
+def test_session_of_a_process_that_does_not_answer_stays_with_it(
+    statehold: Run, data: Path
+) -> None:
+    with holding(data, "work", "--silent") as held:
+        told = statehold("sessions", "close", "work")
+        assert told.code == BUSY
+        message = one_line(told)
+        assert f"holder, pid {held.process.pid}" in message
+        assert "does not answer" in message
+        assert "does not answer" in statehold("sessions", "list").out
+        assert statehold("sessions", "purge", "work").code == FAILURE
+
+
+def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
+    statehold: Run, data: Path
+) -> None:
+    sessions = left_behind(data, "one", "two")
+    assert "does not answer" in statehold("sessions", "list").out
+    assert (
+        statehold("sessions", "pause", "one").out == f"{sessions['one']} (one) is paused already\n"
+    )
+    told = statehold("sessions", "close", "one", "two")
+    assert (told.code, told.out.count("is closed")) == (OK, 2)
+    shown = statehold("sessions", "show", "one", "--json").json
+    assert (shown["status"], shown["reason"], shown["open_in"]) == ("closed", "cli", None)
+    steps = [(e["request"]["code"], e["request"]["cause"]) for e in shown["journal"]]
+    assert steps[-2:] == [("T12", "cli"), ("T18", "cli")]
+    assert [e["seq"] for e in shown["journal"]] == list(range(1, len(steps) + 1))
+    assert shown["closed_at"] is not None
+
+    assert statehold("sessions", "list", "--json").json["sessions"] == []
+    assert len(statehold("sessions", "list", "--all", "--json").json["sessions"]) == 2
+    work = data / "work" / sessions["one"] / "memory"
+    files = data / "browser" / "files" / sessions["one"]
+    for folder in (work, files):
+        folder.mkdir(parents=True)
+    assert statehold("sessions", "purge", "one").out == "1 session purged\n"
+    assert not work.parent.exists()
+    assert not files.exists()
+    assert statehold("sessions", "show", sessions["one"]).code == NOT_FOUND
+    assert statehold("sessions", "purge", "--closed").out == "1 session purged\n"
+    assert statehold("sessions", "list", "--all", "--json").json["sessions"] == []
+
+
+def test_command_line_leaves_no_node_behind(statehold: Run, data: Path) -> None:
+    paused(data, "one")
+    assert statehold("sessions", "close", "one").code == OK
+    assert [path.name for path in (data / "nodes").iterdir() if path.suffix == ".lock"] == []
+
+
+def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
+    paused(data, "one")
+    told = statehold("sessions", "purge", "one")
+    assert told.code == FAILURE
+    assert "is paused; close it first" in one_line(told)
+
+
+def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
+    statehold: Run, data: Path
+) -> None:
+    paused(data, "one")
+    told = statehold("sessions", "resume", "one")
+    assert told.code == FAILURE
+    assert "it resumes by itself when called" in one_line(told)
+    with holding(data) as held:
+        assert statehold("sessions", "resume", "one").out.endswith("(one) is idle\n")
+        shown = statehold("sessions", "show", "one", "--json").json
+        assert shown["open_in"] == f"holder, pid {held.process.pid}"
+
+
+def test_what_can_be_done_is_done_and_the_rest_is_told(statehold: Run, data: Path) -> None:
+    sessions = paused(data, "one")
+    told = statehold("sessions", "close", "none", "one", "--json")
+    assert told.code == NOT_FOUND
+    assert [s["session_id"] for s in told.json["sessions"]] == [sessions["one"]]
+    assert [e["code"] for e in told.json["errors"]] == ["session_not_found"]
+
+
+def test_store_that_cannot_be_read_is_one_line(statehold: Run, data: Path) -> None:
+    data.mkdir(mode=0o700)
+    (data / "statehold.db").write_bytes(b"no database at all, but long enough to be looked at" * 99)
+    told = statehold("sessions", "list", "--json")
+    assert told.code == FAILURE
+    assert told.json["error"]["code"] == "store_unavailable"
+    assert "statehold.db" in one_line(told)

@@ -1,0 +1,198 @@
+"""Settings: their sources, their order, and their defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from settings import client_file, refused, toml
+
+from statehold.server.config.load import load
+from statehold.server.config.model import Config, ConfigError, ServerSettings, TimeoutSettings
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import Timeouts
+from statehold.tools.upstream.service import UpstreamService
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    config = load(environ={})
+    assert config == Config()
+    assert config.timeouts.session() == Timeouts(idle=900, paused=86_400, lifetime=604_800)
+    assert (config.timeouts.call, config.timeouts.connect, config.timeouts.close_grace) == (
+        300,
+        30,
+        5,
+    )
+    assert config.timeouts.retention == 604_800
+    assert (config.server.host, config.server.port) == ("127.0.0.1", 8931)
+    assert config.limits.live_sessions == 100
+    assert config.limits.sessions_per_principal == 1000
+    assert config.toolsets == ["core", "lifecycle", "state", "history", "branch"]
+    assert config.data.name == "statehold"
+
+
+def test_policy_of_the_defaults_is_the_default_policy_with_a_bound_on_what_callers_ask_for() -> (
+    None
+):
+    found = Config().policy()
+    assert found.longest == Timeouts(idle=86_400, paused=2_592_000, lifetime=2_592_000)
+    assert Policy(longest=found.longest) == found
+
+
+def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[recovery]\nattempts = 4\nbackoff = [1, 2]\n")
+    assert load(config=path, environ={}).policy().recovery_backoff == (1, 2, 2, 2)
+    assert load(environ={"STATEHOLD_RECOVERY__ATTEMPTS": "0"}).policy().recovery_backoff == ()
+
+
+def test_maximum_is_never_below_the_default() -> None:
+    found = TimeoutSettings(idle=100_000, paused=0, max_lifetime=0).maximum()
+    assert found == Timeouts(idle=100_000, paused=0, lifetime=0)
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[server]\nport = 1\nhost = '::1'\n[timeouts]\nidle = 1\ncall = 1\n")
+    environ = {"STATEHOLD_SERVER__PORT": "2", "STATEHOLD_TIMEOUTS__IDLE": "2"}
+    config = load(config=path, environ=environ, flags={"server": {"port": "3"}})
+    assert config.server.port == 3
+    assert config.timeouts.idle == 2
+    assert config.timeouts.call == 1
+    assert config.server.host == "::1"
+
+
+def test_files_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    environ = {
+        "STATEHOLD_CONFIG": str(toml(tmp_path, "on_idle = 'close'")),
+        "STATEHOLD_SERVICES_FILE": str(
+            client_file(tmp_path, {"servers": {"a": {"command": "ls"}}})
+        ),
+    }
+    config = load(environ=environ)
+    assert config.on_idle == "close"
+    assert list(config.services) == ["a"]
+
+
+def test_environment_gives_lists_tables_and_services() -> None:
+    config = load(
+        environ={
+            "STATEHOLD_TOOLSETS": "core, admin",
+            "STATEHOLD_SERVER__ALLOWED_HOSTS": '["a.example", "b.example:*"]',
+            "STATEHOLD_RECOVERY__BACKOFF": "[1, 2.5]",
+            "STATEHOLD_EPHEMERAL": "true",
+            "STATEHOLD_SERVICES__LOCAL__COMMAND": "ls",
+            "STATEHOLD_SERVICES__LOCAL__ARGS": '["-l"]',
+            "STATEHOLD_NAMESPACE": "",
+        }
+    )
+    assert config.toolsets == ["core", "admin"]
+    assert config.server.allowed_hosts == ["a.example", "b.example:*"]
+    assert config.recovery.backoff == [1, 2.5]
+    assert config.ephemeral
+    assert config.upstreams()["local"].args == ["-l"]
+
+
+def test_variables_of_kubernetes_and_of_a_statehold_above_are_no_settings() -> None:
+    load(
+        environ={
+            "STATEHOLD_PORT": "tcp://10.0.0.1:8931",
+            "STATEHOLD_PORT_8931_TCP_ADDR": "10.0.0.1",
+            "STATEHOLD_SERVICE_HOST": "10.0.0.1",
+            "STATEHOLD_SERVICE_PORT_HTTP": "8931",
+            "STATEHOLD_CHILD": "n:1-1",
+        }
+    )
+
+
+def test_relative_paths_are_relative_to_the_file_they_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, elsewhere = tmp_path / "conf", tmp_path / "elsewhere"
+    (folder / "work").mkdir(parents=True)
+    elsewhere.mkdir()
+    (folder / "run.sh").touch()
+    (folder / "tokens").touch()
+    path = toml(
+        folder,
+        "data = 'kept'\n[server]\ntokens = 'tokens'\n"
+        "[services.a]\ncommand = './run.sh'\ncwd = 'work'\n[services.b]\ncommand = 'ls'\ncwd = '{dir}'",
+    )
+    monkeypatch.chdir(elsewhere)
+    config = load(config=path, environ={})
+    assert config.data == folder / "kept"
+    assert config.server.tokens == folder / "tokens"
+    assert config.upstreams()["a"].command == str(folder / "run.sh")
+    assert config.upstreams()["a"].cwd == str(folder / "work")
+    assert (config.upstreams()["b"].command, config.upstreams()["b"].cwd) == ("ls", "{dir}")
+    assert load(config=path, environ={}, flags={"data": "here"}).data == elsewhere / "here"
+    assert load(config="../conf/statehold.toml", environ={}).upstreams()["a"].cwd is not None
+
+
+def test_home_stands_for_the_home_folder(tmp_path: Path) -> None:
+    config = load(config=toml(tmp_path, "data = '~/x'"), environ={})
+    assert config.data == Path.home() / "x"
+
+
+def test_upstreams_are_the_enabled_services_with_the_global_times(tmp_path: Path) -> None:
+    path = toml(
+        tmp_path,
+        "[timeouts]\nconnect = 7\ncall = 8\n[services.b]\ncommand = 'ls'\n"
+        "[services.a]\ncommand = 'ls'\nconnect_seconds = 1\ncall_seconds = 2\n"
+        "[services.off]\ndisabled = true\n",
+    )
+    found = load(config=path, environ={}).upstreams()
+    assert list(found) == ["b", "a"]
+    assert (found["b"].connect_seconds, found["b"].call_seconds) == (7, 8)
+    assert (found["a"].connect_seconds, found["a"].call_seconds) == (1, 2)
+    assert (found["b"].first_connect_seconds, found["a"].first_connect_seconds) == (7, None)
+
+
+def test_toml_given_as_a_clients_file_is_told_where_it_belongs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give it as --config"):
+        load(services=toml(tmp_path, "[services.a]\ncommand = 'ls'\n"), environ={})
+
+
+def test_the_first_start_of_a_command_has_longer_by_default(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[services.a]\ncommand = 'npx'\n")
+    found = load(config=path, environ={}).upstreams()["a"]
+    assert (found.connect_seconds, found.first_connect_seconds) == (30, 120)
+    service = UpstreamService("a", found)
+    assert service.connect_seconds == 120
+
+
+# Exposure.
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LOCALHOST"]
+)
+def test_loopback_needs_no_tokens(host: str) -> None:
+    config = load(environ={}, flags={"server": {"host": host}, "timeouts": {"lifetime": 0}})
+    assert config.server.loopback
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.1", "mcp.example.org", "localhost.example.org"]
+)
+def test_address_that_others_can_reach_needs_tokens(host: str, tmp_path: Path) -> None:
+    message = refused(flags={"server": {"host": host}})
+    assert message.startswith("--host: ")
+    assert "give server.tokens (--token-file FILE), or listen on 127.0.0.1" in message
+    tokens = tmp_path / "tokens"
+    tokens.touch()
+    load(environ={}, flags={"server": {"host": host, "tokens": str(tokens)}})
+
+
+def test_unlimited_lifetime_is_named_when_callers_are_unauthenticated(tmp_path: Path) -> None:
+    flags = {"server": {"host": "0.0.0.0"}}
+    message = refused(flags=flags, config=toml(tmp_path, "[timeouts]\nlifetime = 0"))
+    assert "timeouts.lifetime = 0" in message
+
+
+def test_settings_made_in_code_read_nothing_and_are_checked_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STATEHOLD_ON_IDLE", "close")
+    assert Config().on_idle == "pause"
+    with pytest.raises(ValidationError, match="without authentication"):
+        Config(server=ServerSettings(host="0.0.0.0"))

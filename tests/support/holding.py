@@ -1,0 +1,101 @@
+"""A process that holds sessions of a data folder, and the output of commands on that folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from nursery import Born, Nursery
+
+from statehold.sessions.core import Core
+from statehold.sessions.node import Node
+from statehold.sessions.records import Principal
+from statehold.sessions.registry import Registry
+from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import SessionOptions
+
+HOLDER = Path(__file__).parent / "holder.py"
+
+
+@dataclass
+class Told:
+    """The output of one run of the command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Told]
+
+
+@dataclass
+class Held:
+    """A running process that holds sessions."""
+
+    process: Born
+    node: str
+    sessions: dict[str, str]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@contextmanager
+def holding(data: Path, *names: str) -> Generator[Held]:
+    assert Nursery.current is not None
+    process = Nursery.current.start(str(HOLDER), str(data), *names, piped=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        try:
+            found = json.loads(process.stdout.readline())
+            yield Held(process, found["node"], found["sessions"])
+            process.stdin.close()
+            process.wait(20)
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def left_behind(data: Path, *names: str) -> dict[str, str]:
+    """Make sessions that no process holds: the one that made them was killed."""
+    with holding(data, *names) as held:
+        held.kill()
+    return held.sessions
+
+
+def paused(data: Path, *names: str) -> dict[str, str]:
+    """Make sessions that no process holds: the one that made them has ended in order."""
+
+    async def make() -> dict[str, str]:
+        async with (
+            SQLStore.sqlite(data) as store,
+            Node.start(store, data, address="", clock=time.time) as node,
+            Registry(Core.create(store, node, {})) as registry,
+        ):
+            made: dict[str, str] = {}
+            for name in names:
+                owner, _, short = name.rpartition("/")
+                principal = Principal(subject=owner or "local")
+                made[short] = (await registry.create(principal, SessionOptions(name=short))).id
+            return made
+
+    return anyio.run(make)
+
+
+def one_line(told: Told) -> str:
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("statehold: ")
+    return told.err

@@ -1,0 +1,39 @@
+"""Files with settings, and the errors about wrong ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statehold.server.config.load import load
+from statehold.server.config.model import ConfigError
+
+SECRET = "s3cret-v4lue"
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "statehold.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def client_file(folder: Path, text: str | Mapping[str, Any]) -> Path:
+    path = folder / "mcp.json"
+    path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return path
+
+
+def refused(**sources: Any) -> str:
+    """Return the one-line error about these sources."""
+    with pytest.raises(ConfigError) as caught:
+        load(environ=sources.pop("environ", {}), **sources)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert SECRET not in message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return message
