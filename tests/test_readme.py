@@ -195,7 +195,7 @@ def test_every_example_configuration_can_be_loaded() -> None:
 
 
 def test_the_demo_is_the_first_command() -> None:
-    """A new user meets the demo first; tests/server/test_demo.py shows that it works."""
+    """A new user meets the demo first; tests/server/cli/demo/test_demo.py shows that it works."""
     assert blocks("README.md", "console")[0].startswith("uv run statehold demo ")
     done = subprocess.run(
         [sys.executable, "-m", "statehold.server", "demo", "--help"],
