@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hibernating import (
@@ -20,7 +21,7 @@ from playwright.async_api import Browser, Page
 
 from statehold.tools.browser.snapshot import capture
 from statehold.tools.browser.snapshot.encryption import Encryption
-from statehold.tools.browser.snapshot.model import ContextSnapshot
+from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 
 SCROLLED = "() => [scrollY, box.scrollTop, password.value, shown.value, card.value, code.value, file.files.length]"
 
@@ -114,7 +115,7 @@ async def test_databases_come_back_with_all_that_json_cannot_say(
         assert half == 0xDC00
 
 
-async def test_what_sites_without_a_tab_store_is_read_without_asking_them(
+async def test_storage_of_sites_without_a_tab_is_read_without_requests(
     browser: Browser, site: Keeping
 ) -> None:
     seen: list[Page] = []
@@ -201,7 +202,7 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
         assert (await logged_in(page))["session"] == "somebody"
 
 
-async def test_of_a_page_that_stopped_answering_what_was_read_before_is_kept(
+async def test_a_page_that_stopped_answering_keeps_its_last_saved_state(
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
@@ -245,7 +246,7 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-async def test_a_page_whose_site_fails_keeps_its_fields_as_long_as_nobody_goes_on(
+async def test_a_page_whose_site_fails_keeps_its_fields_until_it_navigates(
     browser: Browser, site: Keeping, goes_on: bool
 ) -> None:
     async with resumed(browser) as before:
@@ -263,3 +264,26 @@ async def test_a_page_whose_site_fails_keeps_its_fields_as_long_as_nobody_goes_o
     async with resumed(browser, again) as after:
         typed = "as sent" if goes_on else "typed into #text"
         assert await page_of(after).input_value("#text") == typed
+
+
+async def test_storage_states_are_those_of_playwright(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(1), "ann")
+        given = await save(before, page)
+    ours = [stored.to_state(origin) for origin, stored in given.origins.items()]
+    state: Any = {"cookies": [], "origins": ours}
+    context = await browser.new_context(storage_state=state)
+    page = await context.new_page()
+    await page.goto(site.at(1) + "/account")
+    found = await logged_in(page)
+    assert (found["local"], found["database"]) == ("ann", "ann")
+    theirs: Any = await context.storage_state(indexed_db=True)
+    await context.close()
+
+    origins = {each["origin"]: StoredOrigin.from_state(each) for each in theirs["origins"]}
+    async with resumed(browser, ContextSnapshot(origins=origins)) as after:
+        page = await after.context.new_page()
+        await page.goto(site.at(1) + "/account")
+        found = await logged_in(page)
+        assert (found["local"], found["database"]) == ("ann", "ann")

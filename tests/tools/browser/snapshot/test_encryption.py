@@ -9,7 +9,7 @@ from statehold.tools.browser.snapshot.model import ContextSnapshot
 KEY = "a key of sufficient length"
 
 
-def test_what_is_sealed_opens_with_the_same_key_only() -> None:
+def test_content_is_decrypted_with_the_same_key_only() -> None:
     sealed = Encryption(KEY).encrypt(b"content")
     assert b"content" not in sealed
     assert Encryption(KEY).decrypt(sealed) == b"content"
@@ -17,7 +17,7 @@ def test_what_is_sealed_opens_with_the_same_key_only() -> None:
         Encryption(KEY + "!").decrypt(sealed)
 
 
-def test_the_same_content_is_never_sealed_the_same_way() -> None:
+def test_the_same_content_is_never_encrypted_the_same_way() -> None:
     seal = Encryption(KEY)
     assert seal.encrypt(b"content") != seal.encrypt(b"content")
 
@@ -32,13 +32,13 @@ def test_a_changed_byte_is_noticed(at: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 3, 7, 8, 15, 20, 35])
-def test_a_cut_one_is_noticed(length: int) -> None:
+def test_missing_bytes_are_noticed(length: int) -> None:
     seal = Encryption(KEY)
     with pytest.raises(DecryptionFailed):
         seal.decrypt(seal.encrypt(b"content")[:length])
 
 
-def test_without_a_key_nothing_is_brought_back() -> None:
+def test_nothing_is_restored_without_a_key() -> None:
     snapshot = ContextSnapshot(lost=["x"]).to_snapshot(Encryption(KEY))
     with pytest.raises(DecryptionFailed, match="no key is configured"):
         ContextSnapshot.from_snapshot(snapshot)

@@ -37,10 +37,7 @@ VALUES = """() => [...document.querySelectorAll("input, textarea, select")].map(
     : field.multiple ? [...field.selectedOptions].map(({value}) => value).join() : field.value)"""
 
 
-@pytest.mark.parametrize("light", [False, True])
-async def test_text_choices_and_ticks_come_back(
-    service: BrowserService, site: Changing, light: bool
-) -> None:
+async def test_text_choices_and_ticks_come_back(service: BrowserService, site: Changing) -> None:
     site.pages["/"] = NATIVE
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
@@ -57,7 +54,7 @@ async def test_text_choices_and_ticks_come_back(
         expected = await browse.value(VALUES)
         assert expected[:4] == ["typed into #text", "typed into [name=note]", "first\nsecond", "c"]
         # Saved again, the fields are still edited ones.
-        async with again(browse, light=light) as once, again(once, light=light) as twice:
+        async with again(browse, light=True) as once, again(once) as twice:
             assert await twice.value(VALUES) == expected
             assert "10 form fields" in twice.connection.opened.restored
             assert "form field" not in lost(twice)
@@ -178,7 +175,7 @@ async def test_choices_that_the_site_was_sent_at_once_are_not_sent_again(
         "<input id=field name=pin_code>",
     ],
 )
-async def test_what_was_typed_into_a_secret_field_is_not_saved_however_it_is_shown(
+async def test_text_in_a_secret_field_is_not_saved_however_it_is_shown(
     service: BrowserService, site: Changing, page: str
 ) -> None:
     site.pages["/"] = page
@@ -213,7 +210,7 @@ async def test_a_form_is_not_filled_into_another_page(
             assert "it went on to" in lost(resumed)
 
 
-async def test_what_was_typed_for_a_site_does_not_reach_the_one_that_its_page_goes_on_to(
+async def test_text_typed_for_a_site_does_not_reach_the_one_that_its_page_goes_on_to(
     service: BrowserService, site: Changing
 ) -> None:
     leaving = f"<script>addEventListener('load', () => location.replace('{site.at(2)}/'))</script>"
@@ -229,7 +226,7 @@ async def test_what_was_typed_for_a_site_does_not_reach_the_one_that_its_page_go
             assert any(how in lost(resumed) for how in ("(the page moved on)", "(it went on to"))
 
 
-async def test_a_page_that_asks_something_keeps_nobody_waiting(
+async def test_a_page_that_opens_a_dialog_keeps_no_caller_waiting(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/"] = "<input id=field>"

@@ -38,7 +38,7 @@ async def test_a_login_in_an_address_is_not_saved(service: BrowserService, site:
     assert "hunter2" not in str(saved.data)
 
 
-async def test_what_a_sleeping_tab_lost_is_told_once(
+async def test_a_loss_of_a_sleeping_tab_is_told_once(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/"] = "<input id=field type=password>"
@@ -51,7 +51,7 @@ async def test_what_a_sleeping_tab_lost_is_told_once(
             assert "what was typed into password" not in lost(twice)
 
 
-async def test_what_the_current_tab_lost_is_told_once_also_when_it_does_not_load(
+async def test_a_loss_of_the_current_tab_is_told_once_also_when_it_does_not_load(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.pages["/"] = "<input id=field type=password>"
@@ -92,7 +92,7 @@ async def test_a_form_that_became_a_download_leaves_the_page_what_it_was(
             assert await resumed.value("field.value") == "mine"
 
 
-async def test_what_a_sleeping_tab_lost_is_told_by_the_number_that_it_has_now(
+async def test_a_loss_of_a_sleeping_tab_is_told_by_the_number_that_it_has_now(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages |= {"/": "first", "/second": "second"}
@@ -120,7 +120,7 @@ async def test_tabs_that_are_nowhere_have_their_size_and_media_again(
         assert await resumed.value(shape) == [800, 600, True]
 
 
-async def test_what_was_written_into_an_empty_window_is_said(
+async def test_content_written_into_an_empty_window_is_told_as_lost(
     service: BrowserService, site: Changing
 ) -> None:
     async with opened(service) as browse:

@@ -26,7 +26,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
-async def test_checkpoints_say_what_of_a_site_is_never_saved(
+async def test_checkpoints_name_the_storage_that_is_never_saved(
     browse: Browse, site: Changing
 ) -> None:
     await browse.text("navigate", url=site.url)
@@ -35,7 +35,7 @@ async def test_checkpoints_say_what_of_a_site_is_never_saved(
     assert lost == [f"Cache Storage of {site.url}", f"private files of {site.url}"]
 
 
-async def test_of_many_sites_what_is_never_saved_is_said_of_some_and_counted_for_the_rest(
+async def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "TOLD", 2)
@@ -50,7 +50,7 @@ async def test_of_many_sites_what_is_never_saved_is_said_of_some_and_counted_for
     ]
 
 
-async def test_of_too_many_sites_those_are_kept_that_were_read_last(
+async def test_the_sites_that_were_read_last_are_kept_when_there_are_too_many(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "KNOWN_BYTES", 2500)
@@ -67,7 +67,7 @@ async def test_of_too_many_sites_those_are_kept_that_were_read_last(
     ]
 
 
-async def test_what_is_known_of_sites_that_are_lost_does_not_grow_without_end(
+async def test_the_list_of_lost_sites_is_bounded(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "KNOWN_ORIGINS", 1)
@@ -81,7 +81,7 @@ async def test_what_is_known_of_sites_that_are_lost_does_not_grow_without_end(
     assert all(line.endswith("(too much)") for line in lost)
 
 
-async def test_what_is_asleep_and_dropped_wakes_no_more(
+async def test_a_dropped_site_is_not_restored(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(service) as browse:

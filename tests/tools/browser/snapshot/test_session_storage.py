@@ -21,9 +21,8 @@ def site() -> Generator[Changing]:
         yield site
 
 
-@pytest.mark.parametrize("light", [False, True])
 async def test_session_storage_waits_for_a_tab_to_come_back(
-    service: BrowserService, site: Changing, light: bool
+    service: BrowserService, site: Changing
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
@@ -32,7 +31,7 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         await browse.text("navigate", url=site.at(2))
         await browse.value("() => { sessionStorage.paid = 'yes' }")
         await browse.text("tabs", action="new", url=site.at(3))
-        found = await browse.saved(light=light)
+        found = await browse.saved(light=True)
         # It may have been changed after it was read and before the tab left.
         late = [f"the latest session storage of {site.url}"]
         assert [tab["lost"] for tab in found.data["tabs"]] == [late, []]
@@ -41,7 +40,7 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
     async with opened(service, browse.later(), found) as slept:
         found = await slept.saved()
         await slept.text("tabs", action="select", index=0)
-        found = await slept.saved(light=light)
+        found = await slept.saved(light=True)
         assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
     async with opened(service, slept.later(), found) as resumed:
         assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}

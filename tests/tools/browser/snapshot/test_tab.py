@@ -23,7 +23,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
-async def test_the_state_of_an_entry_comes_back_that_the_page_itself_saw_last(
+async def test_the_history_state_comes_back_that_the_page_saw_last(
     service: BrowserService, site: Changing
 ) -> None:
     async with opened(service) as browse:
@@ -87,7 +87,7 @@ async def test_a_state_that_cannot_be_saved_is_said(
         assert (await browse.saved()).data["tabs"][0]["lost"] == ["history state"]
 
 
-async def test_what_a_page_takes_out_of_session_storage_when_it_begins_is_not_put_in_again(
+async def test_session_storage_that_a_page_removes_at_its_start_is_not_restored_again(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/order"] = "ok"
