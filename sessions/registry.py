@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import anyio
 
-from .actions.branches import Forking
+from .actions.branches import Branches
 from .actions.history import History
 from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
@@ -58,7 +58,7 @@ class Registry:
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
         self.history = History(core, self._directory, self.access)
-        self.forking = Forking(
+        self.branches = Branches(
             core,
             self._directory,
             self.access,
@@ -68,7 +68,7 @@ class Registry:
             self.states,
         )
         self.rename_delete = RenameDelete(self._directory, self.access, self.closing)
-        self.porting = Porting(core, self._directory, self.forking, self.quota)
+        self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
         core.budget.make_room, core.budget.may_leave = eviction.start, eviction.may_leave
         expiry = Expiry(core, self._directory, self.pausing, self.closing)
@@ -237,12 +237,12 @@ class Registry:
             if session.in_flight:
                 raise busy(session)
             if session.status is Status.PAUSED:
-                await self.pausing.resumed(session, cause="restart")
+                await self.pausing.resume_held(session, cause="restart")
             wanted = [self._creation.bound(session, name) for name in services or session.bindings]
             started = [b for b in wanted if services or b.record.generation or b.live]
             await self.connector.restart(session, started)
             if session.status is Status.ERROR:
-                await self.connector.recovered(session, cause="restart")
+                await self.connector.finish_recovery(session, cause="restart")
             self.core.budget.mark_idle(session.id)
         return session
 

@@ -14,7 +14,7 @@ from ...sessions.errors import ServiceUnavailable, SessionBusy, SessionError
 from ...sessions.lifecycle import Event, Status
 from ...sessions.live.connector import OPENED_IN_WINDOW
 from ...sessions.live.session import Session
-from ...sessions.live.snapshots import packed, unpacked
+from ...sessions.live.snapshots import decode_snapshot, encode_snapshot
 from ...sessions.node import Node
 from ...sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
 from ...sessions.services import SessionView, Snapshot
@@ -85,7 +85,7 @@ class HeldBrowser:
             seq=self._newest,
             taken_at=now,
             epoch=self.session.record.epoch,
-            data=packed(snapshot),
+            data=encode_snapshot(snapshot),
         )
 
 
@@ -148,7 +148,7 @@ async def _connect(
         service = service_of(name, browser, config, ledger, alone=alone)
         assert isinstance(service, BrowserService)
         async with service:
-            saved = None if record is None else unpacked(record.data)
+            saved = None if record is None else decode_snapshot(record.data)
             connection = await _open(service, session.view(binding.generation + 1), saved)
             binding = _with_next_connection(binding)
             try:

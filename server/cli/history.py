@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-from ...sessions.actions.history import cursor_before, position, shown, summed
+from ...sessions.actions.history import cursor_before, position, show_in_session, summarize
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
 from ...sessions.store import SQLStore
@@ -43,7 +43,7 @@ async def history(
     kept = found[-last:]
     cursor = cursor_before(kept[0].seq) if len(found) > last else None
     if arguments.json:
-        entries = [shown(entry, record, None) for entry in kept]
+        entries = [show_in_session(entry, record, None) for entry in kept]
         say_json({"session_id": record.id, "entries": entries, "next_cursor": cursor})
         return OK
     if not kept:
@@ -65,7 +65,7 @@ def _before(cursor: str | None) -> int | None:
 
 
 def _line(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any, ...]:
-    found = shown(entry, record, None)
+    found = show_in_session(entry, record, None)
     took = "" if "duration_ms" not in found else f"{found['duration_ms']:.0f} ms"
     status = found.get("status")
     said = " ".join(_said(found).split())
@@ -113,7 +113,7 @@ async def summary(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print the summary of a session."""
-    found = await summed(store, record, redactor_of(config.policy()))
+    found = await summarize(store, record, redactor_of(config.policy()))
     if arguments.json:
         say_json({"session_id": record.id, **found})
         return OK

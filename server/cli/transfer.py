@@ -11,7 +11,7 @@ from typing import Final
 import anyio.to_thread
 
 from ...sessions.actions.document import read, written
-from ...sessions.actions.export import exported
+from ...sessions.actions.export import export_document
 from ...sessions.clock import SystemClock
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
@@ -108,7 +108,7 @@ async def export(
         # A snapshot taken now is newer than the stored one.
         async with ToolCaller(config, store) as caller:
             await caller.ask(record, record.node, "operator_save")
-    document = await exported(
+    document = await export_document(
         store,
         await store.get(record.id) or record,
         now=SystemClock().now(),
@@ -154,7 +154,7 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
         registry = await caller.open_registry(_without_start(config))
         try:
             document = await anyio.to_thread.run_sync(read, text)
-            found = await registry.porting.take(
+            found = await registry.porting.import_session(
                 owner, document, name=arguments.name, strict=not arguments.lenient
             )
         except SessionError as error:

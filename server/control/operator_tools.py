@@ -118,7 +118,7 @@ class OperatorTools:
         return Outcome({"session_id": session.id, "status": session.status.value})
 
     async def _save(self, context: Context, args: One) -> Outcome:
-        await self._registry.porting.save(context.principal, args.session_id)
+        await self._registry.porting.save_session(context.principal, args.session_id)
         return Outcome({"session_id": args.session_id})
 
     async def _screenshot(self, context: Context, args: Screenshot) -> Outcome:

@@ -22,7 +22,7 @@ from ..state.merge import Branch, Conflicts, Policy, merged, same
 from ..state.patch import check, size_of
 from ..transitions.access import Access
 from ..transitions.close import Closing
-from ..transitions.create import Creation, ForkSource, SessionOptions, checked_name
+from ..transitions.create import Creation, ForkSource, SessionOptions, validate_name
 from .state import States
 
 logger = logging.getLogger("statehold.sessions")
@@ -63,7 +63,7 @@ class Merged:
     conflicts: Conflicts
 
 
-class Forking:
+class Branches:
     """Forks and merges the sessions of one registry; it lives as long as the registry."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Forking:
         self._closing = closing
         self._states = states
 
-    # Forking.
+    # Branches.
 
     async def fork(
         self,
@@ -113,27 +113,29 @@ class Forking:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
         try:
             state = parent.stored
-            services, saved = await self.saved(parent)
-            seed = ForkSource(parent.id, {**saved, BASE: to_json(state.value)})
-            children = await self._made(principal, parent, state, seed, names or [None] * count)
+            services, saved = await self.save_services(parent)
+            source = ForkSource(parent.id, {**saved, BASE: to_json(state.value)})
+            children = await self._create_children(
+                principal, parent, state, source, names or [None] * count
+            )
         finally:
             if parent.status is Status.PAUSED:
                 await self._access.give_back(parent)
         return Forked(parent, children, services)
 
-    async def _made(
+    async def _create_children(
         self,
         principal: Principal,
         parent: Session,
         state: StateRecord,
-        seed: ForkSource,
+        source: ForkSource,
         names: Sequence[str | None],
     ) -> list[Session]:
         children: list[Session] = []
         try:
             for name in names:
-                wish = _like(parent, state, name)
-                children.append(await self._creation.create(principal, wish, seed))
+                options = _options_of(parent, state, name)
+                children.append(await self._creation.create(principal, options, source))
         except BaseException:
             with anyio.CancelScope(shield=True):
                 for child in children:
@@ -141,7 +143,7 @@ class Forking:
             raise
         return children
 
-    async def saved(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
+    async def save_services(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
         """Save each service once, durably; use the last snapshot of a service without a live connection."""
         found: dict[str, Copied] = {}
         saved: dict[str, bytes] = {}
@@ -205,7 +207,7 @@ class Forking:
         if len({branch.name for branch in branches}) < len(branches):
             raise InvalidArgument("sources: should be different sessions.")
         conflicts = Conflicts()
-        change = partial(_changed, branches=branches, policy=policy, conflicts=conflicts)
+        change = partial(_merge_into, branches=branches, policy=policy, conflicts=conflicts)
         state = await self._states.change(principal, parent, change, threaded=True)
         return Merged(state, conflicts)
 
@@ -231,13 +233,13 @@ class Forking:
 def _check_names(names: Sequence[str]) -> None:
     given: set[str] = set()
     for name in names:
-        checked = checked_name(name, "names")
-        if checked in given:
-            raise InvalidArgument(f"names: {checked!r} is there twice.")
-        given.add(checked)
+        valid = validate_name(name, "names")
+        if valid in given:
+            raise InvalidArgument(f"names: {valid!r} is there twice.")
+        given.add(valid)
 
 
-def _like(parent: Session, state: StateRecord, name: str | None) -> SessionOptions:
+def _options_of(parent: Session, state: StateRecord, name: str | None) -> SessionOptions:
     record = parent.record
     return SessionOptions(
         name=name,
@@ -268,7 +270,7 @@ def _older(binding: Binding, *, behind: bool) -> str | None:
     return f"The children get what was saved before, and not what was done since: {reason}."
 
 
-def _changed(
+def _merge_into(
     state: StateRecord, *, branches: Sequence[Branch], policy: Policy, conflicts: Conflicts
 ) -> StateRecord:
     value, found = merged(state.value, branches, policy)
@@ -287,4 +289,4 @@ def _changed(
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 
-__all__ = ["Copied", "Forked", "Forking", "Merged"]
+__all__ = ["Copied", "Forked", "Branches", "Merged"]

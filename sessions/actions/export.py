@@ -62,7 +62,7 @@ class _Room:
             )
 
 
-async def exported(
+async def export_document(
     store: Store,
     record: SessionRecord,
     *,
@@ -188,4 +188,4 @@ def _redact(document: Document, redactor: Redactor) -> None:
         document.fork.state = clean(document.fork.state)
 
 
-__all__ = ["exported"]
+__all__ = ["export_document"]

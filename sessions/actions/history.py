@@ -100,7 +100,7 @@ class History:
         return record
 
     def _shown(self, record: SessionRecord, entry: JournalRecord) -> JSON:
-        return shown(entry, record, self._directory.get(record.id))
+        return show_in_session(entry, record, self._directory.get(record.id))
 
     async def note(
         self, principal: Principal, ref: str, role: str, content: str, run: str | None = None
@@ -158,7 +158,7 @@ class History:
         """
         record = await self._stored(principal, ref, namespace)
         session = self._directory.get(record.id)
-        return record, await summed(self._core.store, record, self._core.redactor, session)
+        return record, await summarize(self._core.store, record, self._core.redactor, session)
 
     async def write_summary(
         self, principal: Principal, ref: str, text: str, topics: list[str]
@@ -189,7 +189,7 @@ class History:
         )
 
 
-async def summed(
+async def summarize(
     store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
 ) -> JSON:
     """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
@@ -215,8 +215,8 @@ async def _material(store: Store, record: SessionRecord, session: Session | None
         status=(session.status if session else record.status).value,
         reason=record.reason,
         services=[describe_binding(binding) for binding in bindings],
-        calls=[shown(entry, record, session) for entry in await read(key, calls)],
-        errors=[shown(entry, record, session) for entry in await read(key, wrong)],
+        calls=[show_in_session(entry, record, session) for entry in await read(key, calls)],
+        errors=[show_in_session(entry, record, session) for entry in await read(key, wrong)],
         notes=[show(entry) for entry in await read(key, notes)],
         state_version=state.version if state else 0,
         state_keys=list(state.value) if state else [],
@@ -271,7 +271,7 @@ def show(entry: JournalRecord) -> JSON:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def shown(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
+def show_in_session(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
     """Return an entry as show() does; a started call that no longer runs gets the status `outcome_unknown`."""
     found = show(entry)
     if entry.status == STARTED and entry.kind is JournalKind.CALL:
@@ -319,4 +319,4 @@ def position(cursor: str) -> int:
     raise InvalidArgument("This is not the cursor of a page of a history.")
 
 
-__all__ = ["History", "cursor_before", "position", "show", "shown", "summed"]
+__all__ = ["History", "cursor_before", "position", "show", "show_in_session", "summarize"]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
 from ..calls.receipts import Operation
-from ..clock import Clock
+from ..core import Core
 from ..errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import STARTED
 from ..journal.redaction import Redactor
 from ..lifecycle import Event, Status
+from ..live.directory import Directory
+from ..live.quota import Quota
 from ..live.session import Session
-from ..live.snapshots import packed, unpacked
+from ..live.snapshots import decode_snapshot, encode_snapshot
 from ..policy import Policy
 from ..records import (
     BindingRecord,
@@ -36,8 +36,7 @@ from ..records import (
 )
 from ..services import SnapshotChecker
 from ..state.patch import size_of
-from ..store.base import Store
-from ..transitions.create import SessionOptions, checked_name, new_record, state_of, timeouts_of
+from ..transitions.create import SessionOptions, new_record, state_of, timeouts_of, validate_name
 from .branches import BASE
 from .document import Bound, Document, Entry, Receipt, Saved
 
@@ -50,26 +49,13 @@ CHUNK: Final = 500
 """Entries that are written at once; other writes wait only a short time for so many."""
 
 
-def admit_all(owner: str, growth: int) -> None:
-    """Admit any growth; the default of ImportTarget.admit."""
-
-
 @dataclass(frozen=True, slots=True)
 class ImportTarget:
-    """Destination of an import: a store, a node of it, and the settings there."""
+    """Destination of an import: the sessions of one registry."""
 
-    store: Store
-    node: str
-    clock: Clock
-    policy: Policy
-    services: Mapping[str, Any]
-    """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
-    redactor: Redactor
-    mint: Callable[[], str]
-    admit: Callable[[str, int], None] = field(default=admit_all)
-    """Refuses the bytes of an owner that exceed its quota."""
-    alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
-    """Keeps other tasks of this process from claiming the session while it is imported."""
+    core: Core
+    directory: Directory
+    quota: Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +66,8 @@ class Imported:
     left_out: list[str]
 
 
-async def imported(
-    place: ImportTarget,
+async def import_document(
+    target: ImportTarget,
     document: Document,
     owner: str,
     *,
@@ -99,32 +85,32 @@ async def imported(
     """
     left_out: list[str] = []
     bindings = await anyio.to_thread.run_sync(
-        partial(_bindings, place, document, left_out, strict=strict)
+        partial(_bindings, target, document, left_out, strict=strict)
     )
-    record = _record(place, document, owner, left_out, strict=strict)
+    record = _record(target, document, owner, left_out, strict=strict)
     if name is not None:
-        record.name = checked_name(name, "name")
+        record.name = validate_name(name, "name")
     record.services = [binding.service for binding in bindings]
     made = await state_of(record.id, record.owner, document.state.value, document.state.json_schema)
     state = made.model_copy(update={"version": document.state.version})
-    _check_receipts(place.policy, document)
-    journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)
+    _check_receipts(target.core.policy, document)
+    journal = await anyio.to_thread.run_sync(_journal, target.core.redactor, document, record.id)
     try:
-        await _insert(place, document, record, state, bindings, journal, operation)
+        await _insert(target, document, record, state, bindings, journal, operation)
     except NameTaken:
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         record.name = None
-        await _insert(place, document, record, state, bindings, journal, operation)
+        await _insert(target, document, record, state, bindings, journal, operation)
     return Imported(record, left_out)
 
 
 def _record(
-    place: ImportTarget, document: Document, owner: str, left_out: list[str], *, strict: bool
+    target: ImportTarget, document: Document, owner: str, left_out: list[str], *, strict: bool
 ) -> SessionRecord:
     about = document.session
-    wish = SessionOptions(
+    options = SessionOptions(
         name=about.name,
         namespace=about.namespace,
         metadata=about.metadata,
@@ -134,12 +120,12 @@ def _record(
         lifetime=about.timeouts.lifetime,
     )
     record = new_record(
-        wish,
-        _timeouts(place.policy, wish, left_out, strict=strict),
-        session_id=place.mint(),
+        options,
+        _timeouts(target.core.policy, options, left_out, strict=strict),
+        session_id=target.core.new_id(),
         owner=owner,
-        node=place.node,
-        now=place.clock.now(),
+        node=target.core.node.id,
+        now=target.core.clock.now(),
     )
     record.metadata = {**record.metadata, IMPORTED_FROM: about.id}
     record.parent = None if document.fork is None else document.fork.parent
@@ -147,10 +133,10 @@ def _record(
 
 
 def _timeouts(
-    policy: Policy, wish: SessionOptions, left_out: list[str], *, strict: bool
+    policy: Policy, options: SessionOptions, left_out: list[str], *, strict: bool
 ) -> Timeouts:
     try:
-        return timeouts_of(policy, wish)
+        return timeouts_of(policy, options)
     except InvalidArgument as error:
         if strict:
             raise
@@ -159,15 +145,15 @@ def _timeouts(
 
 
 def _bindings(
-    place: ImportTarget, document: Document, left_out: list[str], *, strict: bool
+    target: ImportTarget, document: Document, left_out: list[str], *, strict: bool
 ) -> list[Bound]:
     found: list[Bound] = []
     for number, bound in enumerate(document.bindings):
-        if bound.service in place.services:
-            found.append(_with_checked_snapshot(place, number, bound, left_out))
+        if bound.service in target.core.services:
+            found.append(_with_checked_snapshot(target, number, bound, left_out))
             continue
         if strict:
-            known = ", ".join(sorted(place.services)) or "none"
+            known = ", ".join(sorted(target.core.services)) or "none"
             raise InvalidArgument(
                 f"bindings.{number}.service: there is no service {bound.service!r:.100}; configured: {known}.",
                 recovery="Import it where the service is, or with strict=false to leave the service out.",
@@ -177,15 +163,15 @@ def _bindings(
 
 
 def _with_checked_snapshot(
-    place: ImportTarget, number: int, bound: Bound, left_out: list[str]
+    target: ImportTarget, number: int, bound: Bound, left_out: list[str]
 ) -> Bound:
     """Return a binding whose snapshot holds only what its service would have saved."""
-    service = place.services[bound.service]
+    service = target.core.services[bound.service]
     if bound.snapshot is None or not isinstance(service, SnapshotChecker):
         return bound
     where = f"bindings.{number}.snapshot"
     try:
-        given = unpacked(bound.snapshot.bytes())
+        given = decode_snapshot(bound.snapshot.bytes())
         checked = service.check_snapshot(given)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error.message}") from None
@@ -195,7 +181,7 @@ def _with_checked_snapshot(
     if dropped:
         names = ", ".join(map(repr, sorted(dropped)))
         left_out.append(f"values of {bound.service} that its recipe does not keep: {names:.150}")
-    saved = Saved.of(packed(checked), bound.snapshot.taken_at)
+    saved = Saved.of(encode_snapshot(checked), bound.snapshot.taken_at)
     return bound.model_copy(update={"snapshot": saved})
 
 
@@ -245,7 +231,7 @@ def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
 
 
 async def _insert(
-    place: ImportTarget,
+    target: ImportTarget,
     document: Document,
     record: SessionRecord,
     state: StateRecord,
@@ -257,31 +243,31 @@ async def _insert(
     session = Session(
         record,
         state,
-        store=place.store,
-        node=place.node,
-        clock=place.clock,
+        store=target.core.store,
+        node=target.core.node.id,
+        clock=target.core.clock,
         last_seq=document.journal[-1].seq if document.journal else 0,
     )
-    session.redactor = place.redactor
+    session.redactor = target.core.redactor
     growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
-    place.admit(record.owner, growth)
-    with place.alone(record.id), anyio.CancelScope(shield=True):
-        bound = [_binding(place, record.id, binding) for binding in bindings]
-        per_owner = place.policy.sessions_per_principal
+    target.quota.admit(record.owner, growth)
+    with target.directory.alone(record.id), anyio.CancelScope(shield=True):
+        bound = [_binding(target, record.id, binding) for binding in bindings]
+        per_owner = target.core.policy.sessions_per_principal
         started = operation and operation.start(record.id, record.created_at)
-        await place.store.create(record, state, bound, per_owner=per_owner, receipt=started)
+        await target.core.store.create(record, state, bound, per_owner=per_owner, receipt=started)
         if operation is not None:
             operation.started = started
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])
-            await _finish(place, session, document, bindings)
+            await _finish(target, session, document, bindings)
         except BaseException:
-            await _give_up(place, session)
+            await _delete_partial(target, session)
             raise
 
 
-def _binding(place: ImportTarget, session_id: str, bound: Bound) -> BindingRecord:
+def _binding(target: ImportTarget, session_id: str, bound: Bound) -> BindingRecord:
     return BindingRecord(
         session_id=session_id,
         service=bound.service,
@@ -290,19 +276,19 @@ def _binding(place: ImportTarget, session_id: str, bound: Bound) -> BindingRecor
         told_generation=bound.generation,
         config_hash=bound.config_hash,
         last_error=LOST if bound.generation else None,
-        since=place.clock.now(),
+        since=target.core.clock.now(),
     )
 
 
 async def _finish(
-    place: ImportTarget, session: Session, document: Document, bindings: list[Bound]
+    target: ImportTarget, session: Session, document: Document, bindings: list[Bound]
 ) -> None:
     cause = f"imported from {document.session.id}"
     session.apply(Event.OPENED, cause=cause)
     session.apply(Event.PAUSE_REQUESTED, cause=cause)
     summary = document.summary
     await session.save(
-        snapshots=_snapshots(place, session, document, bindings),
+        snapshots=_snapshots(target, session, document, bindings),
         receipts=[_receipt(receipt, session.id) for receipt in document.receipts],
         summary=None
         if summary is None
@@ -315,9 +301,9 @@ async def _finish(
 
 
 def _snapshots(
-    place: ImportTarget, session: Session, document: Document, bindings: list[Bound]
+    target: ImportTarget, session: Session, document: Document, bindings: list[Bound]
 ) -> list[SnapshotRecord]:
-    now = place.clock.now()
+    now = target.core.clock.now()
     found = {
         bound.service: (bound.snapshot.bytes(), bound.snapshot.taken_at)
         for bound in bindings
@@ -345,16 +331,16 @@ def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
     return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
 
 
-async def _give_up(place: ImportTarget, session: Session) -> None:
+async def _delete_partial(target: ImportTarget, session: Session) -> None:
     """Delete a session that could not be written completely. If that fails, the next start closes it."""
     try:
-        now = place.clock.now()
+        now = target.core.clock.now()
         await session.save(
             status=Status.CLOSED, reason="import_failed", closed_at=now, due_at=now, node=None
         )
-        await place.store.purge(session.id)
+        await target.core.store.purge(session.id)
     except (SessionError, StoreUnavailable):
         return
 
 
-__all__ = ["IMPORTED_FROM", "Imported", "ImportTarget", "imported"]
+__all__ = ["IMPORTED_FROM", "Imported", "ImportTarget", "import_document"]

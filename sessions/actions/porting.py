@@ -9,10 +9,10 @@ from ..core import Core
 from ..live.directory import STORED, Directory
 from ..live.quota import Quota
 from ..records import Principal, SessionRecord
-from .branches import Forking
+from .branches import Branches
 from .document import Document
-from .export import exported
-from .import_ import Imported, ImportTarget, imported
+from .export import export_document
+from .import_ import Imported, ImportTarget, import_document
 
 DOCUMENT_LIMIT: Final = 3 << 20
 """Most bytes of a document passed through a tool, so that an exported one fits into a request. A file may have more."""
@@ -25,33 +25,25 @@ class Porting:
         self,
         core: Core,
         directory: Directory,
-        forking: Forking,
+        branches: Branches,
         quota: Quota,
     ) -> None:
         self._core = core
         self._directory = directory
-        self._forking = forking
-        self._target = ImportTarget(
-            store=core.store,
-            node=core.node.id,
-            clock=core.clock,
-            policy=core.policy,
-            services=core.services,
-            redactor=core.redactor,
-            mint=core.new_id,
-            admit=quota.admit,
-            alone=directory.alone,
-        )
+        self._branches = branches
+        self._target = ImportTarget(core, directory, quota)
 
-    async def save(self, principal: Principal, ref: str, namespace: str | None = None) -> None:
+    async def save_session(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> None:
         """If this process holds a session, make durable its journal and the snapshots that its services can take."""
         record = await self._directory.stored(principal, ref, namespace)
         session = self._directory.get(record.id)
         if session is not None and not session.gone.is_set():
-            await self._forking.saved(session)
+            await self._branches.save_services(session)
             await self._core.store.flush()
 
-    async def export(
+    async def export_session(
         self,
         principal: Principal,
         ref: str,
@@ -68,13 +60,13 @@ class Porting:
         """
         record = await self._directory.stored(principal, ref, namespace)
         if secrets:
-            await self.save(principal, record.id)
+            await self.save_session(principal, record.id)
         elif self._directory.get(record.id) is not None:
             await self._core.store.flush()
         held = self._directory.get(record.id)
         if held is not None:
             record = held.record.model_copy(update={"status": held.status})
-        document = await exported(
+        document = await export_document(
             self._core.store,
             record,
             now=self._core.clock.now(),
@@ -84,7 +76,7 @@ class Porting:
         )
         return record, document
 
-    async def take(
+    async def import_session(
         self,
         principal: Principal,
         document: Document,
@@ -93,8 +85,8 @@ class Porting:
         strict: bool = True,
         operation: Operation | None = None,
     ) -> Imported:
-        """Import a document as a session of the caller's; see import_.imported()."""
-        found = await imported(
+        """Import a document as a session of the caller's; see import_.import_document()."""
+        found = await import_document(
             self._target, document, principal.key, name=name, strict=strict, operation=operation
         )
         self._core.deadlines.schedule(STORED, found.record.due_at)

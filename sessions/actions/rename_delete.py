@@ -13,7 +13,7 @@ from ..records import Principal
 from ..state.patch import copied, merge_patch
 from ..transitions.access import Access
 from ..transitions.close import Closing
-from ..transitions.create import checked_metadata, checked_name
+from ..transitions.create import validate_metadata, validate_name
 
 
 class _Same(Enum):
@@ -52,7 +52,7 @@ class RenameDelete:
         """
         columns: dict[str, Any] = {}
         if name is not SAME:
-            columns["name"] = None if name is None else checked_name(name, "name")
+            columns["name"] = None if name is None else validate_name(name, "name")
         async with self._access.hold(principal, ref) as session:
             if metadata is not None:
                 columns["metadata"] = _merged(session.record.metadata, metadata)
@@ -92,7 +92,7 @@ class RenameDelete:
 def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with a merge patch applied (RFC 7396)."""
     found = cast("dict[str, Any]", merge_patch(metadata, copied(dict(patch))))
-    return checked_metadata(found)
+    return validate_metadata(found)
 
 
 __all__ = ["SAME", "RenameDelete"]

@@ -152,10 +152,10 @@ async def change_state(
             proposed = await _propose(session, change, quota, live=live, threaded=threaded)
         except StateConflict:
             # The newer state may be withdrawn, and a caller that reads again gets the durable one until it is stored.
-            if await session.decided():
+            if await session.wait_for_store():
                 raise
         else:
-            return proposed and await session.settle(*proposed)
+            return proposed and await session.store_state(*proposed)
 
 
 async def _propose(
@@ -179,7 +179,7 @@ async def _propose(
             quota.admit(session.record.owner, growth)
         if session.status in LIVE:
             session.apply(Event.STATE_UPDATED)
-        return newer, session.propose(newer)
+        return newer, session.propose_state(newer)
 
 
 def _takes(session: Session, live: bool) -> bool:

@@ -44,7 +44,7 @@ class Delivery:
             binding.notice = _joined("\n", part.notice, binding.notice)
             binding.untold = _joined(", ", part.untold, binding.untold) or ""
             if binding.record.told_generation == part.generation:
-                binding.changed(told_generation=part.told_before)
+                binding.update(told_generation=part.told_before)
         return True
 
 
@@ -58,7 +58,7 @@ def take(session: Session, *bindings: Binding) -> Delivery | None:
             told = record.told_generation
             parts.append(Part(binding, binding.notice, binding.untold, record.generation, told))
             binding.notice, binding.untold = None, ""
-            binding.changed(told_generation=record.generation)
+            binding.update(told_generation=record.generation)
     return Delivery(session, general, parts) if general is not None or parts else None
 
 

@@ -72,7 +72,7 @@ class Router:
             session = await registry.ready(request.principal, request.session, request.namespace)
         # No await between this check and begin(): the session cannot change in between.
         call = Call(request, session, _binding(session, request.service), context)
-        registry.admission.begin(session)
+        registry.admission.admit(session)
         try:
             if request.settled:
                 await self._forget(session, request.settled)
@@ -91,7 +91,7 @@ class Router:
             self.return_notice(call.delivery)
             raise
         finally:
-            registry.admission.settle(session)
+            registry.admission.release(session)
         # A repeat has the notice of the first answer, which may be lost, and one that is due now.
         self._take_notice(call, result)
         due = None if call.delivery is None else call.delivery.text
@@ -211,7 +211,7 @@ class Router:
         return result
 
     async def _connect(self, call: Call) -> LiveConnection:
-        await self._registry.access.recovered(call.session)
+        await self._registry.access.wait_until_recovered(call.session)
         return await self._registry.connector.connect(call.session, call.binding)
 
     # Notices.
@@ -277,7 +277,7 @@ class Router:
         registry = self._registry
         session = await registry.ready(request.principal, request.session, request.namespace)
         binding = _binding(session, request.service)
-        registry.admission.begin(session)
+        registry.admission.admit(session)
         try:
             with end_with_session(session):
                 if isinstance(binding.service, Answering):
@@ -293,7 +293,7 @@ class Router:
         except TimeoutError:
             raise _timed_out(session, binding, method) from None
         finally:
-            registry.admission.settle(session)
+            registry.admission.release(session)
 
 
 def _binding(session: Session, service: str) -> Binding:

@@ -74,7 +74,7 @@ class Connector:
         binding.opening += 1
         try:
             await self._core.budget.acquire(session.id, session.record.owner)
-            snapshot = await self._snapshots.found(session, binding)
+            snapshot = await self._snapshots.find(session, binding)
             _refuse_ended(session)
         except BaseException:
             binding.opening -= 1
@@ -87,10 +87,12 @@ class Connector:
             return binding.live
         generation = binding.record.generation + 1
 
-        def lost(live: LiveConnection) -> None:
+        def note_loss(live: LiveConnection) -> None:
             self._lost(session, binding, live)
 
-        live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
+        live = LiveConnection(
+            binding.service, session.view(generation), snapshot, on_lost=note_loss
+        )
         binding.live = binding.latest = live
         binding.save_error = None if binding.unstored is None else UNSTORED
         binding.save_failures = 0
@@ -119,13 +121,17 @@ class Connector:
             found = live.connection.opened
             lost = ", ".join(filter(None, (UNSAVED if binding.behind else "", found.lost)))
             earlier = "" if binding.untold in lost else binding.untold
-            binding.notice = replaced(before, generation, replace(found, lost=lost), earlier)
+            binding.notice = replacement_notice(
+                before, generation, replace(found, lost=lost), earlier
+            )
             binding.untold = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
         elif live.restores:
-            binding.notice = copied(before.service, live.connection.opened)
+            binding.notice = copy_notice(before.service, live.connection.opened)
         if isinstance(live.connection, SelfChanging):
-            live.connection.on_unsaved = partial(self._snapshots.stirred, session, binding, live)
-        binding.changed(
+            live.connection.on_unsaved = partial(
+                self._snapshots.note_own_change, session, binding, live
+            )
+        binding.update(
             status=BindingStatus.OPEN,
             generation=generation,
             config_hash=binding.service.config_hash,
@@ -138,7 +144,7 @@ class Connector:
         if binding.live is not live:
             return
         binding.live = None
-        binding.changed(
+        binding.update(
             status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
         )
         error.session_id = session.id
@@ -157,7 +163,7 @@ class Connector:
         await live.opened()
         binding.live = binding.latest = live
         if binding.record.status is not BindingStatus.OPEN:
-            binding.changed(status=BindingStatus.OPEN, generation=1, told_generation=1)
+            binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
         return live
 
     # Losing and recovering.
@@ -176,7 +182,7 @@ class Connector:
         )
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
-        binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
+        binding.update(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
         if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._core.budget.mark_busy(session.id)
@@ -207,7 +213,7 @@ class Connector:
             if session.status is not Status.ERROR:
                 return
             if all(binding.service.pause == "snapshot" for binding in _missing(session)):
-                await self.recovered(session, cause="saved; the next call opens it again")
+                await self.finish_recovery(session, cause="saved; the next call opens it again")
             else:
                 self._on_failed(session)
 
@@ -228,10 +234,10 @@ class Connector:
                 return False
         if session.status is not Status.ERROR:
             return False
-        await self.recovered(session, cause="automatic")
+        await self.finish_recovery(session, cause="automatic")
         return True
 
-    async def recovered(self, session: Session, *, cause: str) -> None:
+    async def finish_recovery(self, session: Session, *, cause: str) -> None:
         """Take a session out of error (T15), under `session.changing`."""
         session.apply(Event.RECOVERED, cause=cause)
         if session.in_flight:
@@ -254,7 +260,7 @@ class Connector:
             if live is not None:
                 await live.aclose()
             if binding.record.generation:
-                binding.changed(status=BindingStatus.LOST, last_error="restarted on request")
+                binding.update(status=BindingStatus.LOST, last_error="restarted on request")
             await self.connect(session, binding)
 
     def save_soon(self, session: Session, binding: Binding) -> None:
@@ -297,7 +303,9 @@ OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 """The `last_error` of a binding whose connection `statehold sessions open` replaced."""
 
 
-def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: str = "") -> str:
+def replacement_notice(
+    before: BindingRecord, generation: int, opened: Restored, earlier: str = ""
+) -> str:
     """Return the notice for the first result over a replaced connection.
 
     `earlier` names what was lost with previous connections and was not reported to a caller.
@@ -312,20 +320,20 @@ def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: 
         f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
     )
     more = f" Lost before that: {earlier}." if earlier else ""
-    return found + _came_back(opened) + more
+    return found + _describe_restored(opened) + more
 
 
-def copied(service: str, opened: Restored) -> str:
+def copy_notice(service: str, opened: Restored) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
     found = (
         f"Note from Statehold: the connection to {service} began as a copy of another session's."
     )
-    return found + _came_back(opened)
+    return found + _describe_restored(opened)
 
 
-def _came_back(opened: Restored) -> str:
+def _describe_restored(opened: Restored) -> str:
     restored = f" Restored: {opened.restored}." if opened.restored else ""
     return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
 
 
-__all__ = ["Connector", "copied", "replaced"]
+__all__ = ["Connector", "copy_notice", "replacement_notice"]

@@ -124,7 +124,7 @@ class Directory:
                 key = await self._bring(principal, key, namespace)
                 continue
             if session.ends:
-                raise ended(session.record)
+                raise closed_error(session.record)
             if session.fenced:
                 raise SessionBusy("Another process took the session over.", session_id=session.id)
             return session
@@ -158,7 +158,7 @@ class Directory:
         """Claim a stored session for this node and return its id."""
         record = await self.stored(principal, ref, namespace)
         if record.status is Status.CLOSED:
-            raise ended(record)
+            raise closed_error(record)
         await self.claim(record)
         return record.id
 
@@ -273,10 +273,10 @@ class Directory:
             record = await self.stored(principal, key, namespace)
             session = self._live.get(record.id)
             if session is None and record.status in (Status.CLOSING, Status.CLOSED):
-                raise ended(record)
+                raise closed_error(record)
             key = record.id
         if session is not None and session.ends:
-            raise ended(session.record)
+            raise closed_error(session.record)
         if session is not None and not session.fenced:
             return session.stored
         found = await self._core.store.state(key)
@@ -327,7 +327,7 @@ async def _saved(session: Session) -> None:
         return
 
 
-def ended(record: SessionRecord) -> SessionError:
+def closed_error(record: SessionRecord) -> SessionError:
     """Return the error for a closed or closing session, by the reason it was closed for."""
     if record.reason in ("idle_timeout", "paused_timeout", "lifetime"):
         return SessionExpired(f"The session expired ({record.reason}).", session_id=record.id)
@@ -343,7 +343,7 @@ def ended(record: SessionRecord) -> SessionError:
 def _mark_lost(session: Session) -> None:
     for binding in session.bindings.values():
         if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
-            binding.changed(status=BindingStatus.LOST, last_error=RESTARTED)
+            binding.update(status=BindingStatus.LOST, last_error=RESTARTED)
 
 
-__all__ = ["STORED", "Directory", "ended"]
+__all__ = ["STORED", "Directory", "closed_error"]

@@ -113,7 +113,7 @@ class Binding:
         self.unstored: SnapshotRecord | None = None
         """The last snapshot, if the store refused it."""
 
-    def changed(self, **values: Any) -> BindingRecord:
+    def update(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)
         return self.record
 
@@ -189,7 +189,7 @@ class Session:
         self._writing_state = anyio.Lock()
         self._wrote_state = anyio.Event()
         """Set and replaced when a write of the state ends."""
-        self._trial = UnconfirmedUpdates()
+        self._updates = UnconfirmedUpdates()
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
@@ -321,7 +321,7 @@ class Session:
             StoreUnavailable: nothing was written; the transitions wait for the next save.
         """
         if self.fenced or self.released:
-            raise self._taken()
+            raise self._lost_error()
         self.released = "node" in columns and columns["node"] is None
         entries, self._entries = self._entries, []
         write = Write(
@@ -346,7 +346,7 @@ class Session:
             if not self.fenced:
                 self.fenced = True
                 self.on_fenced(self)
-            raise self._taken() from None
+            raise self._lost_error() from None
         except BaseException:
             self.released = False
             self._entries = entries + self._entries
@@ -356,45 +356,45 @@ class Session:
         for name, value in columns.items():
             setattr(self.record, name, value)
 
-    def propose(self, state: StateRecord) -> UnconfirmedUpdates:
-        """Set a newer state. It is durable only when settle() has returned; later updates build on it."""
+    def propose_state(self, state: StateRecord) -> UnconfirmedUpdates:
+        """Set a newer state. It is durable only when store_state() has returned; later updates build on it."""
         self.state = state
-        return self._trial
+        return self._updates
 
-    async def settle(self, state: StateRecord, trial: UnconfirmedUpdates) -> StateRecord:
+    async def store_state(self, state: StateRecord, updates: UnconfirmedUpdates) -> StateRecord:
         """Make a proposed state durable, together with states proposed after it, in one write.
 
         When a write fails, every update that builds on it fails too, and the last durable state holds again.
         """
         async with self._writing_state:
             try:
-                if trial.error is not None:
-                    raise trial.error
+                if updates.error is not None:
+                    raise updates.error
                 if self.stored.version < state.version:
                     await self.save(state=self.state)
             except (SessionBusy, StoreUnavailable) as error:
-                if trial.error is None:
+                if updates.error is None:
                     self.state = self.stored
-                    trial.error, self._trial = error, UnconfirmedUpdates()
+                    updates.error, self._updates = error, UnconfirmedUpdates()
                 raise
             finally:
                 self._wrote_state.set()
                 self._wrote_state = anyio.Event()
         return state
 
-    async def decided(self) -> bool:
+    async def wait_for_store(self) -> bool:
         """Wait until the current state is durable. Return False when it was withdrawn because a write failed."""
-        state, trial = self.state, self._trial
-        while self.stored.version < state.version and trial.error is None:
+        state, updates = self.state, self._updates
+        while self.stored.version < state.version and updates.error is None:
             if self._writing_state.locked():
                 await self._wrote_state.wait()
             else:
                 # The task that proposed it was cancelled.
                 with suppress(SessionBusy, StoreUnavailable):
-                    await self.settle(state, trial)
-        return trial.error is None
+                    await self.store_state(state, updates)
+        return updates.error is None
 
-    def _taken(self) -> SessionBusy:
+    def _lost_error(self) -> SessionBusy:
         what = "given up" if self.released else "taken over by another process"
         return SessionBusy(f"The session was {what}.", session_id=self.id)
 

@@ -67,7 +67,7 @@ class Snapshots:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def found(self, session: Session, binding: Binding) -> Snapshot | None:
+    async def find(self, session: Session, binding: Binding) -> Snapshot | None:
         """Return the snapshot to open a connection from, None when nothing was saved.
 
         Sets `binding.behind` to whether calls were made after it had been saved.
@@ -140,7 +140,7 @@ class Snapshots:
                 # The owner task has not noticed the loss yet.
                 binding.save_error = live.reason or "the connection ended"
             return None
-        taken = await self._taken(session, binding, live, light)
+        taken = await self._save_connection(session, binding, live, light)
         if taken is None:
             return None
         when, data = taken
@@ -156,7 +156,7 @@ class Snapshots:
             data=data,
         )
 
-    async def _taken(
+    async def _save_connection(
         self, session: Session, binding: Binding, live: LiveConnection, light: bool
     ) -> tuple[float, bytes] | None:
         name, error = binding.service.name, None
@@ -178,7 +178,7 @@ class Snapshots:
                     saved = await (connection.checkpoint() if light else connection.snapshot())
             binding.save_error = None
             untold = "" if binding.notice is None else binding.untold
-            return None if saved is None else (when, packed(saved, untold))
+            return None if saved is None else (when, encode_snapshot(saved, untold))
         except (SessionError, TimeoutError) as failed:
             error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
             # The snapshot of a session that ends is not needed.
@@ -202,15 +202,15 @@ class Snapshots:
         live.called_at = self._core.clock.now()
         if _unsaved(binding, live):
             binding.unsaved_at = live.called_at
-        self.soon(session, binding)
+        self.schedule(session, binding)
 
-    def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def note_own_change(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
         late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
-        self.soon(session, binding, rest=LATER_SECONDS if late else soon)
+        self.schedule(session, binding, rest=LATER_SECONDS if late else soon)
 
-    def soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
+    def schedule(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
         """Schedule a checkpoint if something is unsaved, at most one every `checkpoint_seconds`. Return at once.
 
         `rest` is the shortest delay in seconds.
@@ -319,14 +319,14 @@ def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
     return spec is None or not spec.reads
 
 
-def packed(snapshot: Snapshot, untold: str = "") -> bytes:
+def encode_snapshot(snapshot: Snapshot, untold: str = "") -> bytes:
     """Encode a snapshot for the store, with earlier losses not yet reported to a caller."""
     blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
     more = {"untold": untold} if untold else {}
     return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})
 
 
-def unpacked(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> Snapshot:
     return _parts(data)[0]
 
 
@@ -336,4 +336,4 @@ def _parts(data: bytes) -> tuple[Snapshot, str]:
     return Snapshot(found["data"], blobs), found.get("untold", "")
 
 
-__all__ = ["UNSTORED", "Snapshots", "packed", "save_quietly", "unpacked"]
+__all__ = ["UNSTORED", "Snapshots", "encode_snapshot", "save_quietly", "decode_snapshot"]

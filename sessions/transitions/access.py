@@ -49,12 +49,12 @@ class Access:
                     await self._pausing.give_back(session)
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self._pausing.resume(session, cause="call")
-            await self.recovered(session)
+            await self.wait_until_recovered(session)
             if session.status in LIVE and not session.gone.is_set():
                 return session
         raise SessionBusy("The session keeps changing.")
 
-    async def recovered(self, session: Session) -> None:
+    async def wait_until_recovered(self, session: Session) -> None:
         """Wait, within a bound, until a session is not in error.
 
         Raises:

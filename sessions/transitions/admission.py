@@ -19,7 +19,7 @@ class Admission:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def begin(self, session: Session) -> None:
+    def admit(self, session: Session) -> None:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
 
         Raises:
@@ -34,7 +34,7 @@ class Admission:
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
-    def settle(self, session: Session) -> None:
+    def release(self, session: Session) -> None:
         """Count a call out. The idle time starts with the end of the last one."""
         session.in_flight -= 1
         if session.in_flight:

@@ -98,47 +98,47 @@ class Creation:
         self._quota = quota
 
     async def create(
-        self, principal: Principal, wish: SessionOptions, seed: ForkSource | None = None
+        self, principal: Principal, options: SessionOptions, source: ForkSource | None = None
     ) -> Session:
         """Create a session and open its eager services; see Registry.create."""
-        chosen = self._chosen(wish.services)
+        chosen = self._services_of(options.services)
         record = new_record(
-            wish,
-            timeouts_of(self._core.policy, wish),
+            options,
+            timeouts_of(self._core.policy, options),
             session_id=self._core.new_id(),
             owner=principal.key,
             node=self._core.node.id,
             now=self._core.clock.now(),
         )
-        record.parent = None if seed is None else seed.parent
+        record.parent = None if source is None else source.parent
         record.services = [service.name for service in chosen]
         session = Session(
             record,
-            await state_of(record.id, record.owner, wish.state or {}, wish.state_schema),
+            await state_of(record.id, record.owner, options.state or {}, options.state_schema),
             store=self._core.store,
             node=self._core.node.id,
             clock=self._core.clock,
         )
         for service in chosen:
             self.bind(session, service)
-        planted = 0 if seed is None else sum(map(len, seed.saved.values()))
-        growth = ROW_BYTES + size_of(session.state.value) + planted
+        copied_bytes = 0 if source is None else sum(map(len, source.saved.values()))
+        growth = ROW_BYTES + size_of(session.state.value) + copied_bytes
         self._quota.admit(record.owner, growth)
         try:
-            await self._insert(session, wish.operation)
+            await self._insert(session, options.operation)
         except BaseException:
             self._quota.admit(record.owner, -growth)
             raise
         try:
-            if seed is not None:
-                await session.save(snapshots=self._planted(session, seed))
+            if source is not None:
+                await session.save(snapshots=self._copied_snapshots(session, source))
             await self._open(session)
         except BaseException as error:
             await self._open_failed(session, error)
             raise
         return session
 
-    def _chosen(self, names: Sequence[str] | None) -> list[Service]:
+    def _services_of(self, names: Sequence[str] | None) -> list[Service]:
         if names is None:
             return list(self._core.services.values())
         return [self.service(name) for name in dict.fromkeys(names)]
@@ -197,7 +197,7 @@ class Creation:
             error.session_id = taken.id if taken else None
             raise
 
-    def _planted(self, session: Session, seed: ForkSource) -> list[SnapshotRecord]:
+    def _copied_snapshots(self, session: Session, source: ForkSource) -> list[SnapshotRecord]:
         now = self._core.clock.now()
         return [
             SnapshotRecord(
@@ -208,7 +208,7 @@ class Creation:
                 epoch=session.record.epoch,
                 data=data,
             )
-            for service, data in seed.saved.items()
+            for service, data in source.saved.items()
         ]
 
     async def _open(self, session: Session) -> None:
@@ -254,7 +254,7 @@ class Creation:
 
 
 def new_record(
-    wish: SessionOptions, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
+    options: SessionOptions, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
 ) -> SessionRecord:
     """Return the record of a session that begins now.
 
@@ -264,21 +264,21 @@ def new_record(
     return SessionRecord(
         id=session_id,
         owner=owner,
-        namespace=checked_name(wish.namespace, "namespace") if wish.namespace else "",
-        name=checked_name(wish.name, "name") if wish.name is not None else None,
+        namespace=validate_name(options.namespace, "namespace") if options.namespace else "",
+        name=validate_name(options.name, "name") if options.name is not None else None,
         created_at=now,
         used_at=now,
         status_at=now,
         timeouts=times,
         lifetime_ends_at=now + times.lifetime if times.lifetime else None,
-        metadata=checked_metadata(wish.metadata or {}),
+        metadata=validate_metadata(options.metadata or {}),
         node=node,
         epoch=1,
-        **cast("dict[str, Any]", checked_labels(wish.labels)),
+        **cast("dict[str, Any]", validate_labels(options.labels)),
     )
 
 
-def timeouts_of(policy: Policy, wish: SessionOptions) -> Timeouts:
+def timeouts_of(policy: Policy, options: SessionOptions) -> Timeouts:
     """Return the timeouts of a new session.
 
     Raises:
@@ -286,7 +286,7 @@ def timeouts_of(policy: Policy, wish: SessionOptions) -> Timeouts:
     """
     found: dict[str, float] = {}
     for key in ("idle", "paused", "lifetime"):
-        value: float | None = getattr(wish, key)
+        value: float | None = getattr(options, key)
         longest: float = getattr(policy.longest, key)
         if value is None:
             found[key] = getattr(policy.timeouts, key)
@@ -321,7 +321,7 @@ async def state_of(
     )
 
 
-def checked_name(name: str, what: str) -> str:
+def validate_name(name: str, what: str) -> str:
     """Return a name in Unicode's normal form C, as it may be stored.
 
     Raises:
@@ -337,7 +337,7 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def validate_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return metadata unchanged if it may be stored.
 
     Raises:
@@ -352,7 +352,7 @@ def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def validate_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return labels unchanged if they may be stored.
 
     Raises:
@@ -369,8 +369,8 @@ __all__ = [
     "Creation",
     "ForkSource",
     "SessionOptions",
-    "checked_labels",
-    "checked_metadata",
-    "checked_name",
+    "validate_labels",
+    "validate_metadata",
+    "validate_name",
     "new_record",
 ]

@@ -50,7 +50,7 @@ class Expiry:
 
     async def _expire(self, session: Session) -> None:
         try:
-            await self._take(session, self._core.clock.now())
+            await self._run_due(session, self._core.clock.now())
         except (SessionError, StoreUnavailable) as error:
             logger.warning("session %s: its time is over, but %s", session.id, error)
         finally:
@@ -60,7 +60,7 @@ class Expiry:
                 soon = self._core.clock.now() + 1.0
                 self._core.deadlines.schedule(session.id, max(when, soon) if when else None)
 
-    async def _take(self, session: Session, now: float) -> None:
+    async def _run_due(self, session: Session, now: float) -> None:
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._closing.close(session, Event.LIFETIME_OVER, reason="lifetime")

@@ -104,7 +104,7 @@ class Pausing:
             for binding in failed:
                 # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._core.clock.now()
-                binding.changed(status=BindingStatus.LOST, last_error=why, since=since)
+                binding.update(status=BindingStatus.LOST, last_error=why, since=since)
             await session.save(
                 bindings=[b.record for b in session.bindings.values()],
                 snapshots=snapshots,
@@ -116,7 +116,7 @@ class Pausing:
             mark_bindings(open_bindings(session), BindingStatus.OPEN)
             for binding in failed:
                 if binding.live is not None:
-                    binding.changed(status=BindingStatus.OPEN)
+                    binding.update(status=BindingStatus.OPEN)
             self._snapshots.note_unstored(session, snapshots)
             raise
         finally:
@@ -184,9 +184,9 @@ class Pausing:
         """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""
         async with session.changing:
             if not session.gone.is_set() and session.status is Status.PAUSED:
-                await self.resumed(session, cause=cause)
+                await self.resume_held(session, cause=cause)
 
-    async def resumed(self, session: Session, *, cause: str) -> None:
+    async def resume_held(self, session: Session, *, cause: str) -> None:
         """Resume a paused session while the caller holds `session.changing`."""
         session.apply(Event.RESUMED, cause=cause)
         await session.save(
@@ -220,7 +220,7 @@ def open_bindings(session: Session) -> list[Binding]:
 
 def mark_bindings(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
     before = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
-    return [b.changed(status=status) if b.record.status in before else b.record for b in bindings]
+    return [b.update(status=status) if b.record.status in before else b.record for b in bindings]
 
 
 def _not_saved(binding: Binding) -> str:

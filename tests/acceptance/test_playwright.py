@@ -20,7 +20,7 @@ import pytest
 from departed import until_gone
 from front import JSON, Running, Way, serving, toml
 
-from statehold.sessions.live.snapshots import unpacked
+from statehold.sessions.live.snapshots import decode_snapshot
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]
 
@@ -143,7 +143,7 @@ def _is_saved(data: Path, session: str) -> bool:
             "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,)
         ).fetchall()
     connection.close()
-    return bool(rows) and b"site_session" in unpacked(rows[0][0]).blobs["login"]
+    return bool(rows) and b"site_session" in decode_snapshot(rows[0][0]).blobs["login"]
 
 
 def family(running: Running) -> list[psutil.Process]:

@@ -15,7 +15,7 @@ import psutil
 from front import Running, Way, opened_session
 from mcp import Client
 
-from statehold.sessions.live.snapshots import unpacked
+from statehold.sessions.live.snapshots import decode_snapshot
 
 NOTE = "Note from Statehold"
 
@@ -111,7 +111,7 @@ def saved_text(data: Path, session: str) -> str:
             "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,)
         ).fetchall()
     connection.close()
-    return str(unpacked(rows[0][0]).data) if rows else ""
+    return str(decode_snapshot(rows[0][0]).data) if rows else ""
 
 
 __all__ = [

@@ -39,7 +39,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             principal = Principal(subject=owner or "local")
             sessions.append(await registry.create(principal, SessionOptions(name=name)))
             if name == "busy":
-                registry.admission.begin(sessions[-1])
+                registry.admission.admit(sessions[-1])
         if not silent:
             handler = ControlHandler(registry, store)
             await stack.enter_async_context(serve_control(data / NODES, node.id, handler))
@@ -49,7 +49,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
         for session in sessions:
             if session.in_flight:
-                registry.admission.settle(session)
+                registry.admission.release(session)
 
 
 if __name__ == "__main__":

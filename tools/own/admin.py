@@ -172,7 +172,7 @@ class AdminTools:
         return Outcome({"session_id": found["session_id"], "name": found["name"], "deleted": True})
 
     async def _export(self, context: Context, args: Export) -> Outcome:
-        record, document = await self._registry.porting.export(
+        record, document = await self._registry.porting.export_session(
             context.principal,
             args.session_id,
             secrets=args.secrets,
@@ -191,7 +191,7 @@ class AdminTools:
                 recovery="The operator of this server can import it with `statehold sessions import`.",
             )
         document = await anyio.to_thread.run_sync(partial(read, text))
-        found = await self._registry.porting.take(
+        found = await self._registry.porting.import_session(
             context.principal,
             document,
             name=args.name,

@@ -109,7 +109,7 @@ class BranchTools:
         )
 
     async def _fork(self, context: Context, args: Fork) -> Outcome:
-        forked = await self._registry.forking.fork(
+        forked = await self._registry.branches.fork(
             context.principal, args.session_id, count=args.count, names=args.names
         )
         children: list[JSON] = [
@@ -123,7 +123,7 @@ class BranchTools:
         return Outcome(content, forked.parent.summary())
 
     async def _merge(self, context: Context, args: Merge) -> Outcome:
-        found = await self._registry.forking.merge(
+        found = await self._registry.branches.merge(
             context.principal,
             args.session_id,
             args.sources,

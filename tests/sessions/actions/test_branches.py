@@ -24,7 +24,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import Session
-from statehold.sessions.live.snapshots import unpacked
+from statehold.sessions.live.snapshots import decode_snapshot
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.merge import merged
@@ -37,7 +37,7 @@ def two() -> tuple[Counting, Counting]:
 
 
 async def forked(house: House, session: Session, count: int = 1) -> list[str]:
-    made = await house.registry.forking.fork(LOCAL, session.id, count=count)
+    made = await house.registry.branches.fork(LOCAL, session.id, count=count)
     return [child.id for child in made.children]
 
 
@@ -51,11 +51,11 @@ async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and
     async with build(Counting(pause="snapshot")) as house:
         session = await house.create()
         assert await house.count(session.id) == 1
-        first = await house.registry.forking.fork(LOCAL, session.id)
+        first = await house.registry.branches.fork(LOCAL, session.id)
         assert first.services[0].note is None
         assert await house.count(session.id) == 2
         house.counter.live[0].snapshot = refuse
-        made = await house.registry.forking.fork(LOCAL, session.id)
+        made = await house.registry.branches.fork(LOCAL, session.id)
         assert made.services[0].copied
         assert made.services[0].note is not None
         assert made.services[0].note.endswith("done since: The counter does not answer.")
@@ -72,7 +72,7 @@ async def test_children_start_from_the_state_and_the_connections_of_their_parent
         for _ in range(3):
             await house.count(session.id)
         await house.count(session.id, service="plain")
-        made = await house.registry.forking.fork(
+        made = await house.registry.branches.fork(
             LOCAL, session.id, count=5, names=[f"child {number}" for number in range(5)]
         )
         assert [(s.service, s.copied) for s in made.services] == [
@@ -135,7 +135,7 @@ async def test_a_paused_session_is_forked_without_waking_it(build: Build) -> Non
 async def test_a_service_that_was_never_opened_has_nothing_to_copy(build: Build) -> None:
     async with build(Counting(pause="snapshot")) as house:
         session = await house.create()
-        made = await house.registry.forking.fork(LOCAL, session.id)
+        made = await house.registry.branches.fork(LOCAL, session.id)
         assert made.services[0].copied is False
         assert "not opened" in (made.services[0].note or "")
         assert await house.count(made.children[0].id) == 1
@@ -144,7 +144,7 @@ async def test_a_service_that_was_never_opened_has_nothing_to_copy(build: Build)
 async def test_all_children_are_made_or_none(build: Build) -> None:
     async with build(policy=Policy(sessions_per_principal=4)) as house:
         session = await house.create(name="taken")
-        fork = house.registry.forking.fork
+        fork = house.registry.branches.fork
         with pytest.raises(NameTaken):
             await fork(LOCAL, session.id, count=2, names=["free", "taken"])
         with pytest.raises(SessionLimit):
@@ -179,7 +179,7 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
                 tasks.start_soon(work, number)
         await house.registry.states.update(LOCAL, children[1], {"gone": None})
         await house.registry.states.update(LOCAL, session.id, {"mine": 1})
-        found = await house.registry.forking.merge(LOCAL, session.id, children)
+        found = await house.registry.branches.merge(LOCAL, session.id, children)
         assert found.state.value == {
             "counter": 2,
             "n": {"x": 9, "y": 9, "z": 9},
@@ -194,7 +194,7 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
         assert stored is not None
         assert (stored.version, stored.value) == (2, found.state.value)
         # The same again changes nothing, and writes nothing.
-        again = await house.registry.forking.merge(LOCAL, session.id, children[2:])
+        again = await house.registry.branches.merge(LOCAL, session.id, children[2:])
         assert again.state.version == 2
 
 
@@ -213,7 +213,7 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
                     "n": {"x": number, str(number): 1},
                 }
                 await update(LOCAL, children[number], values)
-            found = await house.registry.forking.merge(LOCAL, session.id, children)
+            found = await house.registry.branches.merge(LOCAL, session.id, children)
             assert found.state.value == {
                 "last": 3,
                 "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
@@ -233,7 +233,7 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
         children = await forked(house, session, 2)
         for number, child in enumerate(children, 1):
             await house.registry.states.update(LOCAL, child, {"n": number, f"k{number}": 1})
-        merge = house.registry.forking.merge
+        merge = house.registry.branches.merge
         with pytest.raises(StateConflict, match="/n"):
             await merge(LOCAL, session.id, children, policy="fail")
         stranger = await house.create()
@@ -266,7 +266,7 @@ async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
 ) -> None:
     """Either side may have changed, and a merge that failed once succeeds with another policy (AG-46)."""
     async with house() as found:
-        states, merge = found.registry.states, found.registry.forking.merge
+        states, merge = found.registry.states, found.registry.branches.merge
         session = await found.create(state=base)
         children = await forked(found, session, len(theirs))
         for one, changed in zip([session.id, *children], [ours, *theirs], strict=True):
@@ -294,7 +294,7 @@ async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: B
         for one in (session.id, child):
             await house.registry.pause(LOCAL, one)
         assert house.registry.statistics()["owned"] == 0
-        found = await house.registry.forking.merge(LOCAL, session.id, [child])
+        found = await house.registry.branches.merge(LOCAL, session.id, [child])
         assert found.state.value == {"b": 1}
         # To read a source is no use of it.
         assert await house.status(child) == "paused"
@@ -307,7 +307,7 @@ async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> Non
         await forked(house, session)
         kept = await house.store.snapshot(session.id, "counter")
         assert kept is not None
-        assert unpacked(kept.data).data == {"count": 1}
+        assert decode_snapshot(kept.data).data == {"count": 1}
         house.counter.live[0].die("killed")
         await house.until(lambda: session.status == "error")
         await house.pass_time(lambda: session.status == "idle")
@@ -323,7 +323,7 @@ async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
         children = await forked(house, session, 3)
         for number, child in enumerate(children):
             await house.registry.states.update(LOCAL, child, {f"k{number}": "x" * 1200})
-        merge = house.registry.forking.merge
+        merge = house.registry.branches.merge
         with pytest.raises(StateInvalid) as caught:
             await merge(LOCAL, session.id, children)
         assert "fewer sources" in caught.value.recovery
@@ -346,6 +346,6 @@ async def test_a_merge_runs_off_the_event_loop(
     async with build() as house:
         session = await house.create()
         children = await forked(house, session)
-        await house.registry.forking.merge(LOCAL, session.id, children)
+        await house.registry.branches.merge(LOCAL, session.id, children)
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()

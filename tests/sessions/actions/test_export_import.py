@@ -57,7 +57,7 @@ async def filled(house: House) -> str:
 
 
 async def document_of(house: House, session: str, *, secrets: bool = True) -> Document:
-    _, found = await house.registry.porting.export(LOCAL, session, secrets=secrets)
+    _, found = await house.registry.porting.export_session(LOCAL, session, secrets=secrets)
     return read(text_of(found.model_dump()))
 
 
@@ -71,7 +71,7 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         before = await document_of(house, session)
-        made = await house.registry.porting.take(ANN, before)
+        made = await house.registry.porting.import_session(ANN, before)
         new = made.record.id
         assert (made.left_out, new != session) == ([], True)
         info = await house.registry.info(ANN, new)
@@ -79,7 +79,7 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         assert info["metadata"] == {"team": {"size": 3}, IMPORTED_FROM: session}
         with pytest.raises(SessionNotFound):
             await house.registry.info(LOCAL, new)
-        _, after = await house.registry.porting.export(ANN, new, secrets=True)
+        _, after = await house.registry.porting.export_session(ANN, new, secrets=True)
         old, found = before.model_dump(), after.model_dump()
         assert [entry["request"]["code"] for entry in found["journal"][-2:]] == ["T02", "T08"]
         assert found["journal"][:-2] == old["journal"]
@@ -96,7 +96,7 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         answer = await house.call(new, principal=ANN)
         assert answer.payload["structuredContent"]["count"] == 5
         assert answer.notice is not None
-        assert "imported" in answer.notice
+        assert "import_document" in answer.notice
         state = await house.registry.states.read(ANN, new, "/n")
         assert (state.value, state.version) == (2**80 + 1, 1)
         assert await house.store.check() == []
@@ -128,7 +128,7 @@ async def test_whatever_a_session_has_comes_back_exactly(
         await here.count(session.id)
         await here.registry.pause(LOCAL, session.id)
         before = await document_of(here, session.id)
-        made = await here.registry.porting.take(LOCAL, before)
+        made = await here.registry.porting.import_session(LOCAL, before)
         after = await document_of(here, made.record.id)
         old, found = before.model_dump(), after.model_dump()
         assert old["state"]["value"] == state
@@ -160,7 +160,7 @@ async def test_without_secrets_there_are_none(build: Build):
         # A document may have been edited so that it holds a secret.
         call = next(entry for entry in found.journal if entry.kind == "call")
         call.request, call.error = {"token": "hunter2"}, "password=hunter2"
-        made = await house.registry.porting.take(ANN, found)
+        made = await house.registry.porting.import_session(ANN, found)
         assert await house.count(made.record.id, principal=ANN) == 1
         kept = await house.store.history(made.record.id, HistoryFilter(limit=1000))
         assert "hunter2" not in str(kept)
@@ -229,7 +229,7 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
             document = json.loads(text)
             place(path, value)(document)
             with pytest.raises(SessionError) as caught:
-                await house.registry.porting.take(ANN, read(text_of(document)))
+                await house.registry.porting.import_session(ANN, read(text_of(document)))
             assert isinstance(caught.value, InvalidArgument | StateInvalid), path
             last = path.split(".")[-1] if path.split(".")[-1] not in ("0", "1") else path
             said = caught.value.message
@@ -345,14 +345,16 @@ async def test_what_is_not_possible_here_can_be_left_out(build: Build):
     async with build(Counting("other"), policy=policy) as house:
         await house.create(ANN, name="work")
         with pytest.raises(InvalidArgument, match="counter"):
-            await house.registry.porting.take(ANN, document)
-        made = await house.registry.porting.take(ANN, document, strict=False)
+            await house.registry.porting.import_session(ANN, document)
+        made = await house.registry.porting.import_session(ANN, document, strict=False)
         assert len(made.left_out) == 3
         info = await house.registry.info(ANN, made.record.id)
         assert (info["name"], info["services"], info["idle_seconds"]) == (None, [], 10.0)
         with pytest.raises(NameTaken):
-            await house.registry.porting.take(ANN, document, strict=False, name="work")
-        named = await house.registry.porting.take(ANN, document, strict=False, name="other")
+            await house.registry.porting.import_session(ANN, document, strict=False, name="work")
+        named = await house.registry.porting.import_session(
+            ANN, document, strict=False, name="other"
+        )
         assert named.record.name == "other"
 
 
@@ -362,9 +364,9 @@ async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_
         document = await document_of(house, session.id)
         there = await everything(house)
         with pytest.raises(SessionLimit):
-            await house.registry.porting.take(LOCAL, document)
+            await house.registry.porting.import_session(LOCAL, document)
         assert await everything(house) == there
-        made = await house.registry.porting.take(ANN, document)
+        made = await house.registry.porting.import_session(ANN, document)
         assert (await house.registry.ready(ANN, made.record.id)).status is Status.IDLE
 
 
@@ -389,7 +391,7 @@ async def test_an_import_that_fails_half_way_leaves_nothing(
 
             monkeypatch.setattr(house.store, "write", fail)
             with pytest.raises(StoreUnavailable):
-                await house.registry.porting.take(ANN, document)
+                await house.registry.porting.import_session(ANN, document)
             monkeypatch.setattr(house.store, "write", write)
             assert len(written) == failing + 1
             assert await everything(house) == there
@@ -397,7 +399,7 @@ async def test_an_import_that_fails_half_way_leaves_nothing(
         # One that a value makes impossible is refused alone.
         document.journal[0].tool = "half \ud83d"
         with pytest.raises(InvalidArgument):
-            await house.registry.porting.take(ANN, document)
+            await house.registry.porting.import_session(ANN, document)
         assert await everything(house) == there
 
 
@@ -405,22 +407,22 @@ async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Bui
     """Covers AG-28, AS-73, AS-74."""
     async with build() as house:
         parent = await house.create(state={"a": 1})
-        forked = await house.registry.forking.fork(LOCAL, parent.id)
+        forked = await house.registry.branches.fork(LOCAL, parent.id)
         [child] = forked.children
         await house.registry.states.update(LOCAL, child.id, {"b": 2})
         document = await document_of(house, child.id)
         assert document.fork is not None
         assert (document.fork.parent, document.fork.state) == (parent.id, {"a": 1})
-        made = await house.registry.porting.take(LOCAL, document)
+        made = await house.registry.porting.import_session(LOCAL, document)
         await house.registry.states.update(LOCAL, parent.id, {"c": 3})
-        merged = await house.registry.forking.merge(LOCAL, parent.id, [made.record.id])
+        merged = await house.registry.branches.merge(LOCAL, parent.id, [made.record.id])
         assert merged.state.value == {"a": 1, "b": 2, "c": 3}
 
 
 async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
     async with build() as house:
         session = await house.create(state={"x": "x" * 10_000})
-        export = house.registry.porting.export
+        export = house.registry.porting.export_session
         _, found = await export(LOCAL, session.id, limit=20_000)
         assert len(text_of(found.model_dump())) < 20_000
         with pytest.raises(InvalidArgument) as caught:

@@ -16,7 +16,7 @@ from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.journal.digest import Material, digest, pages_of, topics_of
 from statehold.sessions.journal.redaction import Redactor
-from statehold.sessions.live.snapshots import packed
+from statehold.sessions.live.snapshots import encode_snapshot
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, HistoryFilter
 from statehold.sessions.services import Snapshot
@@ -74,7 +74,7 @@ def test_topics_are_the_words_said_most_often() -> None:
     ],
 )
 def test_the_pages_of_a_browser_are_read_from_its_snapshot(data: Any, pages: Any) -> None:
-    assert pages_of(packed(Snapshot(data))) == pages
+    assert pages_of(encode_snapshot(Snapshot(data))) == pages
 
 
 async def test_the_open_pages_of_a_session_are_in_its_digest(

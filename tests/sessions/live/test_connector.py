@@ -210,7 +210,7 @@ async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
         await died(house, session)
         # It is saved as it is now, so that nothing else says that it was more.
         if then == "another death":
-            await house.registry.forking.fork(LOCAL, session.id)
+            await house.registry.branches.fork(LOCAL, session.id)
             await died(house, session)
         else:
             await house.registry.pause(LOCAL, session.id)
@@ -273,7 +273,7 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
         assert stored.generation == (3 if how == "paused" else 2)
         saved = await house.store.snapshot(session.id, "counter")
         assert saved is not None
-        assert kept.unpacked(saved.data).data == {"count": 2}
+        assert kept.decode_snapshot(saved.data).data == {"count": 2}
 
 
 async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_say_it(
@@ -301,7 +301,7 @@ async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: 
         await house.registry.pause(LOCAL, session.id)
     folder = left if "restarted" in why else folder
     async with build(saving(), folder=folder) as other:
-        made = await other.registry.forking.fork(LOCAL, session.id)
+        made = await other.registry.branches.fork(LOCAL, session.id)
         assert made.services[0].copied
         assert made.services[0].note is not None
         assert "not what was done since: " in made.services[0].note

@@ -48,7 +48,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def saved_count(house: House, session: Session) -> int | None:
     found = await house.store.snapshot(session.id, "counter")
-    return None if found is None else kept.unpacked(found.data).data["count"]
+    return None if found is None else kept.decode_snapshot(found.data).data["count"]
 
 
 def failing(counter: Counter, times: int) -> list[None]:
@@ -214,7 +214,7 @@ async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(bu
             tasks.start_soon(hold)
             await house.counter.holding.wait()
             counter.unsaved = True
-            house.registry.snapshots.soon(session, session.bindings["counter"])
+            house.registry.snapshots.schedule(session, session.bindings["counter"])
             await settled(house)
             counter.die("killed")
             await settled(house)
