@@ -96,7 +96,7 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         answer = await house.call(new, principal=ANN)
         assert answer.payload["structuredContent"]["count"] == 5
         assert answer.notice is not None
-        assert "import_document" in answer.notice
+        assert "imported" in answer.notice
         state = await house.registry.states.read(ANN, new, "/n")
         assert (state.value, state.version) == (2**80 + 1, 1)
         assert await house.store.check() == []
