@@ -61,6 +61,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Objects from before the tests stay to the end: a quarter of a million that later collections need not visit.
     gc.freeze()
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if any(item.get_closest_marker("mariadb") for item in session.items):
+        needed.add("mariadb")
     for fixture, part in INSTALLED_BY.items():
         if fixture in needed:
             with _visible(session.config):

@@ -1,45 +1,34 @@
-"""The kept connections of a store: one writer and two readers, each in a thread of its own."""
+"""The kept connections of a store: one writer and two readers."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import shutil
-import sqlite3
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from anyio.abc import TaskGroup
+from sqlalchemy import Connection
 
 from ..errors import StoreUnavailable
+from .connection import KeptConnection
 from .dialect import (
     FILE_NAME,
     WRITES,
     RemoteDatabase,
-    blames_database,
-    blames_disk,
     check_storage,
-    conflicted,
     damaged,
-    explain,
-    interrupt,
-    lost,
     make_engine,
-    set_durable,
     sync,
-    transaction,
-    usable,
     use_wal,
 )
+from .drivers import Driver, FileDriver, ServerDriver
 from .folder import Damaged, DataFolder
 from .schema import HEAD
-from .thread import Worker
 from .upgrade import revision, upgrade, whole
 
 T = TypeVar("T")
@@ -47,135 +36,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 READERS = 2
-PATIENCE = 10.0
-"""Seconds that closing waits for running work."""
-ATTEMPTS = 12
-"""Most runs of a transaction that conflicts with others."""
-LONGEST_PAUSE = 0.1
-"""Bound of the pause between two of these runs, in seconds."""
 CHECKED = 1 << 25
 """Bytes of the largest database that is checked as a whole before it is used: a millisecond for a megabyte."""
-
-
-class KeptConnection:
-    """One connection, kept because a checkout costs more than a statement, and the thread that alone uses it.
-
-    A transaction takes one hop to the thread, however many statements it has. Cancelling a caller does not end its
-    transaction; the next one waits for it. A connection that failed is closed, and replaced at its next use, unless it
-    holds the database (`forever`) or can go on: it may be impossible just then to open its files again. Work is run again
-    when the database undid it because of a conflict, or had closed the connection before; so it must be repeatable.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        writes: bool,
-        forever: bool = False,
-        folder: DataFolder | None = None,
-    ) -> None:
-        self._engine = engine
-        self._folder = folder
-        self._forever = forever
-        self._options: dict[str, Any] = {WRITES: writes}
-        if not writes and engine.dialect.name != "sqlite":
-            self._options["isolation_level"] = "AUTOCOMMIT"
-        self._connection: Connection | None = None
-        self._durable = self._wanted = True
-        self._worker = Worker("statehold-store")
-        self._closed = False
-
-    async def run(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
-        """Run work, in one transaction if the connection writes.
-
-        Raises:
-            StoreUnavailable: when the database failed. Other errors of the work are raised as they are.
-        """
-        if self._closed:
-            raise StoreUnavailable("The store is closed.")
-        return await self._worker.run(partial(self._run, work, durable))
-
-    def _run(self, work: Callable[[Connection], T], durable: bool) -> T:
-        self._wanted = durable
-        with _explained(self._folder):
-            for attempt in range(1, ATTEMPTS):
-                fresh = self._connection is None
-                try:
-                    return self._attempt(work)
-                except _Undone as undone:
-                    # A connection that was just opened cannot have been lost by being idle.
-                    if undone.lost and (fresh or attempt > 1 or self._closed):
-                        raise undone.cause from None
-                # A random pause, so that conflicting transactions do not meet again.
-                time.sleep(random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, LONGEST_PAUSE))
-            try:
-                return self._attempt(work)
-            except _Undone as undone:
-                raise undone.cause from None
-
-    def _attempt(self, work: Callable[[Connection], T]) -> T:
-        """Run work once, in a transaction.
-
-        Raises:
-            _Undone: when the transaction left no trace, and the work may be run again.
-        """
-        if self._connection is None:
-            self._connection = self._engine.connect().execution_options(**self._options)
-            self._durable = True
-        connection = self._connection
-        if self._durable is not self._wanted:
-            set_durable(connection, self._wanted)
-            self._durable = self._wanted
-        done = False
-        try:
-            with transaction(connection):
-                value = work(connection)
-                done = True
-            return value
-        except Exception as error:
-            if not blames_database(error):
-                raise
-            conflict = conflicted(error)
-            if lost(error):
-                connection.invalidate()  # there is no server to close it with
-            if not (self._forever or conflict or usable(error)):
-                self._discard()
-            if conflict or (lost(error) and not done):
-                raise _Undone(error, lost=not conflict) from None
-            raise
-
-    def _discard(self) -> None:
-        found, self._connection = self._connection, None
-        if found is not None:
-            with suppress(SQLAlchemyError, sqlite3.Error, OSError):
-                found.close()
-
-    async def reset(self) -> None:
-        """Close the connection after the running work. The next work opens another one."""
-        await self._worker.run(self._discard)
-
-    async def aclose(self) -> None:
-        """Close after the running work; interrupt it if it takes longer than PATIENCE. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        ended = self._worker.run(self._discard)
-        _, late = await asyncio.wait({ended}, timeout=PATIENCE)
-        if late and self._connection is not None:
-            # A server that does not answer must not keep this process from ending.
-            with suppress(SQLAlchemyError, OSError, AttributeError):
-                interrupt(self._connection.connection.driver_connection)
-            await asyncio.wait({ended}, timeout=PATIENCE)
-        self._worker.end()
-
-
-class _Undone(Exception):
-    """Raised when a transaction left no trace."""
-
-    def __init__(self, cause: Exception, *, lost: bool) -> None:
-        super().__init__()
-        self.cause = cause
-        self.lost = lost
 
 
 Place = DataFolder | RemoteDatabase | None
@@ -192,18 +54,11 @@ class Connections:
         self._place = place
         self._mends = mends
         self._busy_seconds = busy_seconds
-        self._engine = (
-            place.engine(busy_seconds)
-            if isinstance(place, RemoteDatabase)
-            else make_engine(place.file if place else None, busy_seconds)
-        )
         memory = place is None
         folder = place if isinstance(place, DataFolder) else None
-        self._writer = KeptConnection(self._engine, writes=True, forever=memory, folder=folder)
-        self._readers = [
-            KeptConnection(self._engine, writes=False, folder=folder)
-            for _ in range(0 if memory else READERS)
-        ]
+        writer, readers = _drivers(place, busy_seconds)
+        self._writer = KeptConnection(writer, forever=memory, folder=folder)
+        self._readers = [KeptConnection(reader, folder=folder) for reader in readers]
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
         self.behind = False
@@ -217,12 +72,14 @@ class Connections:
             return place.place
         return "memory" if place is None else str(place.file)
 
-    async def open(self) -> None:
-        """Connect, and create or upgrade the database, one process at a time.
+    async def open(self, tasks: TaskGroup) -> None:
+        """Connect, and create or upgrade the database, one process at a time. The connections run in `tasks` until aclose().
 
         Raises:
             StoreUnavailable: when that is not possible. Then the database is unchanged.
         """
+        for connection in self._all:
+            await tasks.start(connection.serve)
         place = self._place
         if place is None:
             await self._writer.run(lambda connection: upgrade(connection, None))
@@ -350,7 +207,17 @@ class Connections:
         with anyio.CancelScope(shield=True):
             for connection in self._all:
                 await connection.aclose()
-        self._engine.dispose()
+
+
+def _drivers(place: Place, busy_seconds: float) -> tuple[Driver, list[Driver]]:
+    """Return a closed connection that writes, and those that only read."""
+    if isinstance(place, RemoteDatabase):
+        remote = place.engine(busy_seconds)
+        alone = {"isolation_level": "AUTOCOMMIT"}
+        return ServerDriver(remote, {}), [ServerDriver(remote, alone) for _ in range(READERS)]
+    engine = make_engine(place.file if place else None, busy_seconds)
+    readers = [FileDriver(engine, {}) for _ in range(READERS if place else 0)]
+    return FileDriver(engine, {WRITES: True}), [*readers]
 
 
 def _means_damage(error: Exception) -> bool:
@@ -378,14 +245,3 @@ def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
     with database.upgrading(connection):
         # Another process may have upgraded it already.
         upgrade(connection, revision(connection))
-
-
-@contextmanager
-def _explained(folder: DataFolder | None) -> Generator[None]:
-    try:
-        yield
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-        if not blames_database(error):
-            raise
-        found = folder.probe() if folder is not None and blames_disk(error) else None
-        raise StoreUnavailable(explain(error, found)) from error

@@ -145,13 +145,18 @@ class SQLStore:
         return self._writer.trouble or self._connections.trouble
 
     async def __aenter__(self) -> SQLStore:
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._connections.aclose)
-            await self._connections.open()
-            tasks = await stack.enter_async_context(anyio.create_task_group())
+        self._stack = AsyncExitStack()
+        tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._stack.push_async_callback(self._connections.aclose)
+        try:
+            await self._connections.open(tasks)
             await tasks.start(self._writer.run)
-            stack.push_async_callback(self._writer.aclose, CLOSE_SECONDS)
-            self._stack = stack.pop_all()
+        except BaseException:
+            await (
+                self._stack.aclose()
+            )  # the error must not pass the task group, which would wrap it
+            raise
+        self._stack.push_async_callback(self._writer.aclose, CLOSE_SECONDS)
         self._open = True
         return self
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import anyio
 import pytest
-from databases import MariaDB, PostgreSQL
+from databases import DatabaseServer
 from nursery import Nursery
 
 from statehold.sessions.errors import StoreUnavailable
@@ -279,18 +279,15 @@ anyio.run(main)
         os.kill(int(child), signal.SIGKILL)
 
 
-@pytest.fixture(params=["file", "postgresql", "mariadb"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, mariadb: MariaDB
-) -> str:
+@pytest.fixture(params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A folder, or the URL of a database, in which there is nothing yet."""
     match request.param:
         case "file":
             return str(tmp_path)
-        case "postgresql":
-            return postgresql.emptied()
-        case _:
-            return mariadb.emptied()
+        case name:
+            server: DatabaseServer = request.getfixturevalue(name)
+            return server.emptied()
 
 
 @pytest.mark.fault

@@ -24,7 +24,7 @@ class _Explains(Protocol):
     def explain(self, origin: BaseException) -> str: ...
 
 
-_FILES = {"sqlite3": "sqlite", "psycopg": "postgresql", "pymysql": "mysql"}
+_FILES = {"sqlite3": "sqlite", "psycopg": "postgresql", "asyncmy": "mysql"}
 
 
 def _of(origin: BaseException) -> _Explains | None:

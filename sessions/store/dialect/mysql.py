@@ -1,4 +1,4 @@
-"""MariaDB, through PyMySQL. Loaded when a store is on it.
+"""MariaDB, through asyncmy. Loaded when a store is on it.
 
 Settings that only its tables need are added when the tables are created, so that the migrations need not know them: texts
 without a limit, short texts in indexes, and comparison by character. It has no partial indexes; a computed column replaces
@@ -26,7 +26,7 @@ _UPGRADE_SECONDS: Final = 30
 
 def options(url: URL, busy_seconds: float) -> dict[str, Any]:
     """Return the arguments of an engine; connection settings in the URL take precedence."""
-    converters: Any = import_module("pymysql.converters")
+    converters: Any = import_module("asyncmy.converters")
 
     def integer(value: int, mapping: Any) -> str:
         if not -(2**63) <= value < 2**63:
@@ -45,14 +45,9 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "charset": "utf8mb4",
         "connect_timeout": 5,
         "read_timeout": 60,
-        "write_timeout": 60,
         "conv": {**converters.conversions, int: integer, PackedTexts: one_of},
         "init_command": f"SET SESSION {', SESSION '.join(settings)}",
     }
-    if "unix_socket" in url.query:
-        defaults["ssl_disabled"] = (
-            True  # a local socket cannot be read by others, and loading certificates takes longer than connecting
-        )
     return {"connect_args": {k: v for k, v in defaults.items() if k not in url.query}}
 
 

@@ -6,22 +6,25 @@ import os
 import socket
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
 from ...errors import StoreUnavailable
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
 _DRIVERS: Final = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mariadb": "mysql+pymysql",
-    "mysql+pymysql": "mysql+pymysql",
-    "mariadb+pymysql": "mysql+pymysql",
+    "mysql": "mysql+asyncmy",
+    "mariadb": "mysql+asyncmy",
+    "mysql+asyncmy": "mysql+asyncmy",
+    "mariadb+asyncmy": "mysql+asyncmy",
 }
 _EXTRAS: Final = {"postgresql": "postgres", "mysql": "mysql"}
 
@@ -36,7 +39,7 @@ class RemoteDatabase:
         """
         self._url = _parsed(url)
         self.kind = self._url.get_backend_name()
-        self._engines: dict[float, Engine] = {}
+        self._engines: dict[float, AsyncEngine] = {}
 
     def __repr__(self) -> str:
         return f"RemoteDatabase({self.place})"
@@ -48,7 +51,7 @@ class RemoteDatabase:
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self.kind} {host}{port}/{self._url.database}"
 
-    def engine(self, busy_seconds: float) -> Engine:
+    def engine(self, busy_seconds: float) -> AsyncEngine:
         """Return an engine, the same one every time: it holds no connection, but remembers compiled statements.
 
         Raises:
@@ -58,11 +61,14 @@ class RemoteDatabase:
             self._engines[busy_seconds] = self._made(busy_seconds)
         return self._engines[busy_seconds]
 
-    def _made(self, busy_seconds: float) -> Engine:
+    def _made(self, busy_seconds: float) -> AsyncEngine:
+        # It loads the ORM, which takes longer than everything else that a store in a data folder needs.
+        from sqlalchemy.ext.asyncio import create_async_engine
+
         own = self._own()
         try:
             options: dict[str, Any] = own.options(self._url, busy_seconds)
-            return create_engine(
+            return create_async_engine(
                 self._url,
                 poolclass=NullPool,
                 isolation_level="READ COMMITTED",
@@ -92,8 +98,12 @@ class RemoteDatabase:
 
 
 def interrupt(driver: Any) -> None:
-    """Shut down a driver's connection to a server, from another thread than the one that waits for it."""
-    number: int = driver.pgconn.socket if hasattr(driver, "pgconn") else driver._sock.fileno()
+    """Shut down a driver's connection to a server, so that the task that waits for it gets an error."""
+    number: int = (
+        driver.pgconn.socket
+        if hasattr(driver, "pgconn")
+        else driver._transport.get_extra_info("socket").fileno()
+    )
     with socket.socket(fileno=os.dup(number)) as found:
         found.shutdown(socket.SHUT_RDWR)
 

@@ -62,9 +62,7 @@ _Run = tuple[str, Any]
 
 @cache
 def _of_sqlite(statement: ClauseElement | Upsert) -> _Run:
-    compiled = _compiled(statement, sqlite.DIALECT)
-    assert compiled.positiontup
-    return compiled.string, itemgetter(*compiled.positiontup)
+    return _prepared(statement, sqlite.DIALECT)
 
 
 _others: dict[tuple[str, ClauseElement | Upsert], _Run] = {}
@@ -78,8 +76,14 @@ def _run(connection: Connection, statement: ClauseElement | Upsert) -> _Run:
     key = (dialect.name, statement)
     found = _others.get(key)
     if found is None:
-        found = _others[key] = (_compiled(statement, dialect).string, None)
+        found = _others[key] = _prepared(statement, dialect)
     return found
+
+
+def _prepared(statement: ClauseElement | Upsert, dialect: Dialect) -> _Run:
+    compiled = _compiled(statement, dialect)
+    names = compiled.positiontup
+    return compiled.string, itemgetter(*names) if names else None
 
 
 def _compiled(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompiler:
@@ -114,10 +118,11 @@ def execute_many(
         own.upsert_many(connection, statement.table, rows, add=statement.add)
     else:
         string, values = _run(connection, statement)
-        if values is None:
-            connection.exec_driver_sql(string, list(rows))
+        parameters: list[Any] = list(rows if values is None else map(values, rows))
+        if connection.dialect.name == "sqlite":
+            sqlite.run_many(connection, string, parameters)
         else:
-            sqlite.run_many(connection, string, map(values, rows))
+            connection.exec_driver_sql(string, parameters)
 
 
 def fetch(
@@ -125,9 +130,10 @@ def fetch(
 ) -> Sequence[Any]:
     """Run a statement with one parameter and return its rows; the rules of execute_many() hold."""
     string, positional = _run(connection, statement)
-    if positional is None:
-        return connection.exec_driver_sql(string, dict(values)).all()
-    return sqlite.run(connection, string, tuple(values.values()))
+    if connection.dialect.name == "sqlite":
+        return sqlite.run(connection, string, tuple(values.values()))
+    parameters = dict(values) if positional is None else tuple(values.values())
+    return connection.exec_driver_sql(string, parameters).all()
 
 
 class _Among(FunctionElement[bool]):

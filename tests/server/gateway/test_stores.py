@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from databases import MariaDB, PostgreSQL
+from databases import DatabaseServer
 from front import Way, opened_session, service, serving, structured, toml
 
 from statehold.server.cli.backup import run as backup
@@ -48,18 +48,21 @@ def statehold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("kind", "named"), [("postgresql", "postgresql local/"), ("mariadb", "mysql localhost/")]
+    ("kind", "named"),
+    [
+        ("postgresql", "postgresql local/"),
+        pytest.param("mariadb", "mysql localhost/", marks=pytest.mark.mariadb),
+    ],
 )
 async def test_sessions_in_a_server_survive_the_death_of_the_process(
-    postgresql: PostgreSQL,
-    mariadb: MariaDB,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     statehold: Command,
     kind: str,
     named: str,
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
-    server = postgresql if kind == "postgresql" else mariadb
+    server: DatabaseServer = request.getfixturevalue(kind)
     url = server.fresh().replace("statehold@", "statehold:${SECRET}@")
     counter = {"counter": service("quick")}
     config.write_text(toml({"store": {"url": url}, "services": counter}))
@@ -189,7 +192,7 @@ def test_the_url_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("scheme", "driver", "extra"),
-    [("postgresql", "psycopg", "postgres"), ("mariadb", "pymysql", "mysql")],
+    [("postgresql", "psycopg", "postgres"), ("mariadb", "asyncmy", "mysql")],
 )
 def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str

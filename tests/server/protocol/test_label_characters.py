@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from databases import MariaDB, PostgreSQL
+from databases import DatabaseServer
 from front import JSON, Way, code_of, opened_session, service, structured, text_of, toml
 from mcp import Client
 
@@ -18,12 +18,13 @@ CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
 WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"
 
 
-@pytest.fixture(scope="module", params=["file", "postgresql", "mariadb"])
+@pytest.fixture(
+    scope="module",
+    params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)],
+)
 async def client(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-    postgresql: PostgreSQL,
-    mariadb: MariaDB,
 ) -> AsyncGenerator[Client]:
     """A client of a Statehold, with each kind of database in turn."""
     config, data = (
@@ -32,7 +33,7 @@ async def client(
     )
     document: JSON = {"services": {"quick": service("asking")}, "toolsets": TOOLSETS}
     if request.param != "file":
-        server = postgresql if request.param == "postgresql" else mariadb
+        server: DatabaseServer = request.getfixturevalue(request.param)
         document["store"] = {"url": server.fresh()}
     config.write_text(toml(document))
     async with opened(load(config=config, flags={"data": str(data)}), address="tests") as gateway:

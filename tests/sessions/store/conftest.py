@@ -5,27 +5,26 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from databases import MariaDB, PostgreSQL
+from databases import DatabaseServer
 from store_making import NODE, MakeStore, Sessions, node_record
 
 from statehold.sessions.store import SQLStore, Store
 from statehold.sessions.store.dialect import RemoteDatabase
 
 
-@pytest.fixture(params=["file", "memory", "postgresql", "mariadb"])
-def make_store(
-    request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, mariadb: MariaDB
-) -> MakeStore:
+@pytest.fixture(
+    params=["file", "memory", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)]
+)
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """Makes a store of each kind; all but those in memory have one database together."""
     match request.param:
         case "memory":
             return SQLStore.memory
         case "file":
             return partial(SQLStore.sqlite, tmp_path / "data")
-        case "postgresql":
-            return partial(SQLStore, _database(postgresql.emptied()))
-        case _:
-            return partial(SQLStore, _database(mariadb.emptied()))
+        case name:
+            server: DatabaseServer = request.getfixturevalue(name)
+            return partial(SQLStore, _database(server.emptied()))
 
 
 @cache

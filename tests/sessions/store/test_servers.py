@@ -15,29 +15,24 @@ from typing import Any
 
 import anyio
 import pytest
-from databases import DatabaseServer, MariaDB, PostgreSQL
+from databases import DatabaseServer, MariaDB
 from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy.util import await_only
 from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, Principal, StateRecord
-from statehold.sessions.store import SQLStore, Write, sql
-from statehold.sessions.store import database as connections
+from statehold.sessions.store import SQLStore, Write, connection, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD
 
-KINDS = ("postgresql", "mariadb")
-
-# PyMySQL leaves a socket that cannot be connected to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+KINDS = ("postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb))
 
 
 @pytest.fixture(params=KINDS)
-def server(
-    request: pytest.FixtureRequest, postgresql: PostgreSQL, mariadb: MariaDB
-) -> Generator[DatabaseServer]:
-    found = postgresql if request.param == "postgresql" else mariadb
+def server(request: pytest.FixtureRequest) -> Generator[DatabaseServer]:
+    found: DatabaseServer = request.getfixturevalue(request.param)
     # Creating tables without a store needs this module, which registers the indexes.
     import_module(f"statehold.sessions.store.dialect.{found.driver.partition('+')[0]}")
     found.start()
@@ -112,7 +107,7 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
 async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
     server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(connection, "CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(sql, "CLOSE_SECONDS", 0.2)
     sleeping = (
         "SELECT pg_sleep(50)" if server.driver.startswith("postgresql") else "SELECT SLEEP(50)"
@@ -150,13 +145,12 @@ async def test_transactions_that_get_in_each_others_way_are_run_again(
                 touch = text("UPDATE session SET used_at = used_at + 1 WHERE id = :id")
                 connection.execute(touch, {"id": mine})
                 if len(runs) <= 2:
-                    anyio.from_thread.run_sync(first_locks[me].set, token=token)
-                    anyio.from_thread.run(first_locks[1 - me].wait, token=token)
+                    first_locks[me].set()
+                    await_only(first_locks[1 - me].wait())
                 connection.execute(touch, {"id": theirs})
 
             return work
 
-        token = anyio.lowlevel.current_token()
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one._writer.submit, crossed(0, "sh_a", "sh_b"))  # pyright: ignore[reportPrivateUsage]
@@ -223,18 +217,24 @@ async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseSe
     assert checked == [[]] * 4
 
 
+@pytest.mark.mariadb
 async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB) -> None:
     # PostgreSQL's lock ends with the transaction.
     mariadb.start()
     url = mariadb.fresh()
     database = RemoteDatabase(url)
-    with database.engine(1.0).connect() as connection, connection.begin():
+
+    def make(connection: Connection) -> None:
         with database.upgrading(connection):
             upgrade_module.upgrade(connection, None)
+
+    async with database.engine(1.0).connect() as connection, connection.begin():
+        await connection.run_sync(make)
         async with _store(url, 1.0) as store:
             assert await store.check() == []
 
 
+@pytest.mark.mariadb
 async def test_a_lock_that_is_not_given_up_is_said(
     mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +243,7 @@ async def test_a_lock_that_is_not_given_up_is_said(
     database = RemoteDatabase(url)
     monkeypatch.setattr(mysql, "_UPGRADE_SECONDS", 0)
     refused = pytest.raises(StoreUnavailable, match="made or upgraded by another program")
-    with database.engine(1.0).connect() as connection, database.upgrading(connection), refused:
+    with mariadb.connection(url) as connection, database.upgrading(connection), refused:
         async with _store(url):
             pass
 

@@ -1,0 +1,124 @@
+"""One connection to a database and what runs work on it: aiosqlite's thread, or the event loop with an asyncio driver."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import aiosqlite
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from .dialect import interrupt
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+T = TypeVar("T")
+
+# Its debug lines hold what is written.
+logging.getLogger("aiosqlite").setLevel(logging.INFO)
+
+
+class Driver(Protocol):
+    """A connection that can be opened and closed again. One task uses it; only interrupt() may be called by another."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    async def open(self) -> None:
+        """Connect. Raises what the database's own driver raises."""
+        ...
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Call work with the open connection, and return its result."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection, whatever its state. Idempotent."""
+        ...
+
+    def interrupt(self) -> None:
+        """Fail the work that runs, if that is possible."""
+        ...
+
+
+class FileDriver:
+    """A connection to SQLite, in the thread that aiosqlite starts for it and ends with it.
+
+    Work runs as a whole in that thread. A transaction takes one hop to it, which is half the time that one hop for each
+    statement takes.
+    """
+
+    def __init__(self, engine: Engine, options: Mapping[str, Any]) -> None:
+        self._engine = engine
+        self._options = options
+        self._thread: aiosqlite.Connection | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread is not None
+
+    def _connect(self) -> sqlite3.Connection:
+        self._connection = self._engine.connect().execution_options(**self._options)
+        # aiosqlite runs close() of it in the thread, and calls nothing else by itself.
+        return cast("sqlite3.Connection", self._connection)
+
+    async def open(self) -> None:
+        thread = aiosqlite.Connection(self._connect, 1)
+        cast("Any", thread)._thread.daemon = True  # as SQLAlchemy's dialect for aiosqlite does
+        self._thread = await thread
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        assert self._thread is not None
+        # Its public methods run one statement each.
+        execute: Callable[..., Awaitable[T]] = cast("Any", self._thread)._execute
+        return await execute(work, self._connection)
+
+    async def close(self) -> None:
+        thread, self._thread, self._connection = self._thread, None, None
+        if thread is not None:
+            with suppress(SQLAlchemyError, sqlite3.Error, OSError):
+                await thread.close()
+
+    def interrupt(self) -> None:
+        """Do nothing: SQLite waits for no server, and for a lock no longer than `busy_seconds`."""
+
+
+class ServerDriver:
+    """A connection to a database server, through SQLAlchemy's asyncio extension."""
+
+    def __init__(self, engine: AsyncEngine, options: Mapping[str, Any]) -> None:
+        self._engine = engine
+        self._options = options
+        self._connection: AsyncConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    async def open(self) -> None:
+        connection = await self._engine.connect()
+        self._connection = await connection.execution_options(**self._options)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        assert self._connection is not None
+        return await self._connection.run_sync(work)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError, OSError):
+                await connection.close()
+
+    def interrupt(self) -> None:
+        if self._connection is not None and (found := self._connection.sync_connection):
+            with suppress(SQLAlchemyError, OSError, AttributeError):
+                interrupt(found.connection.driver_connection)
+
+
+__all__ = ["Driver", "FileDriver", "ServerDriver"]
