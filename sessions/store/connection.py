@@ -67,7 +67,7 @@ class KeptConnection:
         self._folder = folder
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
         self._durable = True
-        self._scope = anyio.CancelScope(shield=True)
+        self._scope: anyio.CancelScope | None = None
         self._ended = anyio.Event()
         self._closed = True
 
@@ -95,7 +95,7 @@ class KeptConnection:
         self._closed = False
         task_status.started()
         try:
-            with self._scope:
+            with anyio.CancelScope(shield=True) as self._scope:
                 while (job := await self._jobs.get()) is not None:
                     if not job.future.cancelled():
                         await self._settle(job)
@@ -189,7 +189,8 @@ class KeptConnection:
             self._driver.interrupt()
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._ended.wait()
-            self._scope.cancel()
+            if self._scope is not None:
+                self._scope.cancel()
 
 
 __all__ = ["KeptConnection"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -46,6 +46,24 @@ class Driver(Protocol):
         ...
 
 
+class _Handle:
+    """What aiosqlite holds, and closes in its thread: SQLAlchemy's connection, once it is open."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+
+    def connect(self, engine: Engine, options: Mapping[str, Any]) -> None:
+        self.connection = engine.connect().execution_options(**options)
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        assert self.connection is not None
+        return work(self.connection)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
 class FileDriver:
     """A connection to SQLite, in the thread that aiosqlite starts for it and ends with it.
 
@@ -56,31 +74,33 @@ class FileDriver:
     def __init__(self, engine: Engine, options: Mapping[str, Any]) -> None:
         self._engine = engine
         self._options = options
-        self._thread: aiosqlite.Connection | None = None
-        self._connection: Connection | None = None
+        self._handle = _Handle()
+        self._thread: Any = None
+        """An aiosqlite.Connection. Its public methods run one statement each; _execute() runs any function."""
 
     @property
     def is_open(self) -> bool:
         return self._thread is not None
 
-    def _connect(self) -> sqlite3.Connection:
-        self._connection = self._engine.connect().execution_options(**self._options)
-        # aiosqlite runs close() of it in the thread, and calls nothing else by itself.
-        return cast("sqlite3.Connection", self._connection)
-
     async def open(self) -> None:
-        thread = aiosqlite.Connection(self._connect, 1)
-        cast("Any", thread)._thread.daemon = True  # as SQLAlchemy's dialect for aiosqlite does
-        self._thread = await thread
+        self._handle = _Handle()
+        # Connecting comes after it: an error there would leave its thread to itself.
+        thread: Any = aiosqlite.Connection(lambda: cast("sqlite3.Connection", self._handle), 1)
+        thread._thread.daemon = True  # as SQLAlchemy's dialect for aiosqlite does
+        await thread
+        try:
+            await thread._execute(self._handle.connect, self._engine, self._options)
+        except BaseException:
+            await thread.close()
+            raise
+        self._thread = thread
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        assert self._thread is not None
-        # Its public methods run one statement each.
-        execute: Callable[..., Awaitable[T]] = cast("Any", self._thread)._execute
-        return await execute(work, self._connection)
+        result: T = await self._thread._execute(self._handle.run, work)
+        return result
 
     async def close(self) -> None:
-        thread, self._thread, self._connection = self._thread, None, None
+        thread, self._thread = self._thread, None
         if thread is not None:
             with suppress(SQLAlchemyError, sqlite3.Error, OSError):
                 await thread.close()
