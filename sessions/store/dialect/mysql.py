@@ -48,7 +48,10 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "conv": {**converters.conversions, int: integer, PackedTexts: one_of},
         "init_command": f"SET SESSION {', SESSION '.join(settings)}",
     }
-    return {"connect_args": {k: v for k, v in defaults.items() if k not in url.query}}
+    given = {key: value for key, value in defaults.items() if key not in url.query}
+    if "ssl" in url.query:
+        given["ssl"] = True  # the driver does not take the text of the URL
+    return {"connect_args": given}
 
 
 def upsert(table: Table, *, add: bool) -> Insert:

@@ -122,4 +122,10 @@ def _parsed(url: str) -> URL:
         found = None
     if found is None or not found.database:
         raise ValueError(f"it names no database; give {scheme}://USER@HOST/DATABASE")
+    if "ssl_verify_identity" in found.query:
+        if "ssl_ca" not in found.query:
+            raise ValueError("ssl_verify_identity needs ssl_ca")
+        found = found.difference_update_query(
+            ["ssl_verify_identity"]
+        )  # with ssl_ca, the driver does that
     return found.set(drivername=driver)

@@ -1,0 +1,119 @@
+"""New sessions: names, limits, and ids that are used once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from store_making import NODE, Sessions
+
+from statehold.sessions.errors import (
+    NameTaken,
+    SessionLimit,
+)
+from statehold.sessions.lifecycle import Status
+from statehold.sessions.store import Store, Write
+
+
+def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
+    return Write(session_id, node, epoch, **parts)
+
+
+async def test_a_name_is_taken_per_owner_and_namespace(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a", name="login")
+    await sessions.make("sh_b", name="login", owner="somebody")
+    await sessions.make("sh_c", name="login", namespace="team")
+    with pytest.raises(NameTaken):
+        await sessions.make("sh_d", name="login")
+    found = await store.find("local", "team", "login")
+    assert found is not None
+    assert found.id == "sh_c"
+    assert await store.find("local", "", "other") is None
+    assert await store.get("sh_d") is None
+
+
+@pytest.mark.parametrize("status", [Status.CLOSING, Status.CLOSED])
+async def test_a_session_gives_its_name_up_when_it_closes(
+    store: Store, sessions: Sessions, status: Status
+) -> None:
+    await sessions.make("sh_a", name="login")
+    await store.write(write("sh_a", session={"status": status}))
+    assert await store.find("local", "", "login") is None
+    await sessions.make("sh_b", name="login")
+    found = await store.find("local", "", "login")
+    assert found is not None
+    assert found.id == "sh_b"
+    old = await store.get("sh_a")
+    assert old is not None
+    assert old.name == "login"
+
+
+async def test_sessions_without_a_name_do_not_collide(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a")
+    await sessions.make("sh_b")
+    assert await store.counts() == {"idle": 2}
+
+
+async def test_renaming_to_a_taken_name_is_refused_and_changes_nothing(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", name="one")
+    await sessions.make("sh_b", name="two")
+    with pytest.raises(NameTaken):
+        await store.write(write("sh_b", session={"name": "one", "used_at": 50.0}))
+    found = await store.get("sh_b")
+    assert found is not None
+    assert (found.name, found.used_at) == ("two", 1.0)
+    await store.write(write("sh_b", session={"name": "three"}))
+    found = await store.find("local", "", "three")
+    assert found is not None
+    assert found.id == "sh_b"
+
+
+async def test_an_owner_has_no_more_open_sessions_than_allowed(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", per_owner=2)
+    await sessions.make("sh_b", per_owner=2)
+    await sessions.make("sh_c", owner="somebody", per_owner=2)
+    with pytest.raises(SessionLimit):
+        await sessions.make("sh_d", per_owner=2)
+    await store.write(write("sh_a", session={"status": Status.CLOSED}))
+    await sessions.make("sh_d", per_owner=2)
+
+
+async def test_a_limit_holds_for_creates_that_come_together(
+    store: Store, sessions: Sessions
+) -> None:
+    refused: list[str] = []
+
+    async def make(number: int) -> None:
+        try:
+            await sessions.make(f"sh_{number}", per_owner=5)
+        except SessionLimit as error:
+            refused.append(error.code)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(make, number)
+    assert len(refused) == 15
+    assert await store.counts() == {"idle": 5}
+
+
+async def test_of_creates_of_one_name_that_come_together_one_wins(
+    store: Store, sessions: Sessions
+) -> None:
+    won: list[int] = []
+
+    async def make(number: int) -> None:
+        try:
+            await sessions.make(f"sh_{number}", name="same")
+        except NameTaken:
+            return
+        won.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(make, number)
+    assert len(won) == 1
