@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -23,7 +24,6 @@ import anyio.to_thread
 
 from ..errors import InvalidArgument, StateInvalid
 from ..json_codec import JSON, dumps
-from . import checker
 from .patch import pointer
 
 SCHEMA_LIMIT: Final = 64 << 10
@@ -32,6 +32,8 @@ CHECK_SECONDS: Final = 1.0
 """Processor time of one check."""
 PROCESSES: Final = 2
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_PROGRAM: Final = Path(__file__).with_name("checker.py")
 
 _RULES: Final = {
     "$ref": "a reference leads nowhere, or to a remote schema, and these are not fetched",
@@ -144,7 +146,7 @@ def _ask(texts: tuple[str, ...]) -> Any:
 def _start() -> subprocess.Popen[bytes]:
     """Start a child process. It ends when its input does, so it does not outlive this process."""
     return subprocess.Popen(
-        [sys.executable, "-P", checker.__file__, str(CHECK_SECONDS)],
+        [sys.executable, "-P", str(_PROGRAM), str(CHECK_SECONDS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

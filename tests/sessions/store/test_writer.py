@@ -463,7 +463,11 @@ async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: 
             assert (record.used_at == 7.0) == (outcome == "done")
 
 
-@pytest.mark.parametrize("make_store", ["file", "postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "make_store",
+    ["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)],
+    indirect=True,
+)
 async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store: MakeStore) -> None:
     async with make_store() as one, make_store() as two:
         await one.join(node_record(NODE))
