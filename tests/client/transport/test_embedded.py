@@ -47,7 +47,7 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
 
 
 async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -> None:
-    async with connect(services={"slow": service("bad", "slow-start", "1")}) as client:
+    async with connect(services={"slow": service("bad", "slow-start", "0.3")}) as client:
         await client.add_service("more", service("quick"))
         async with client.session() as s:
             await s.call("more_inc")
