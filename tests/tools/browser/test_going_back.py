@@ -76,7 +76,7 @@ async def names(browse: Browse) -> list[str]:
     """Return the history of the current tab as it would be saved, with the current page in capitals."""
     tab = (await saved(browse)).tabs[0]
     found = [name_of(url) for url in tab.history]
-    return [name.upper() if n == tab.place else name for n, name in enumerate(found)]
+    return [name.upper() if n == tab.position else name for n, name in enumerate(found)]
 
 
 async def stays(browse: Browse, name: str) -> None:

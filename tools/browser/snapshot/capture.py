@@ -164,7 +164,7 @@ class _Capture:
             url=here,
             title=str(entries[index].get("title", ""))[:300],
             history=[*before, here, *after],
-            place=len(before),
+            position=len(before),
             viewport=[viewport["width"], viewport["height"]] if viewport else None,
             media=dict(self._origins.watch.media.get(page, {})),
             posted=self._origins.watch.posted(page),

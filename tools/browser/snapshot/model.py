@@ -58,8 +58,8 @@ class SavedTab:
     url: str
     title: str = ""
     history: list[str] = field(default_factory=list[str])
-    """All addresses in the tab's history, oldest first; `place` is the index of `url` among them."""
-    place: int = 0
+    """All addresses in the tab's history, oldest first; `position` is the index of `url` among them."""
+    position: int = 0
     viewport: list[int] | None = None
     media: dict[str, str] = field(default_factory=dict[str, str])
     """The media features that it emulates."""
@@ -87,7 +87,7 @@ class ContextSnapshot:
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
     """The parts of the context as a whole that could not be saved, in words."""
-    on: list[str] = field(default_factory=list[str])
+    activities: list[str] = field(default_factory=list[str])
     """The activities that are lost with the context, in words: mocked requests, a recording."""
 
     def to_snapshot(self, encryption: Encryption | None = None) -> Snapshot:

@@ -87,7 +87,7 @@ class Opening:
         from playwright.async_api import Error
 
         if hibernated is not None and was_on is not None:
-            hibernated = replace(hibernated, on=list(was_on))
+            hibernated = replace(hibernated, activities=list(was_on))
         grant = await egress.admit(self._note_refusal, owner=self._view.owner)
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
@@ -284,7 +284,7 @@ async def _save(
         origins=session.origins,
     )
     jar.accept(found.cookies)
-    return replace(found, on=session.on()).to_snapshot(seal)
+    return replace(found, activities=session.on()).to_snapshot(seal)
 
 
 __all__ = ["Opening"]

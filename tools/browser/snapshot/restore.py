@@ -127,7 +127,7 @@ def _describe_restored(given: ContextSnapshot, report: TabReport, refused: int) 
 
 
 def _describe_lost(given: ContextSnapshot, report: TabReport, refused: int) -> list[str]:
-    lost = [*given.on, *given.lost]
+    lost = [*given.activities, *given.lost]
     for number, tab in enumerate(given.tabs):
         lost += [f"{what} of tab {number}" for what in tab.lost]
     lost += report.lost

@@ -120,7 +120,7 @@ async def _set_history(saved: SavedTab, page: Page, origins: OriginStorage) -> N
     try:
         with anyio.move_on_after(HISTORY_SECONDS):
             world = await origins.watch.world(page)
-            await world.begin(saved.history[: saved.place], saved.history[saved.place + 1 :])
+            await world.begin(saved.history[: saved.position], saved.history[saved.position + 1 :])
     except Error:
         logger.debug("the history of a tab does not begin with its page", exc_info=True)
 

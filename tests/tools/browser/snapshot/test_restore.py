@@ -317,7 +317,7 @@ async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keepi
         given = await save(before, page)
     tab = given.tabs[0]
     assert [url.rpartition("/")[2] for url in tab.history] == ["plain", "form", "account"]
-    assert tab.place == 1
+    assert tab.position == 1
 
     async with resumed(browser, given) as after:
         assert "back and forward (going back loads the pages again)" in after.report.lost
