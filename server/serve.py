@@ -75,7 +75,7 @@ async def opened(
             node.bury = ledger.sweep
             services = services_of(config, ledger, alone=alone, port=port)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
-                _wire(gateway, ledger, alone, port)
+                _connect_services(gateway, ledger, alone, port)
                 async with control(gateway.registry, store, folder, node.id, gateway.services_seen):
                     yield gateway
         finally:
@@ -83,20 +83,20 @@ async def opened(
                 await ledger.aclose()
 
 
-def _wire(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> None:
+def _connect_services(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> None:
     spawn = gateway.registry.spawn
     services = cast("dict[str, AnyService]", gateway.services)
     gateway.registry.on_purged.append(lambda purged: spawn(forget, services, purged))
     watcher = ListWatcher(gateway)
 
-    def wired(service: AnyService) -> AnyService:
+    def connect(service: AnyService) -> AnyService:
         if isinstance(service, UpstreamService):
             service.on_changed = watcher.heard
         return service
 
     for service in services.values():
-        wired(service)
-    gateway.make = lambda name, settings: wired(
+        connect(service)
+    gateway.make = lambda name, settings: connect(
         service_of(name, settings, gateway.config, ledger, alone=alone, port=port)
     )
 
@@ -114,39 +114,41 @@ def run_stdio(config: Config) -> int:
 
 async def _serve_stdio(config: Config) -> None:
     async with opened(config, address=f"stdio, pid {os.getpid()}", alone=True) as gateway:
-        face = StateholdServer(gateway, version=version("statehold"), pinned=config.server.session)
+        mcp_server = StateholdServer(
+            gateway, version=version("statehold"), pinned=config.server.session
+        )
         async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
             ending = Shutdown()
             await tasks.start(_watch_signals, ending)
-            tasks.start_soon(_watch_client, gateway, face, stdio, ending)
-            tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
+            tasks.start_soon(_watch_client, gateway, mcp_server, stdio, ending)
+            tasks.start_soon(_end_stdio, gateway, mcp_server, stdio, ending)
             await serve_dual_era_loop(
-                face,
+                mcp_server,
                 stdio.read,
                 stdio.write,
                 lifespan_state={},
-                init_options=face.create_initialization_options(),
+                init_options=mcp_server.create_initialization_options(),
             )
             tasks.cancel_scope.cancel()
 
 
 async def _watch_client(
-    gateway: Gateway, face: StateholdServer, stdio: Stdio, ending: Shutdown
+    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, ending: Shutdown
 ) -> None:
     """End the process when the client has closed its side and has the answers to its earlier requests."""
     await stdio.left.wait()
-    face.stop_listening()
-    face.parking.abandon()
-    await stdio.answered(gateway.config.timeouts.close_grace)
+    mcp_server.stop_listening()
+    mcp_server.waiting_calls.abandon()
+    await stdio.wait_answered(gateway.config.timeouts.close_grace)
     ending.begin()
 
 
 async def _end_stdio(
-    gateway: Gateway, face: StateholdServer, stdio: Stdio, ending: Shutdown
+    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, ending: Shutdown
 ) -> None:
     await ending.begun.wait()
     await gateway.registry.drain()
-    face.stop_listening()
+    mcp_server.stop_listening()
     await stdio.end()
 
 
@@ -242,8 +244,8 @@ async def _serve_on(
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with opened(config, address=address, alone=alone, port=port) as gateway:
-        face = StateholdServer(gateway, version=version("statehold"))
-        application = HttpApplication(gateway, face, tokens)
+        mcp_server = StateholdServer(gateway, version=version("statehold"))
+        application = HttpApplication(gateway, mcp_server, tokens)
         settings = uvicorn.Config(
             application.asgi,
             http=_http(config.http),
@@ -262,7 +264,7 @@ async def _serve_on(
         server = _Server(settings)
         ending.serving = True
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_http, gateway, face, application.streams, server, ending)
+            tasks.start_soon(_end_http, gateway, mcp_server, application.streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
@@ -272,7 +274,7 @@ async def _serve_on(
 
 async def _end_http(
     gateway: Gateway,
-    face: StateholdServer,
+    mcp_server: StateholdServer,
     streams: Streams,
     server: uvicorn.Server,
     ending: Shutdown,
@@ -281,7 +283,7 @@ async def _end_http(
     await gateway.registry.drain()
     # The answers of the last calls are still passing through the transports.
     await anyio.sleep(ANSWER_SECONDS)
-    face.stop_listening()
+    mcp_server.stop_listening()
     streams.end()
     server.should_exit = True
 

@@ -48,7 +48,7 @@ class Stdio:
         self._answered = anyio.Event()
         self._ended = anyio.Event()
 
-    async def answered(self, within: float) -> None:
+    async def wait_answered(self, within: float) -> None:
         """Wait until all received requests are answered, at most `within` seconds."""
         with anyio.move_on_after(within):
             while self._waiting:
@@ -56,13 +56,13 @@ class Stdio:
 
     async def end(self) -> None:
         """End the read stream, when the last answers are written."""
-        await self.answered(ANSWER_SECONDS)
+        await self.wait_answered(ANSWER_SECONDS)
         self._ended.set()
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         await self._ended.wait()
 
-    def came(self, message: types.JSONRPCMessage) -> None:
+    def note_received(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._waiting.add(message.id)
         elif (
@@ -70,13 +70,13 @@ class Stdio:
             and message.method == "notifications/cancelled"
         ):
             # A request that was cancelled is not answered.
-            self._settled((message.params or {}).get("requestId"))
+            self._note_answered((message.params or {}).get("requestId"))
 
-    def sent(self, message: types.JSONRPCMessage) -> None:
+    def note_sent(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self._settled(message.id)
+            self._note_answered(message.id)
 
-    def _settled(self, request: object) -> None:
+    def _note_answered(self, request: object) -> None:
         if not isinstance(request, str | int):
             return
         self._waiting.discard(request)
@@ -91,33 +91,33 @@ async def stdio_streams() -> AsyncGenerator[Stdio]:
     While open, descriptor 1 leads to stderr and 0 to nothing, so no stray print and no child can mix with the messages.
     """
     if sys.platform == "win32":
-        async with stdio_server() as (read, write), _relayed(_Given(read, write)) as stdio:
+        async with stdio_server() as (read, write), _relay(_SdkMessages(read, write)) as stdio:
             yield stdio
         return
-    wire_in, wire_out = _claim()
+    stdin_fd, stdout_fd = _claim()
     try:
         async with (
-            _lines(wire_in) as lines,
-            _writer(wire_out) as write,
-            _relayed(_Wire(lines, write)) as stdio,
+            _lines(stdin_fd) as lines,
+            _writer(stdout_fd) as write,
+            _relay(_LineMessages(lines, write)) as stdio,
         ):
             yield stdio
     finally:
-        os.dup2(wire_in, 0)
-        os.dup2(wire_out, 1)
-        for fd in (wire_in, wire_out):
+        os.dup2(stdin_fd, 0)
+        os.dup2(stdout_fd, 1)
+        for fd in (stdin_fd, stdout_fd):
             os.set_blocking(fd, True)
             os.close(fd)
 
 
 def _claim() -> tuple[int, int]:
     sys.stdout.flush()
-    wire_in, wire_out = os.dup(0), os.dup(1)
+    stdin_fd, stdout_fd = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return wire_in, wire_out
+    return stdin_fd, stdout_fd
 
 
 def _pipe(fd: int) -> bool:
@@ -190,7 +190,7 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
         sink.close()
 
 
-class _Given:
+class _SdkMessages:
     """The messages over the SDK's own transport."""
 
     def __init__(self, read: Any, write: Any) -> None:
@@ -207,7 +207,7 @@ class _Given:
         await self._write.send(message)
 
 
-class _Wire:
+class _LineMessages:
     """The messages as lines, on the event loop."""
 
     def __init__(
@@ -250,13 +250,13 @@ class _Wire:
 
 
 @asynccontextmanager
-async def _relayed(wire: _Given | _Wire) -> AsyncGenerator[Stdio]:
+async def _relay(channel: _SdkMessages | _LineMessages) -> AsyncGenerator[Stdio]:
     read_send, read = create_context_streams[SessionMessage | Exception](0)
     write, write_receive = create_context_streams[SessionMessage](0)
     stdio, written = Stdio(read, write), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, wire, read_send, stdio)
-        tasks.start_soon(_send, wire, write_receive, stdio, written)
+        tasks.start_soon(_receive, channel, read_send, stdio)
+        tasks.start_soon(_send, channel, write_receive, stdio, written)
         yield stdio
         await write.aclose()
         with anyio.move_on_after(ANSWER_SECONDS):
@@ -264,36 +264,38 @@ async def _relayed(wire: _Given | _Wire) -> AsyncGenerator[Stdio]:
         tasks.cancel_scope.cancel()
 
 
-async def _receive(wire: _Given | _Wire, out: Any, stdio: Stdio) -> None:
+async def _receive(channel: _SdkMessages | _LineMessages, out: Any, stdio: Stdio) -> None:
     async with out, anyio.create_task_group() as tasks:
 
-        async def relay() -> None:
-            while (item := await wire.receive()) is not None:
+        async def receive_all() -> None:
+            while (item := await channel.receive()) is not None:
                 if isinstance(item, SessionMessage):
-                    stdio.came(item.message)
+                    stdio.note_received(item.message)
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     # The server may have ended before its client: read the rest up to the end, and drop it.
                     await out.send(item)
             stdio.left.set()
 
-        tasks.start_soon(relay)
-        await stdio.ended()
+        tasks.start_soon(receive_all)
+        await stdio.wait_ended()
         tasks.cancel_scope.cancel()
 
 
-async def _send(wire: _Given | _Wire, messages: Any, stdio: Stdio, written: anyio.Event) -> None:
+async def _send(
+    channel: _SdkMessages | _LineMessages, messages: Any, stdio: Stdio, written: anyio.Event
+) -> None:
     reads = True
     try:
         async with messages:
             async for item in messages:
                 try:
                     if reads:
-                        await wire.send(item)
+                        await channel.send(item)
                 except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                     # The client reads no more; the end of stdin shows that it is gone. Until then drop answers: with
                     # a closed stream, each sender would get an error.
                     reads = False
-                stdio.sent(item.message)
+                stdio.note_sent(item.message)
     finally:
         written.set()
 

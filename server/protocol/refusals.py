@@ -21,8 +21,8 @@ def invalid_request(found: object) -> types.JSONRPCError | None:
     else:
         return None
     # JSON-RPC 2.0, section 5: null where there is no valid id.
-    told = types.ErrorData(code=types.INVALID_REQUEST, message=message)
-    return types.JSONRPCError(jsonrpc="2.0", id=None, error=told)
+    error = types.ErrorData(code=types.INVALID_REQUEST, message=message)
+    return types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
 
 
 def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
@@ -35,8 +35,8 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
         found: Any = json.loads(line.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError):
         # JSON-RPC 2.0, section 5: null where the id cannot be detected.
-        told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
-        return types.JSONRPCError(jsonrpc="2.0", id=None, error=told)
+        data = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
+        return types.JSONRPCError(jsonrpc="2.0", id=None, error=data)
     invalid = invalid_request(found)
     if invalid is not None:
         return invalid
@@ -47,11 +47,11 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
         return None
     # Not the errors of the fields, which quote the input.
     if first["type"] == "json_invalid":
-        told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
+        data = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
     else:
-        told = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
+        data = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
     # Not validated, so that the id is returned unchanged.
-    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=told)
+    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=data)
 
 
 __all__ = ["invalid_request", "refusal"]

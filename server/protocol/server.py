@@ -113,7 +113,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self._gateway = gateway
         self._pinned = pinned
-        self.parking = InputRequiredCalls(gateway.registry.spawn)
+        self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
         self._auto = AutoSessions(gateway)
         self._legacy: set[Connection] = set()
         self._by_session: dict[str, Connection] = {}
@@ -121,10 +121,10 @@ class StateholdServer(Server[dict[str, Any]]):
         self._resources = Resources(gateway, self.principal, self.pin, self.attended)
         self._resources.register(self)
         Completion(self._resources).register(self)
-        self.followers = StateSubscriptions(gateway, self._bus, self._tell)
+        self.state_subscriptions = StateSubscriptions(gateway, self._bus, self._tell)
         self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
         self._listening = SubscriptionHandlers(
-            self._resources, self.followers, self.subscriptions, self._listen
+            self._resources, self.state_subscriptions, self.subscriptions, self._listen
         )
         self._listening.register(self)
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
@@ -236,7 +236,7 @@ class StateholdServer(Server[dict[str, Any]]):
             try:
                 await connection.outbound.notify(method, params)
             except Exception:
-                logger.debug("a client was gone when it was to be told something", exc_info=True)
+                logger.debug("a client was gone before it was notified", exc_info=True)
 
     # Calls.
 
@@ -424,10 +424,10 @@ class StateholdServer(Server[dict[str, Any]]):
         session = await self._id(principal, session, state is not None)
         owner = f"{principal.key}\n{session}"
         if state is None:
-            return await self.parking.run(ctx, params, owner, what, partial(work, session))
+            return await self.waiting_calls.run(ctx, params, owner, what, partial(work, session))
         with translated():
-            call = self.parking.find(state, owner, what)
-        return await self.parking.resume(ctx, params, call)
+            call = self.waiting_calls.find(state, owner, what)
+        return await self.waiting_calls.resume(ctx, params, call)
 
     async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
         """Return the id of a session given by id or name: a parked call belongs to the session, under either."""

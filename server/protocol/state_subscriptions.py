@@ -127,8 +127,8 @@ class StateSubscriptions:
                 for connection, followed in list(self._legacy.items()):
                     if session_id in followed:
                         # Each for itself: a client that reads nothing must not keep the others waiting.
-                        told = {"uri": uri}
-                        self._gateway.registry.spawn(self._tell, connection, UPDATED, told)
+                        params = {"uri": uri}
+                        self._gateway.registry.spawn(self._tell, connection, UPDATED, params)
                 await anyio.sleep(REST_SECONDS)
                 if session_id not in self._again:
                     return

@@ -37,7 +37,7 @@ def connection_of(ctx: RequestContext) -> Connection:
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
-def channel_of(ctx: RequestContext) -> Outbound:
+def outbound_of(ctx: RequestContext) -> Outbound:
     """The outbound channel of a request: its own response stream on HTTP."""
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
 
@@ -172,7 +172,7 @@ def in_flight(transport: StreamableHTTPServerTransport) -> Generator[None]:
 __all__ = [
     "RequestContext",
     "TransportSessions",
-    "channel_of",
+    "outbound_of",
     "connection_of",
     "create_context_streams",
     "in_flight",

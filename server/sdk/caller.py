@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from ...sessions.errors import InvalidArgument, NotAllowed, Notice
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
-from .access import RequestContext, channel_of, connection_of, is_modern
+from .access import RequestContext, connection_of, is_modern, outbound_of
 
 logger = logging.getLogger("statehold.server")
 
@@ -184,7 +184,7 @@ class Caller:
         if self._closed or wanted is None or level not in LEVELS:
             return
         if LEVELS.index(level) >= LEVELS.index(wanted):
-            await channel_of(self._ctx).notify("notifications/message", params)
+            await outbound_of(self._ctx).notify("notifications/message", params)
 
     async def ask(self, method: str, params: JSON) -> JSON:
         needed = _NEEDED.get(method)
@@ -200,7 +200,7 @@ class Caller:
             return await self._ask(method, params)
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                return await channel_of(self._ctx).send_raw_request(method, params)
+                return await outbound_of(self._ctx).send_raw_request(method, params)
         except TimeoutError:
             raise NotAllowed(f"The caller did not answer {method} in time.") from None
         except NoBackChannelError:

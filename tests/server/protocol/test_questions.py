@@ -413,7 +413,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
 ) -> None:
     session = await opened_session(modern)
     parked = await Parked(modern, session).start()
-    waiting = len(face.parking)
+    waiting = len(face.waiting_calls)
     ctx: Any = SimpleNamespace(
         params={
             "name": "legacy_ask",
@@ -427,7 +427,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
     )
     refused = await face.call(ctx)
     assert refused["_meta"]["statehold/error"]["code"] == "invalid_argument"
-    assert len(face.parking) == waiting
+    assert len(face.waiting_calls) == waiting
     assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
 
 
@@ -462,12 +462,12 @@ async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Cl
 
 async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> None:
     face = StateholdServer(gateway, version="0")
-    face.parking = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
+    face.waiting_calls = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
     async with Client(face, cache=None, **Person().callbacks) as client:
         session = await opened_session(client)
         parked = await Parked(client, session).start()
         with anyio.fail_after(10):
             await next(s for s in gateway.registry.held() if s.id == session).quiet.wait()
-        assert len(face.parking) == 0
+        assert len(face.waiting_calls) == 0
         await parked.answer_in_vain()
         assert await count(client, session, "legacy_inc") == 1

@@ -215,13 +215,13 @@ async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Stateh
         uri = address(session, uri="quick%3A%2F%2Fasked")
         asked = await client.session.read_resource(uri, allow_input_required=True)
         assert isinstance(asked, InputRequiredResult)
-        assert len(face.parking) == 1
+        assert len(face.waiting_calls) == 1
         await client.call_tool("session_close", {"session_id": session, "force": True})
         with pytest.raises(MCPError, match="gone"):
             await client.session.read_resource(
                 uri, request_state=asked.request_state, allow_input_required=True
             )
-        assert len(face.parking) == 0
+        assert len(face.waiting_calls) == 0
 
 
 # Changes of resources: clients are notified only of states.

@@ -183,17 +183,17 @@ async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway)
 async def test_what_is_followed_is_forgotten_with_its_follower(
     memory: Way, face: StateholdServer
 ) -> None:
-    before = len(face.followers)
+    before = len(face.state_subscriptions)
     async with memory.connect() as client:
         session = await opened_session(client)
         for _ in range(2):
             async with following(client, Told(), memory.modern, address(session)):
-                assert len(face.followers) == before + 1
-        assert len(face.followers) in (before, before + 1)
+                assert len(face.state_subscriptions) == before + 1
+        assert len(face.state_subscriptions) in (before, before + 1)
         if not memory.modern:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
     with anyio.fail_after(5):
-        while len(face.followers) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
+        while len(face.state_subscriptions) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
             await anyio.sleep(0.01)
 
 

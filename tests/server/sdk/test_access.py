@@ -25,12 +25,12 @@ from mcp.shared.exceptions import NoBackChannelError
 
 from statehold.server.sdk.access import (
     RequestContext,
-    channel_of,
     connection_of,
     create_context_streams,
     in_flight,
     is_modern,
     open_transport,
+    outbound_of,
 )
 
 Handler = Callable[[RequestContext], Awaitable[Any]]
@@ -119,7 +119,7 @@ async def test_the_channel_of_a_request_carries_raw_notifications_and_questions(
         return types.ElicitResult(action="decline")
 
     async def handle(ctx: RequestContext) -> Any:
-        channel = channel_of(ctx)
+        channel = outbound_of(ctx)
         await channel.notify("notifications/message", {"level": "info", "data": "said"})
         question: dict[str, Any] = {
             "message": "?",
