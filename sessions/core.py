@@ -19,7 +19,7 @@ from .store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What the sessions of one process share. It is built once and lives as long as the registry."""
+    """The parts that the sessions of one process share. It is built once and lives as long as the registry."""
 
     store: Store
     node: Node

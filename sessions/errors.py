@@ -240,7 +240,7 @@ class NotAllowed(SessionError):
     """Raised when the configuration or the caller's rights forbid the operation."""
 
     code = "not_allowed"
-    recovery = "Ask whoever runs this server."
+    recovery = "Ask the operator of this server."
 
 
 class IllegalTransition(Exception):

@@ -58,7 +58,7 @@ class _Room:
         if self._limit is not None and self._left < 0:
             raise InvalidArgument(
                 f"The document would take more than {self._limit} bytes, which is too much for the result of a tool.",
-                recovery="Ask whoever runs this server for the file that `statehold sessions export` writes.",
+                recovery="Ask the operator of this server for the file that `statehold sessions export` writes.",
             )
 
 

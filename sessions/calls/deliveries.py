@@ -48,7 +48,7 @@ class Delivery:
         return True
 
 
-def take(session: Session, *bindings: Binding) -> Delivery | None:
+def take_notices(session: Session, *bindings: Binding) -> Delivery | None:
     """Take the notices of the session and of replaced connections for the next result; None when none is due."""
     general, session.notice = session.notice, None
     parts: list[Part] = []
@@ -66,4 +66,4 @@ def _joined(between: str, *texts: str | None) -> str | None:
     return between.join(dict.fromkeys(text for text in texts if text)) or None
 
 
-__all__ = ["Delivery", "take"]
+__all__ = ["Delivery", "take_notices"]

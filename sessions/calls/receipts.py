@@ -31,7 +31,7 @@ class Operation:
     """A call with an operation id. It lives as long as the call; calls with the same id wait for `ended`."""
 
     scope: str
-    """Who shares the id: the id of a session, or the key of a principal."""
+    """The id of the session, or the key of the principal, that the operation id belongs to."""
     id: str
     digest: str
     """A digest of the call; see digest_of()."""

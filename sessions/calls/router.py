@@ -34,7 +34,7 @@ from ..live.session import Binding, Session
 from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
 from .deadline import Waiting, end_with_session, limited
-from .deliveries import Delivery, take
+from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
 from .notices import accepts_notice
 from .receipts import Operation, digest_of, validate_operation_id
@@ -224,7 +224,7 @@ class Router:
     def _take_notice(self, call: Call, result: CallResult | None) -> None:
         # A question cannot carry it; the result that follows can.
         if call.delivery is None and (result is None or not result.input_required):
-            call.delivery = take(call.session, call.binding)
+            call.delivery = take_notices(call.session, call.binding)
             if call.delivery is not None:
                 self._save_notice(call.delivery)
 

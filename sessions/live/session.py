@@ -42,7 +42,7 @@ _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATE
 _LOGGED: Final[Mapping[Event, str]] = {
     Event.OPENED: "created",
     Event.OPEN_FAILED: "was not created",
-    Event.IDLE_TIMED_OUT: "paused, since nobody used it",
+    Event.IDLE_TIMED_OUT: "paused after its idle time",
     Event.PAUSE_REQUESTED: "paused",
     Event.ADOPTED: "paused",
     Event.RESUMED: "resumed",

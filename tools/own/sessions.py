@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from ...sessions.actions.rename_delete import SAME
-from ...sessions.calls.deliveries import take
+from ...sessions.calls.deliveries import take_notices
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import Session
@@ -440,7 +440,7 @@ class SessionTools:
 
     def _outcome(self, session: Session) -> Outcome:
         bindings = list(session.bindings.values())
-        delivery = take(session, *bindings)
+        delivery = take_notices(session, *bindings)
         if delivery is None:
             return Outcome(session.info(), session.summary())
         for binding in delivery.bindings:

@@ -12,7 +12,7 @@ from checkpointed import SECONDS, counted, saving, settled
 from counting import Counter, Nobody, refuse
 from house import Build, House
 
-from statehold.sessions.calls.deliveries import take
+from statehold.sessions.calls.deliveries import take_notices
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.live import connector
@@ -339,7 +339,7 @@ async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_th
 
         async def restart() -> None:
             found = await house.registry.restart(LOCAL, session.id)
-            delivery = take(found, *found.bindings.values())
+            delivery = take_notices(found, *found.bindings.values())
             assert delivery is not None
             assert "(generation 1 to 2;" in delivery.text
 
