@@ -1,6 +1,6 @@
 """The private parts of Playwright that Statehold uses, and the limits on messages of its driver.
 
-tests/tools/browser/test_playwright_sdk.py has a test for each.
+tests/tools/browser/process/test_sdk.py has a test for each.
 """
 
 from __future__ import annotations

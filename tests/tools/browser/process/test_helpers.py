@@ -49,12 +49,10 @@ async def logged_in(browse: Browse, url: str) -> Snapshot:
     return await browse.saved()
 
 
-@pytest.fixture(params=["shell", "whole"])
-async def fresh(data: Path, request: pytest.FixtureRequest) -> AsyncGenerator[BrowserService]:
-    """A service that starts a new browser for each session, headless shell and whole Chromium in turn."""
-    async with running(
-        data, request.getfixturevalue(request.param), keep_seconds=0, caps=["storage"]
-    ) as service:
+@pytest.fixture
+async def fresh(data: Path, shell: str) -> AsyncGenerator[BrowserService]:
+    """A service that starts a new browser for each session."""
+    async with running(data, shell, keep_seconds=0, caps=["storage"]) as service:
         yield service
 
 

@@ -25,39 +25,6 @@ async def held(browse: Browse, lab: str) -> Tab:
     return tab
 
 
-async def test_a_page_that_the_dialog_of_another_tab_holds_up_is_kept_and_that_is_said(
-    browse: Browse, lab: str
-) -> None:
-    tab = await held(browse, lab)
-    session = browse.connection.session
-    for tool, arguments in (
-        ("snapshot", {}),
-        ("click", {"target": "text=Reset"}),
-        ("click", {"target": "e2"}),
-        ("evaluate", {"function": "() => 1"}),
-        ("navigate", {"url": f"{lab}/counter"}),
-    ):
-        text = await browse.error(tool, **arguments)
-        assert "while another tab asks something" in section(text, "Error"), tool
-        said = section(text, "Modal state")
-        assert said.startswith('- Tab 1 asks something (["confirm" dialog with message "Stay?"])')
-        assert "browser_tabs" in said
-        assert "browser_handle_dialog" in said
-    await session.unstick()
-    await session.free(tab)
-    await session.give_up(tab)
-    assert session.tabs.current is tab
-    assert "Tab 1 asks something" in section(
-        await browse.text("tabs", action="list"), "Modal state"
-    )
-    text = await browse.text("tabs", action="select", index=1)
-    assert section(text, "Modal state").startswith('- ["confirm" dialog')
-    await browse.text("handle_dialog", accept=True)
-    await browse.text("tabs", action="select", index=0)
-    assert await browse.value("() => document.querySelector('[name=first]').value") == "precious"
-    assert "Modal state" not in await browse.text("snapshot")
-
-
 async def test_a_window_that_asks_something_at_once_is_told_with_the_click_that_opened_it(
     browse: Browse, lab: str
 ) -> None:

@@ -35,15 +35,11 @@ WORKING = "() => { navigator.serviceWorker.register('/worker.js?asking') }"
 
 @pytest.mark.parametrize("script", [LOGGING, ASKING, SENDING, FAILING, GOING, WORKING])
 async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
-    data: Path, shell: str, lab: str, script: str, monkeypatch: pytest.MonkeyPatch
+    service: BrowserService, lab: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tabs, "FLOOD", 500)
     monkeypatch.setattr(tabs, "FLOOD_SIZE", 10**6)
-    async with (
-        running(data, shell) as service,
-        opened(service) as browse,
-        opened(service) as beside,
-    ):
+    async with opened(service) as browse, opened(service) as beside:
         await browse.text("navigate", url=f"{lab}/counter")
         closed = anyio.Event()
         browse.page.on("close", lambda _: closed.set())

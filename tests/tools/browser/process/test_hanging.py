@@ -91,7 +91,7 @@ async def test_what_hangs_while_nobody_calls_is_replaced_for_the_next_one(
     await leaks.check()
 
 
-@WHICH
+@pytest.mark.parametrize("which", ["driver"])
 async def test_who_gives_up_waiting_for_what_hangs_has_it_killed_all_the_same(
     data: Path, shell: str, lab: str, which: str
 ) -> None:
@@ -106,7 +106,7 @@ async def test_who_gives_up_waiting_for_what_hangs_has_it_killed_all_the_same(
                 await process.lost.wait()
 
 
-@WHICH
+@pytest.mark.parametrize("which", ["browser"])
 async def test_a_session_that_cannot_be_saved_has_what_hangs_killed(
     data: Path, shell: str, which: str
 ) -> None:
@@ -119,7 +119,7 @@ async def test_a_session_that_cannot_be_saved_has_what_hangs_killed(
             await process.lost.wait()
 
 
-@WHICH
+@pytest.mark.parametrize("which", ["driver"])
 async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
     data: Path, shell: str, which: str
 ) -> None:

@@ -172,22 +172,6 @@ async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(
         assert "A new tab opened (1)." in await browse.text("snapshot")
 
 
-async def test_a_storm_of_popups_is_capped_and_told_once(
-    tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
-) -> None:
-    async with (
-        running(tmp_path_factory.mktemp("data"), shell, tabs=4, action_seconds=30.0) as service,
-        opened(service) as browse,
-    ):
-        await browse.text("navigate", url=f"{lab}/popups")
-        text = await browse.text("click", target="button")
-        assert len(browse.connection.session.tabs) == 4
-        assert section(text, "Events").count("more than 4 tabs") == 1
-        assert "at most 4 tabs" in await browse.error("tabs", action="new")
-        await browse.text("tabs", action="close", index=3)
-        await browse.text("tabs", action="new")
-
-
 async def test_closing_keeps_the_session_and_the_next_call_says_that_its_page_is_new(
     browse: Browse, lab: str
 ) -> None:

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve()
 
 BROWSER = "test_browser.py"
 FAULTS = "test_browser_faults.py"
-SETTLING = "../tools/browser/test_settling.py"
+SETTLING = "../../tools/browser/session/test_settle.py"
 ROWS = {
     "an idle session comes back with its login": (
         BROWSER,
@@ -39,11 +39,11 @@ ROWS = {
     ),
     "after SIGKILL and restart of the server the same session works": (
         BROWSER,
-        "test_all_logins_survive_the_death_of_the_server",
+        "test_all_logins_survive_kills_and_restarts",
     ),
     "after SIGKILL of Chromium the next call says so and restores": (
         BROWSER,
-        "test_all_logins_survive_a_kill",
+        "test_all_logins_survive_kills_and_restarts",
     ),
     "a client that never answers pings keeps its session": (
         FAULTS,

@@ -27,12 +27,11 @@ COPYING = """() => document.body.insertAdjacentHTML("beforeend", `<button id="co
   field.select(); document.execCommand('copy'); field.remove()">Copy</button>`)"""
 
 
-@pytest.fixture(scope="module", params=["shell", "whole"])
+@pytest.fixture(scope="module")
 async def service(
-    anyio_backend: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[BrowserService]:
-    path = request.getfixturevalue(request.param)
-    async with running(tmp_path_factory.mktemp("data"), path) as found:
+    async with running(tmp_path_factory.mktemp("data"), shell) as found:
         yield found
 
 
