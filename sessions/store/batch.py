@@ -58,7 +58,7 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
     """
     for unit in units:
         if isinstance(unit.work, CallEntry):
-            unit.work = _made(unit.work)
+            unit.work = _prepare_entry(unit.work)
     for kind, found in groupby(units, key=_kind):
         run = list(found)
         if kind is Change:
@@ -115,7 +115,7 @@ def _kind(unit: BatchItem) -> type:
     return Change if isinstance(unit.work, Appended) else type(unit.work)
 
 
-def _made(entry: CallEntry) -> Appended | Operation:
+def _prepare_entry(entry: CallEntry) -> Appended | Operation:
     try:
         return appended(entry)
     except Exception as error:

@@ -29,18 +29,18 @@ from .dialect import (
 from .drivers import Driver, FileDriver, ServerDriver
 from .folder import Damaged, DataFolder
 from .schema import HEAD
-from .upgrade import revision, upgrade, whole
+from .upgrade import complete_revision, revision, upgrade
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 READERS = 2
-CHECKED = 1 << 25
+CHECK_LIMIT = 1 << 25
 """Bytes of the largest database that is checked as a whole before it is used: a millisecond for a megabyte."""
 
 
-Place = DataFolder | RemoteDatabase | None
+Location = DataFolder | RemoteDatabase | None
 """Location of a database; None is memory."""
 
 
@@ -50,7 +50,7 @@ class Connections:
     With `mends`, a file in the data folder that cannot be read is set aside when it is opened, or by mend().
     """
 
-    def __init__(self, place: Place, busy_seconds: float, *, mends: bool = False) -> None:
+    def __init__(self, place: Location, busy_seconds: float, *, mends: bool = False) -> None:
         self._place = place
         self._mends = mends
         self._busy_seconds = busy_seconds
@@ -141,7 +141,7 @@ class Connections:
     async def _begin(self, folder: DataFolder) -> None:
         folder.check_log()
         folder.make_file()
-        checks = self._mends and folder.size() <= CHECKED
+        checks = self._mends and folder.size() <= CHECK_LIMIT
         found = await self._readers[0].run(partial(_look, checks=checks))
         await self._writer.run(lambda connection: upgrade(connection, found))
 
@@ -209,7 +209,7 @@ class Connections:
                 await connection.aclose()
 
 
-def _drivers(place: Place, busy_seconds: float) -> tuple[Driver, list[Driver]]:
+def _drivers(place: Location, busy_seconds: float) -> tuple[Driver, list[Driver]]:
     """Return a closed connection that writes, and those that only read."""
     if isinstance(place, RemoteDatabase):
         remote = place.engine(busy_seconds)
@@ -234,7 +234,7 @@ def _set_aside(folder: DataFolder) -> None:
 
 
 def _look(connection: Connection, *, checks: bool) -> str | None:
-    found = whole(connection)
+    found = complete_revision(connection)
     if checks and check_storage(connection):
         raise Damaged("it does not pass SQLite's own check")
     use_wal(connection)

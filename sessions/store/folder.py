@@ -58,7 +58,7 @@ class DataFolder:
         handle = self._lock_file()
         try:
             with anyio.move_on_after(seconds) as waiting:
-                while not _taken(handle):  # noqa: ASYNC110 - another process sets no event
+                while not _try_lock(handle):  # noqa: ASYNC110 - another process sets no event
                     await anyio.sleep(0.01)
             if waiting.cancelled_caught:
                 raise StoreUnavailable(
@@ -173,7 +173,7 @@ class DataFolder:
         return (found.st_dev, found.st_ino)
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -34,7 +34,7 @@ def _plain(text: str | None) -> str | None:
     return text if text is None or "\0" not in text else text.replace("\0", "\ufffd")
 
 
-def _parsed(text: str | None) -> Any:
+def _parse(text: str | None) -> Any:
     return None if text is None else loads(text)
 
 
@@ -104,7 +104,7 @@ def state_row(record: StateRecord) -> Row:
 
 
 def state_record(row: Mapping[str, Any]) -> StateRecord:
-    schema_ = _parsed(row["json_schema"])
+    schema_ = _parse(row["json_schema"])
     return StateRecord.model_validate({**row, "value": loads(row["value"]), "json_schema": schema_})
 
 
@@ -139,7 +139,7 @@ def _measured(row: Row) -> Row:
 
 
 def journal_record(row: Mapping[str, Any]) -> JournalRecord:
-    values = {**row, "request": _parsed(row["request"]), "result": _parsed(row["result"])}
+    values = {**row, "request": _parse(row["request"]), "result": _parse(row["result"])}
     del values["bytes"]
     return JournalRecord.model_validate(values)
 
@@ -151,7 +151,7 @@ def receipt_row(record: ReceiptRecord) -> Row:
 
 
 def receipt_record(row: Mapping[str, Any]) -> ReceiptRecord:
-    parsed = {"result": _parsed(row["result"]), "error": _parsed(row["error"])}
+    parsed = {"result": _parse(row["result"]), "error": _parse(row["error"])}
     return ReceiptRecord.model_construct(**{**row, **parsed})
 
 

@@ -30,7 +30,7 @@ from . import journal_queries, ownership, queries, receipts, rows, session_queri
 from .base import JournalCounts, JournalLimits, Loaded, Write
 from .batch import Operation, not_storable
 from .creation import Creation
-from .database import Connections, Place
+from .database import Connections, Location
 from .dialect import RemoteDatabase, sync
 from .folder import DataFolder
 from .rows import Appended, Change
@@ -50,7 +50,7 @@ class SQLStore:
 
     def __init__(
         self,
-        place: Place,
+        place: Location,
         *,
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from ..errors import StoreUnavailable
 from . import schema
-from .dialect import called
+from .dialect import database_name
 from .folder import Damaged
 from .schema import HEAD, metadata, version
 
@@ -30,7 +30,7 @@ def revision(connection: Connection) -> str | None:
     return _revision(connection, inspect(connection).get_table_names())
 
 
-def whole(connection: Connection) -> str | None:
+def complete_revision(connection: Connection) -> str | None:
     """Return the revision of a database that is always created with all of its tables in one transaction.
 
     Raises:
@@ -54,7 +54,7 @@ def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
         return connection.scalar(select(version.c.version_num))
     if tables:
         raise StoreUnavailable(
-            f"{called(connection)} is of another program. {_elsewhere(connection)}"
+            f"{database_name(connection)} is of another program. {_elsewhere(connection)}"
         )
     return None
 
@@ -112,7 +112,7 @@ def migrate(connection: Connection, found: str | None) -> None:
             ScriptDirectory.from_config(config).get_revision(found)
     except CommandError as error:
         raise StoreUnavailable(
-            f"{called(connection)} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
+            f"{database_name(connection)} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
             "Upgrade Statehold, or choose another one."
         ) from error
     command.upgrade(config, HEAD)

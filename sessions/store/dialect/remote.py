@@ -37,7 +37,7 @@ class RemoteDatabase:
         Raises:
             ValueError: when the URL names no database that can be used. The message holds no secret.
         """
-        self._url = _parsed(url)
+        self._url = _parse_url(url)
         self.kind = self._url.get_backend_name()
         self._engines: dict[float, AsyncEngine] = {}
 
@@ -58,10 +58,10 @@ class RemoteDatabase:
             StoreUnavailable: when its driver is not installed.
         """
         if busy_seconds not in self._engines:
-            self._engines[busy_seconds] = self._made(busy_seconds)
+            self._engines[busy_seconds] = self._create_engine(busy_seconds)
         return self._engines[busy_seconds]
 
-    def _made(self, busy_seconds: float) -> AsyncEngine:
+    def _create_engine(self, busy_seconds: float) -> AsyncEngine:
         # It loads the ORM, which takes longer than everything else that a store in a data folder needs.
         from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -108,7 +108,7 @@ def interrupt(driver: Any) -> None:
         found.shutdown(socket.SHUT_RDWR)
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     scheme = url.partition("://")[0] if "://" in url else ""
     driver = _DRIVERS.get(scheme.lower())
     if driver is None:

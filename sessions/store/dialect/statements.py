@@ -209,6 +209,6 @@ def check_storage(connection: Connection) -> list[str]:
     return _own(connection.dialect.name).check_storage(connection)
 
 
-def called(connection: Connection) -> str:
+def database_name(connection: Connection) -> str:
     """Return the name of the database in messages."""
     return sqlite.FILE_NAME if connection.dialect.name == "sqlite" else "The database"

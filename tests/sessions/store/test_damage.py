@@ -130,7 +130,7 @@ async def test_damage_that_only_a_check_can_see_is_set_aside_before_anybody_is_s
 async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_begins(
     killed: Killed, root: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CHECKED", 0)  # as in one too large to be checked
+    monkeypatch.setattr(database, "CHECK_LIMIT", 0)  # as in one too large to be checked
     file = await killed()
     overwrite(file, root)
     size = file.stat().st_size
@@ -186,7 +186,7 @@ async def test_a_start_that_fails_for_another_reason_sets_nothing_aside(
 async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
     killed: Killed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CHECKED", 0)
+    monkeypatch.setattr(database, "CHECK_LIMIT", 0)
     file = await killed()
     overwrite(file, "journal")
     async with (
