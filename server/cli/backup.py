@@ -22,11 +22,11 @@ def run(config: Config, arguments: CommandLine) -> int:
     """Make the copy and return the exit code."""
     target = Path(arguments.file).expanduser().absolute()
     try:
-        size = _made(config, target)
+        size = _copy(config, target)
     except FileExistsError:
-        return _failed(arguments, f"{target} is there already; name a new file")
+        return _report_failure(arguments, f"{target} is there already; name a new file")
     except StoreUnavailable as error:
-        return _failed(arguments, str(error))
+        return _report_failure(arguments, str(error))
     if arguments.json:
         say_json({"file": str(target), "bytes": size})
     else:
@@ -34,21 +34,21 @@ def run(config: Config, arguments: CommandLine) -> int:
     return OK
 
 
-def _made(config: Config, target: Path) -> int:
+def _copy(config: Config, target: Path) -> int:
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
     if is_remote(config):
         place = store_of(config).place
-        tool = _TOOLS[place.partition(" ")[0]]
+        command = _TOOLS[place.partition(" ")[0]]
         raise StoreUnavailable(
-            f"The sessions are in {place}. Its own tools copy it while it is used: {tool}"
+            f"The sessions are in {place}. Its own tools copy it while it is used: {command}"
         )
     if not target.parent.is_dir():
         raise StoreUnavailable(f"There is no folder {target.parent}. Make it, or name another one.")
     return back_up(config.data, target)
 
 
-def _failed(arguments: CommandLine, problem: str) -> int:
+def _report_failure(arguments: CommandLine, problem: str) -> int:
     if arguments.json:
         say_json({"error": {"code": "backup_failed", "message": problem}})
     return complain(problem, FAILURE)

@@ -13,7 +13,7 @@ from .command_line import CommandLine
 from .errors import CommandError
 
 
-def chosen(arguments: CommandLine) -> JSON:
+def filter_fields(arguments: CommandLine) -> JSON:
     """Return the fields of a list's filter.
 
     Raises:
@@ -28,13 +28,13 @@ def chosen(arguments: CommandLine) -> JSON:
     return {
         "name_prefix": arguments.name,
         "labels": labels or None,
-        "metadata": None if arguments.metadata is None else object_of(arguments.metadata),
+        "metadata": None if arguments.metadata is None else parse_metadata(arguments.metadata),
         "updated_since": since,
         "query": arguments.query,
     }
 
 
-def object_of(text: str) -> JSON:
+def parse_metadata(text: str) -> JSON:
     """Read the value of --metadata.
 
     Raises:
@@ -49,4 +49,4 @@ def object_of(text: str) -> JSON:
     return cast("JSON", found)
 
 
-__all__ = ["chosen", "object_of"]
+__all__ = ["filter_fields", "parse_metadata"]

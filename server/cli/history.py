@@ -68,12 +68,20 @@ def _line(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any,
     found = show_in_session(entry, record, None)
     took = "" if "duration_ms" not in found else f"{found['duration_ms']:.0f} ms"
     status = found.get("status")
-    said = " ".join(_said(found).split())
-    said = said if len(said) <= WIDTH else f"{said[: WIDTH - 3]}..."
-    return (entry.seq, ago(entry.started_at, now), _what(found), status, took, entry.run, said)
+    text = " ".join(_text_of(found).split())
+    text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
+    return (
+        entry.seq,
+        ago(entry.started_at, now),
+        _describe_entry(found),
+        status,
+        took,
+        entry.run,
+        text,
+    )
 
 
-def _what(found: dict[str, Any]) -> str:
+def _describe_entry(found: dict[str, Any]) -> str:
     match found["kind"]:
         case "call":
             return f"{found.get('service')}: {found.get('tool')}"
@@ -85,7 +93,7 @@ def _what(found: dict[str, Any]) -> str:
             return "compacted"
 
 
-def _said(found: dict[str, Any]) -> str:
+def _text_of(found: dict[str, Any]) -> str:
     match found["kind"]:
         case "call":
             given = found.get("arguments")
@@ -105,8 +113,8 @@ def _json(value: object) -> str:
 async def _as_reported(config: Config, store: SQLStore, record: SessionRecord) -> SessionRecord:
     """Return a record with what the process that holds the session reports of it."""
     live = LiveNodes(config.data, await store.nodes())
-    await live.look([record.node])
-    return live.seen(record)
+    await live.ask([record.node])
+    return live.merge_report(record)
 
 
 async def summary(

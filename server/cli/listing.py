@@ -14,7 +14,7 @@ from ...sessions.views import describe, describe_binding, expiry, timestamp
 from ..config.model import Config
 from .command_line import CommandLine
 from .exit_codes import OK
-from .filters import chosen
+from .filters import filter_fields
 from .lookup import parse_owner, read_pages, show_owner
 from .nodes import LiveNodes
 from .output import ago, pairs, plain, say, say_json, span, table, until
@@ -31,23 +31,23 @@ async def list_sessions(config: Config, store: SQLStore | None, arguments: Comma
     wanted = SessionFilter(
         owner=parse_owner(arguments.owner),
         statuses=sorted(set(statuses)) or None,
-        **chosen(arguments),
+        **filter_fields(arguments),
     )
     records, more = (
         ([], False) if store is None else await read_pages(store, wanted, arguments.limit)
     )
     live = LiveNodes(config.data, [] if store is None else await store.nodes())
-    await live.look(record.node for record in records)
-    shown = [live.seen(record) for record in records]
+    await live.ask(record.node for record in records)
+    found = [live.merge_report(record) for record in records]
     if arguments.status:
-        shown = [record for record in shown if record.status.value in arguments.status]
+        found = [record for record in found if record.status.value in arguments.status]
     if arguments.json:
-        say_json({"sessions": [_as_json(record, live) for record in shown], "more": more})
+        say_json({"sessions": [_as_json(record, live) for record in found], "more": more})
         return OK
-    if not shown:
+    if not found:
         say(f"no sessions in {config.data}")
         return OK
-    say(_table(shown, live))
+    say(_table(found, live))
     if more:
         say(f"... and more: --limit {arguments.limit * 10} shows them")
     return OK
@@ -58,7 +58,7 @@ def _as_json(record: SessionRecord, live: LiveNodes) -> JSON:
         **describe(record, record.status, record.used_at),
         "owner": show_owner(record),
         "services": record.services,
-        "open_in": live.place(record.node),
+        "open_in": live.describe_node(record.node),
     }
 
 
@@ -75,7 +75,7 @@ def _table(records: list[SessionRecord], live: LiveNodes) -> str:
                 ", ".join(record.services),
                 ago(record.used_at, now),
                 until(_ends_at(record), now),
-                live.place(record.node),
+                live.describe_node(record.node),
                 "" if record.owner == LOCAL.key else show_owner(record),
                 record.namespace,
             )
@@ -103,8 +103,8 @@ async def show_session(
 ) -> int:
     """Print one session with its services, the end of its journal, and the stderr of its programs."""
     live = LiveNodes(config.data, await store.nodes())
-    await live.look([record.node])
-    record = live.seen(record)
+    await live.ask([record.node])
+    record = live.merge_report(record)
     entries = await store.journal(record.id, last=arguments.last)
     bindings = live.bindings(record.id)
     if bindings is None:
@@ -122,7 +122,7 @@ async def show_session(
         say_json(document)
         return OK
     now = time.time()
-    say(pairs(_facts(record, live, now)))
+    say(pairs(_details(record, live, now)))
     if bindings:
         head = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
         keys = ("service", "status", "generation", "last_error")
@@ -140,7 +140,7 @@ def _entry_as_json(entry: JournalRecord) -> JSON:
     return {**entry.model_dump(mode="json"), **times}
 
 
-def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
+def _details(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
     times = record.timeouts
     clocks = (("idle", times.idle), ("paused", times.paused), ("lifetime", times.lifetime))
     return [
@@ -149,7 +149,7 @@ def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str
         ("owner", show_owner(record)),
         ("namespace", record.namespace),
         ("status", _status(record, now)),
-        ("open in", live.place(record.node)),
+        ("open in", live.describe_node(record.node)),
         ("created", ago(record.created_at, now)),
         ("used", ago(record.used_at, now)),
         ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
@@ -167,7 +167,7 @@ def _journal(entries: list[JournalRecord], now: float) -> str:
             (
                 entry.seq,
                 ago(entry.started_at, now),
-                _what(entry),
+                _describe_entry(entry),
                 entry.status,
                 ""
                 if entry.ended_at is None or entry.kind is not JournalKind.CALL
@@ -178,7 +178,7 @@ def _journal(entries: list[JournalRecord], now: float) -> str:
     )
 
 
-def _what(entry: JournalRecord) -> str:
+def _describe_entry(entry: JournalRecord) -> str:
     if entry.kind is JournalKind.CALL:
         return f"{entry.service}: {entry.tool}"
     if entry.kind is JournalKind.TRANSITION:

@@ -14,13 +14,14 @@ from ...sessions.node import NODES
 from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
 from ..control.requests import ControlRequest
-from ..control.socket import ControlRefused, ControlUnavailable, ask
+from ..control.socket import ControlRefused, ControlUnavailable
+from ..control.socket import ask as send_request
 
-LOOK_SECONDS = 3.0
+ANSWER_SECONDS = 3.0
 
 
 class LiveNodes:
-    """The nodes of a store, and the reports of those that answered look()."""
+    """The nodes of a store, and the reports of those that answered ask()."""
 
     def __init__(self, data: Path, nodes: Iterable[NodeRecord]) -> None:
         self.folder = data / NODES
@@ -28,23 +29,23 @@ class LiveNodes:
         self._sessions: dict[str, JSON] = {}
         self._silent: set[str] = set()
 
-    async def look(self, wanted: Iterable[str | None]) -> None:
+    async def ask(self, wanted: Iterable[str | None]) -> None:
         """Ask these nodes, all at once, which sessions they hold."""
         async with anyio.create_task_group() as tasks:
             for node in {node for node in wanted if node is not None}:
-                tasks.start_soon(self._look, node)
+                tasks.start_soon(self._ask_node, node)
 
-    async def _look(self, node: str) -> None:
+    async def _ask_node(self, node: str) -> None:
         try:
             request = ControlRequest(tool="operator_sessions")
-            answer = await ask(self.folder, node, request, seconds=LOOK_SECONDS)
+            answer = await send_request(self.folder, node, request, seconds=ANSWER_SECONDS)
         except (ControlRefused, ControlUnavailable):
             self._silent.add(node)
             return
         for session in cast("list[JSON]", answer.get("sessions", [])):
             self._sessions[str(session.get("session_id"))] = session
 
-    def seen(self, record: SessionRecord) -> SessionRecord:
+    def merge_report(self, record: SessionRecord) -> SessionRecord:
         """Return a record with the status and the last use that its owner reported."""
         found = self._sessions.get(record.id, {})
         if found.get("status") not in list(Status) or record.node is None:
@@ -63,16 +64,16 @@ class LiveNodes:
             return {}
         request = ControlRequest(tool="operator_stderr", arguments={"session_id": record.id})
         try:
-            answer = await ask(self.folder, record.node, request, seconds=LOOK_SECONDS)
+            answer = await send_request(self.folder, record.node, request, seconds=ANSWER_SECONDS)
         except (ControlRefused, ControlUnavailable):
             return {}
         return cast("dict[str, str]", answer.get("stderr", {}))
 
     def answers(self, node: str) -> bool:
-        """Whether a node answered look()."""
+        """Whether a node answered ask()."""
         return node in self._nodes and node not in self._silent
 
-    def place(self, node: str | None) -> str | None:
+    def describe_node(self, node: str | None) -> str | None:
         """Return a description of the process in which a session is open, None for none."""
         if node is None:
             return None

@@ -43,8 +43,8 @@ async def save_screenshot(
         found = await _take(caller, record, wanted)
     await _write(file, base64.b64decode(found["picture"]))
     if arguments.json:
-        shown = {"session_id": record.id, "name": record.name, "file": str(file)}
-        say_json({**shown, "url": found["url"], "title": found["title"]})
+        summary = {"session_id": record.id, "name": record.name, "file": str(file)}
+        say_json({**summary, "url": found["url"], "title": found["title"]})
     else:
         say(f"{file} shows {plain(found['title']) or 'a page'} ({plain(found['url'])})")
     return OK

@@ -34,7 +34,7 @@ def run(config: Config, arguments: CommandLine) -> int:
 
 
 def _list(config: Config, *, json: bool) -> int:
-    found = [_described(name, service) for name, service in config.services.items()]
+    found = [_describe(name, service) for name, service in config.services.items()]
     if json:
         say_json({"services": found})
     elif found:
@@ -52,12 +52,12 @@ def _list(config: Config, *, json: bool) -> int:
     return OK
 
 
-def _described(name: str, service: ServiceConfig) -> JSON:
+def _describe(name: str, service: ServiceConfig) -> JSON:
     """Return the settings of a service without secrets: only the names in its environment and headers."""
     from ...tools.upstream.service import transport_of
 
     if isinstance(service, BrowserConfig):
-        return _described_browser(name, service)
+        return _describe_browser(name, service)
 
     target = " ".join([service.command, *service.args]) if service.command else service.url or ""
     return {
@@ -74,7 +74,7 @@ def _described(name: str, service: ServiceConfig) -> JSON:
     }
 
 
-def _described_browser(name: str, service: BrowserConfig) -> JSON:
+def _describe_browser(name: str, service: BrowserConfig) -> JSON:
     """Return the same of the built-in browser; the address of a remote browser may hold a key."""
     return {
         "name": name,
@@ -98,7 +98,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
             raise ConfigError(f"{name}: is not an enabled service; there are: {known}")
     if arguments.wanted:
         wanted = {name: wanted[name] for name in arguments.wanted}
-    checks = anyio.run(_checked, config, wanted)
+    checks = anyio.run(_check_all, config, wanted)
     if arguments.json:
         say_json({"services": [asdict(check) for check in checks]})
     elif checks:
@@ -110,7 +110,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
     return OK if all(check.ok for check in checks) else FAILURE
 
 
-async def _checked(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[Check]:
+async def _check_all(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[Check]:
     """Start them, a few at a time, in folders of their own that are removed again."""
     from ...tools.processes.ledger import Ledger
     from ..gateway.services import service_of

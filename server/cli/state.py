@@ -34,8 +34,12 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: CommandL
         raise CommandError.of_session(record, error) from None
     found = value is not MISSING
     if arguments.json:
-        shown: JSON = {"found": found, "value": value if found else None, "version": state.version}
-        say_json({"session_id": record.id, "name": record.name, **shown})
+        content: JSON = {
+            "found": found,
+            "value": value if found else None,
+            "version": state.version,
+        }
+        say_json({"session_id": record.id, "name": record.name, **content})
     elif found:
         say_json(value)
     else:

@@ -23,7 +23,7 @@ from ..config.secrets import redactor_of
 from .command_line import CommandLine
 from .errors import CommandError
 from .exit_codes import OK
-from .filters import object_of
+from .filters import parse_metadata
 from .lookup import find_session, parse_owner
 from .output import plain, plural, say, say_json
 from .tool_calls import ToolCaller
@@ -38,7 +38,7 @@ async def rename(
     if arguments.name is not None or arguments.unname:
         change["name"] = arguments.name
     if arguments.metadata is not None:
-        change["metadata"] = object_of(arguments.metadata)
+        change["metadata"] = parse_metadata(arguments.metadata)
     if not change or (arguments.name is not None and arguments.unname):
         raise CommandError.usage("rename needs a NAME, or --unname, or --metadata; give one")
     async with ToolCaller(config, store) as caller:
@@ -121,8 +121,8 @@ async def export(
         return OK
     await anyio.to_thread.run_sync(_write, Path(arguments.file), text, bool(arguments.force))
     if arguments.json:
-        shown = {"session_id": record.id, "name": record.name, "file": arguments.file}
-        say_json({**shown, "bytes": len(text), "secrets": document.secrets})
+        summary = {"session_id": record.id, "name": record.name, "file": arguments.file}
+        say_json({**summary, "bytes": len(text), "secrets": document.secrets})
     else:
         what = "with" if document.secrets else "without"
         say(f"{arguments.file} has {record.id}, {what} its secrets ({len(text)} bytes)")
@@ -163,8 +163,12 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
             raise CommandError(error.code, message) from None
     record, origin = found.record, document.session.id
     if arguments.json:
-        shown: JSON = {"session_id": record.id, "name": record.name, "status": record.status.value}
-        say_json({**shown, "imported_from": origin, "left_out": found.left_out})
+        summary: JSON = {
+            "session_id": record.id,
+            "name": record.name,
+            "status": record.status.value,
+        }
+        say_json({**summary, "imported_from": origin, "left_out": found.left_out})
         return OK
     name = f" ({plain(record.name)})" if record.name else ""
     say(f"{record.id}{name} is {record.status.value}, imported from {plain(origin)}")

@@ -37,7 +37,7 @@ from .output import say, say_json
 from .screenshot import refuse_without_browser
 from .tool_calls import ToolCaller
 
-PLACE = "a window that a person works in"
+WINDOW_NODE = "a window that a person works in"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -129,7 +129,7 @@ async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) 
 async def _work_in_window(
     caller: ToolCaller, record: SessionRecord, name: str, browser: BrowserConfig
 ) -> None:
-    node = await caller.join(PLACE)
+    node = await caller.join(WINDOW_NODE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
     async with hold_browser(caller, node, record, name, browser) as held:
         window = Window(held.connection, seal=seal)
@@ -144,7 +144,7 @@ async def _work_in_window(
 async def _wait_until_closed(window: Window, held: HeldBrowser, record: SessionRecord) -> None:
     async def work() -> None:
         await window.show()
-        _tell(record)
+        _announce(record)
         await window.worked_in(held.save)
 
     with suppress(Overtaken):
@@ -160,7 +160,7 @@ async def _wait_for_signal() -> None:
         await anext(signals)
 
 
-def _tell(record: SessionRecord) -> None:
+def _announce(record: SessionRecord) -> None:
     name = record.name or record.id
     sys.stderr.write(f"statehold: {name} is open in a window; close the window to give it back\n")
     sys.stderr.flush()
@@ -180,7 +180,7 @@ async def _answer_commands(data: Path, node: str, held: HeldBrowser) -> AsyncGen
             browser = held.connection.session
             found = await take_picture(browser, kind=wanted.kind, full_page=wanted.full_page)
             return picture_to_json(found)
-        raise SessionBusy(f"It is open in {PLACE}.", recovery="Close the window first.")
+        raise SessionBusy(f"It is open in {WINDOW_NODE}.", recovery="Close the window first.")
 
     async with serve_control(data / NODES, node, handler):
         yield
@@ -197,8 +197,8 @@ async def _give_back(caller: ToolCaller, record: SessionRecord, holder: str) -> 
 async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine) -> int:
     fresh = await store.get(record.id) or record
     if arguments.json:
-        shown = {"session_id": record.id, "name": record.name}
-        say_json({**shown, "status": fresh.status.value})
+        summary = {"session_id": record.id, "name": record.name}
+        say_json({**summary, "status": fresh.status.value})
     else:
         name = f" ({record.name})" if record.name else ""
         say(f"{record.id}{name} is {fresh.status.value}")

@@ -149,10 +149,10 @@ def expand(value: Any, where: str, folder: Path, environ: Mapping[str, str]) -> 
     if not isinstance(value, str) or "${" not in value:
         return value
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         return _variable(match, where, folder, environ)
 
-    return _VARIABLE.sub(replaced, value)
+    return _VARIABLE.sub(replace, value)
 
 
 def _variable(match: re.Match[str], where: str, folder: Path, environ: Mapping[str, str]) -> str:

@@ -86,7 +86,7 @@ def load(
     if services:
         path = Path(services).expanduser().absolute()
         layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
-    return _validated(_merged(layers, environ), layers)
+    return _validate(_merge(layers, environ), layers)
 
 
 def load_for(arguments: object) -> Config:
@@ -109,7 +109,7 @@ def load_for(arguments: object) -> Config:
     )
 
 
-def _validated(values: JSON, layers: list[Layer]) -> Config:
+def _validate(values: JSON, layers: list[Layer]) -> Config:
     try:
         found = Config.model_validate(values)
     except ValidationError as error:
@@ -176,7 +176,7 @@ def _from_toml(path: Path, named_by: str) -> JSON:
         raise ConfigError(f"{path}: {where}: {problem}; {remedy}") from None
 
 
-def _merged(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
+def _merge(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
     """Merge from the strongest to the weakest, so that overridden values need no variable and no path."""
     result: JSON = {}
     for layer in layers:
@@ -288,7 +288,7 @@ def _program(command: str, layer: Layer) -> str:
     return str(layer.path(command)) if found else command
 
 
-def _filled_later(path: str) -> bool:
+def _has_placeholder(path: str) -> bool:
     """Whether a path has placeholders, which differ for each session."""
     return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
 
@@ -320,10 +320,15 @@ def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
 
 def _wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
     cwd = service.cwd
-    if cwd and not _filled_later(cwd) and not Path(cwd).is_dir():
+    if cwd and not _has_placeholder(cwd) and not Path(cwd).is_dir():
         return "cwd", f"there is no folder {cwd}; make it, or correct the path"
     command = service.command
-    if command and os.sep in command and not _filled_later(command) and not Path(command).is_file():
+    if (
+        command
+        and os.sep in command
+        and not _has_placeholder(command)
+        and not Path(command).is_file()
+    ):
         return "command", f"there is no program {command}; correct the path"
     return None
 

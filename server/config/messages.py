@@ -91,10 +91,10 @@ def _problem(
         problem = "should be a table of settings"
     if key[0] in ("services", "store"):
         return f"{problem}; correct it"
-    return f"{problem}, found {_short(detail['input'])}; {_remedy(key)}"
+    return f"{problem}, found {_abbreviate(detail['input'])}; {_remedy(key)}"
 
 
-def _short(value: object) -> str:
+def _abbreviate(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

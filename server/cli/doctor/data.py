@@ -115,7 +115,7 @@ async def _ask_store(
 
 async def _processes(config: Config, nodes: list[NodeRecord]) -> list[Finding]:
     live = LiveNodes(config.data, nodes)
-    await live.look(node.id for node in nodes)
+    await live.ask(node.id for node in nodes)
     running = [node for node in nodes if live.answers(node.id)]
     silent = [node for node in nodes if not live.answers(node.id) and procfs.start_time(node.pid)]
     found: list[Finding] = []

@@ -68,7 +68,7 @@ def _program(name: str, used: bool, remedy: str) -> Finding:
     if name != "node":  # the others are scripts of its, and slow to ask
         return Finding(name, "ok", path)
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [path, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -78,7 +78,7 @@ def _program(name: str, used: bool, remedy: str) -> Finding:
         )
     except (OSError, subprocess.SubprocessError):
         return Finding(name, "fail" if used else "warn", f"{path} does not start", remedy)
-    return Finding(name, "ok", f"{told.stdout.strip()} at {path}")
+    return Finding(name, "ok", f"{output.stdout.strip()} at {path}")
 
 
 def check_services(config: Config) -> Iterator[Finding]:
