@@ -52,7 +52,7 @@ async def said_by(example: str, *arguments: str) -> list[str]:
 async def test_an_agent_takes_a_picture_of_the_page_it_opened(
     headless_shell: str, tmp_path: Path, leaks: Any
 ) -> None:
-    """The example runs offline, with a scripted model and a local page, and ends with a real PNG (MS-40)."""
+    """The example runs offline, with a scripted model and a local page, and ends with a real PNG."""
     picture = tmp_path / "cart.png"
     said = await said_by("examples/langgraph_agent.py", str(picture))
     assert said[-2:] == ['"Shop: 2"', "There are two in the cart."]

@@ -30,7 +30,7 @@ def counts(found: JSON) -> list[int]:
 async def test_the_address_of_a_session_makes_every_call_count_on(
     server: Running, langchain: LangChain
 ) -> None:
-    """The state survives calls that share only the address of the session (MS-38)."""
+    """The state survives calls that share only the address of the session."""
     url = f"{server.url}/s/chain/mcp"
     found = await langchain(
         {

@@ -43,7 +43,7 @@ def address(playwright_command: list[str], tmp_path: Path) -> Generator[str]:
 async def test_logins_are_kept_by_a_playwright_that_is_reached_by_its_address(
     address: str, login_site: str, tmp_path: Path
 ) -> None:
-    """The cookie that the first client was given is sent with the calls of the next one (MS-22, MS-41)."""
+    """The cookie that the first client was given is sent with the calls of the next one."""
     config = tmp_path / "statehold.toml"
     config.write_text(
         toml({"services": {"playwright": {"url": f"{address}/sse", "transport": "sse"}}})

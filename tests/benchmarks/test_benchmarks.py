@@ -30,7 +30,6 @@ def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any
 
 @pytest.mark.usefixtures("postgresql")
 def test_the_store_is_measured_at_1_10_and_100_writers(nursery: Nursery, tmp_path: Path) -> None:
-    """Covers SC-18, SC-31."""
     databases = ("sqlite", "postgresql")
     only = ("--databases", ",".join(databases))
     found = measured(nursery, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
@@ -72,7 +71,6 @@ def test_a_wrong_part_is_refused(nursery: Nursery) -> None:
 
 
 def test_what_a_state_costs_is_measured_at_three_sizes(nursery: Nursery, tmp_path: Path) -> None:
-    """Covers AG-36 to AG-38."""
     found = measured(nursery, tmp_path, "state", "--quick", "--seconds", "0.1")
     rows = found["state"]["rows"]
     assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]

@@ -40,7 +40,6 @@ KEPT: dict[str, Any] = {
 
 
 def test_modules_are_found_at_any_depth_and_come_first() -> None:
-    """Covers SC-10, SC-13, SC-16."""
     agent = Agent()
     found = agent.state_dict()
     assert list(found) == ["memory", "name", "plan"]
@@ -54,7 +53,6 @@ def test_modules_are_found_at_any_depth_and_come_first() -> None:
 
 
 def test_a_state_is_loaded_as_a_copy() -> None:
-    """Covers SC-11, SC-15."""
     agent = Agent()
     loaded = agent.load_state_dict({**KEPT, "more": 1, "memory": {**KEPT["memory"], "x": 1}})
     assert (loaded.missing, sorted(loaded.unknown)) == ([], ["memory.x", "more"])
@@ -73,7 +71,6 @@ def test_a_state_is_loaded_as_a_copy() -> None:
     ],
 )
 def test_what_is_wrong_changes_nothing(changes: Any, kind: type[Exception]) -> None:
-    """Covers SC-14."""
     agent = Agent()
     before = agent.state_dict()
     with pytest.raises(kind):
@@ -106,7 +103,6 @@ def test_what_is_missing_stays_when_that_is_allowed() -> None:
 
 
 def test_what_is_registered_is_checked() -> None:
-    """Covers SC-11, SC-12, SC-17."""
     agent = Agent()
     agent.made = {1, 2}  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(TypeError, match="made"):
@@ -123,7 +119,6 @@ def test_what_is_registered_is_checked() -> None:
 
 
 async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Client) -> None:
-    """Covers SC-03, SC-08, SC-09, SC-22, SC-25, SC-38."""
     client = embedded
     alice, bob, memory = Agent("alice"), Agent("bob"), Memory()
     memory.pages.append("one")

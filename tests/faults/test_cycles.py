@@ -82,7 +82,6 @@ WAYS = ("close", "crash", "kill", "cancel", "force", "close_pending", "pause", "
 async def test_cycles_leave_nothing_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, leaks: Any
 ):
-    """Covers AM-15, AM-42."""
     chance = random.Random(7)
     caplog.set_level(logging.ERROR)
     slots = anyio.Semaphore(AT_ONCE)

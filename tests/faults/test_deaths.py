@@ -57,7 +57,6 @@ async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(
 
 
 async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_path: Path):
-    """Covers AM-10."""
     async with rig(tmp_path) as node:
         session = await opened(node)
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
@@ -76,7 +75,7 @@ async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_pa
 async def test_a_hanging_call_and_its_process_are_ended_by_force(
     tmp_path: Path, leaks: Any, stopped: bool
 ):
-    """The limits are those of production (AM-35)."""
+    """The limits are those of production."""
     async with rig(tmp_path) as node:
         session = await opened(node)
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]

@@ -71,7 +71,7 @@ class Writer:
 
 @pytest.mark.timeout(120)
 def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
-    """The server is killed at random moments while eight callers update at once (AS-27, AS-32)."""
+    """The server is killed at random moments while eight callers update at once."""
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
     moments = random.Random(4)
@@ -89,7 +89,7 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_answered_is_in_the_history_after_kill_9(tmp_path: Path) -> None:
-    """Here the journal is written before the reply (AM-14)."""
+    """Here the journal is written before the reply."""
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"journal": "sync", "services": {"quick": service("quick")}}))
     session, answered = "", 0

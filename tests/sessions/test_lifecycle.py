@@ -45,7 +45,6 @@ def documented() -> dict[tuple[str | None, str], tuple[str, str | None]]:
 @pytest.mark.parametrize("event", Event)
 @pytest.mark.parametrize("status", [None, *Status])
 def test_every_event_in_every_status_does_what_is_documented(status: Status | None, event: Event):
-    """Covers AM-28, AS-55."""
     expected = documented().get((status, event))
     if expected is None:
         with pytest.raises(IllegalTransition) as caught:

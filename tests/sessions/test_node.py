@@ -295,7 +295,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_lose_a_write(
     tmp_path: Path, place: str, seed: int
 ) -> None:
-    """Five nodes race for three sessions; every few lines one of them is killed and another one starts (SC-06)."""
+    """Five nodes race for three sessions; every few lines one of them is killed and another one starts."""
     sessions = ("sh_a", "sh_b", "sh_c")
     kills = 4 if "://" in place else 8
     chance = random.Random(seed)

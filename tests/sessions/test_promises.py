@@ -37,9 +37,7 @@ async def codes(house: House, session: str) -> list[str]:
 
 
 def test_ids_are_unguessable_and_say_nothing():
-    """An id has 130 random bits behind a fixed prefix, and each character is equally frequent at each position (AM-02,
-    AM-40, AS-03).
-    """
+    """An id has 130 random bits behind a fixed prefix, and each character is equally frequent at each position."""
     ids = [new_id() for _ in range(20_000)]
     assert len(set(ids)) == len(ids)
     assert {(len(found), found[:3]) for found in ids} == {(29, "sh_")}
@@ -50,7 +48,7 @@ def test_ids_are_unguessable_and_say_nothing():
 
 
 async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
-    """Idle, paused, lifetime and retention times pass one after the other (AM-24, AS-55 to AS-59, AM-33, SC-23, SC-44)."""
+    """Idle, paused, lifetime and retention times pass one after the other."""
     policy = Policy(retention=1000.0, longest=Timeouts(idle=100, paused=0, lifetime=0))
     async with build(policy=policy) as house:
         with pytest.raises(InvalidArgument):
@@ -95,7 +93,7 @@ class Slow(Counting):
 
 
 async def test_the_times_of_calls_and_of_connecting_take_effect(build: Build):
-    """A service has its own times, and each error tells its caller the time that was exceeded (AM-24)."""
+    """A service has its own times, and each error tells its caller the time that was exceeded."""
     slow = Slow("slow", connect_seconds=0.01)
     async with build(Counting(call_seconds=0.02), slow) as house:
         session = await house.create()
@@ -111,7 +109,6 @@ async def test_the_times_of_calls_and_of_connecting_take_effect(build: Build):
 async def test_a_closing_session_waits_for_its_calls_as_long_as_it_is_told_to(
     build: Build, grace: float, outcome: str
 ):
-    """Covers AM-24."""
     async with build(policy=Policy(close_grace=grace)) as house:
         session = await house.create()
         outcomes: list[str] = []
@@ -137,7 +134,7 @@ async def test_a_closing_session_waits_for_its_calls_as_long_as_it_is_told_to(
 
 
 async def test_an_idle_session_is_closed_in_order_where_that_is_wanted(build: Build):
-    """The session is detected as idle, closed and released, in this order, and each step has its cause (AM-25)."""
+    """The session is detected as idle, closed and released, in this order, and each step has its cause."""
     async with build(policy=Policy(on_idle="close", timeouts=Timeouts(idle=10))) as house:
         session = await house.create()
         await house.count(session.id)
@@ -150,9 +147,7 @@ async def test_an_idle_session_is_closed_in_order_where_that_is_wanted(build: Bu
 
 
 async def test_an_error_is_written_down_before_what_is_done_about_it(build: Build):
-    """The status comes first, then the cause, then the recovery; nothing is in flight afterwards (AM-31, AM-36, AM-37,
-    AM-38).
-    """
+    """The status comes first, then the cause, then the recovery; nothing is in flight afterwards."""
     async with build() as house:
         session = await house.create()
         await house.count(session.id)
@@ -171,7 +166,7 @@ async def test_an_error_is_written_down_before_what_is_done_about_it(build: Buil
 async def test_a_session_at_hand_is_found_without_the_store(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    """A lookup is one in a dictionary, however many sessions there are, and so is reading a state (AM-17, AM-18)."""
+    """A lookup is one in a dictionary, however many sessions there are, and so is reading a state."""
     async with build(policy=Policy(sessions_per_principal=0)) as house:
         session = await house.create(state={"n": 1})
         async with anyio.create_task_group() as tasks:
@@ -192,7 +187,7 @@ async def test_a_session_at_hand_is_found_without_the_store(
 
 
 async def test_a_name_never_becomes_a_path(build: Build, tmp_path: Path):
-    """Such a name is refused wherever it is given, and changes nothing (SC-07, AS-26)."""
+    """Such a name is refused wherever it is given, and changes nothing."""
     names = ["../x", "/etc/x", "a/b", "a\\b", "..", ".", "", "a\x00b", "a\nb", "x" * 3000]
     before = sorted(os.walk(tmp_path))
     async with build(folder=tmp_path / "data") as house:
@@ -209,7 +204,7 @@ async def test_a_name_never_becomes_a_path(build: Build, tmp_path: Path):
 
 
 async def test_names_that_look_alike_are_different_and_come_back_exactly(build: Build):
-    """Names are stored as they are, apart from Unicode's normal form (SC-07)."""
+    """Names are stored as they are, apart from Unicode's normal form."""
     async with build(Counting()) as house:
         names = [
             "work",
@@ -230,7 +225,7 @@ async def test_names_that_look_alike_are_different_and_come_back_exactly(build: 
 
 
 async def test_a_save_that_waits_does_not_hold_up_a_call(build: Build, tmp_path: Path):
-    """Another process locks the database, and a hundred calls of another session are still answered (SC-27)."""
+    """Another process locks the database, and a hundred calls of another session are still answered."""
     async with build(folder=tmp_path) as house:
         saved, called = await house.create(), await house.create()
         await house.count(called.id)
@@ -262,7 +257,7 @@ def changed(connection: Connection) -> int:
 
 
 async def test_a_call_costs_the_store_the_same_however_many_there_were(build: Build):
-    """Earlier entries are not written again (AS-09)."""
+    """Earlier entries are not written again."""
     async with build() as house:
         session = await house.create()
 

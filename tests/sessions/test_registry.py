@@ -53,7 +53,6 @@ async def test_twenty_first_calls_open_one_connection(build: Build):
 
 
 async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
-    """Covers AG-06."""
     async with build() as house:
         session = await house.create(ANN)
         gone = await house.create(BOB)
@@ -69,7 +68,6 @@ async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
 
 
 async def test_a_name_is_an_alias_within_one_principal(build: Build):
-    """Covers AG-47."""
     async with build() as house:
         mine = await house.create(ANN, name="work")
         theirs = await house.create(BOB, name="work")
@@ -101,7 +99,6 @@ async def test_closing_releases_the_connection(build: Build):
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
-    """Covers AM-11, AM-12, AM-29, AM-32, MS-35."""
     async with build() as house:
         session = await house.create(idle=60.0)
         await house.count(session.id)
@@ -118,7 +115,6 @@ async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Bui
 
 
 async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
-    """Covers AM-11, AM-36."""
     async with build() as house:
         session = await house.create(idle=60.0)
         async with anyio.create_task_group() as tasks:
@@ -135,7 +131,6 @@ async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
 
 
 async def test_a_paused_session_is_closed_when_its_time_is_over(build: Build):
-    """Covers AM-13, AM-33."""
     async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as house:
         session = await house.create()
         await house.count(session.id)
@@ -176,7 +171,6 @@ async def test_a_snapshot_brings_the_state_back_and_says_so(build: Build):
 
 
 async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
-    """Covers AM-26."""
     async with build() as house:
         session = await house.create()
         for _ in range(100):
@@ -185,7 +179,6 @@ async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
 
 
 async def test_a_dead_eager_service_makes_no_session(build: Build):
-    """Covers AM-08."""
     async with build(Counting(eager=True, refuse=1)) as house:
         with pytest.raises(ServiceUnavailable) as caught:
             await house.create()
@@ -195,7 +188,6 @@ async def test_a_dead_eager_service_makes_no_session(build: Build):
 
 
 async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
-    """Covers AM-35."""
     async with build() as house:
         session = await house.create()
         outcome: list[str] = []
@@ -271,7 +263,6 @@ async def test_a_restart_finds_every_session_paused_with_its_state(build: Build,
 
 
 async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp_path: Path):
-    """Covers AS-69, SC-47."""
     async with build(folder=tmp_path) as here, build(folder=tmp_path) as there:
         session = await here.create(name="work")
         with pytest.raises(SessionBusy) as caught:
@@ -336,7 +327,6 @@ async def test_reading_does_not_keep_a_session_alive(build: Build):
 
 
 async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Build):
-    """Covers AS-31, SC-48."""
     async with build() as house:
         session = await house.create()
         await house.call(session.id, "inc", password="hunter2", n=1)

@@ -151,7 +151,6 @@ def test_nobody_elses_argument_is_sent_in_our_header(naming: Naming) -> None:
 
 
 def test_prefix_include_and_exclude_choose_and_rename(caplog: pytest.LogCaptureFixture) -> None:
-    """Covers AM-46."""
     offer = Offer("s", named("a", "b", "c"), prefix="p.", include=["a", "b", "z"], exclude=("b",))
     with caplog.at_level(logging.WARNING):
         catalog = Catalog([offer])

@@ -111,7 +111,7 @@ ASKED: JSON = {"messages": [("user", "count")]}
 
 
 async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> None:
-    """Three calls of an agent with a scripted model continue one count in one session (MS-38)."""
+    """Three calls of an agent with a scripted model continue one count in one session."""
     model = script(*[asks("inc")] * 3)
     async with client.session(services=["quick"]) as s:
         found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
@@ -127,7 +127,7 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> No
 
 
 def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Client) -> None:
-    """The blocking client does the same (MS-38)."""
+    """The blocking client does the same."""
     with blocking.session(services=["quick"]) as s:
         found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
         assert [message.content for message in tool_messages(found)] == ["2", "4", "6"]
@@ -135,7 +135,7 @@ def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Client) -> None:
 
 
 async def test_tools_of_a_client_use_the_session_of_their_call(client: Client) -> None:
-    """Tools that were listed before any session existed use the current one, or that of auto_session() (MS-39, MS-45)."""
+    """Tools that were listed before any session existed use the current one, or that of auto_session()."""
     tools = await langchain_tools(client)
     inc = find_tool(tools, "inc")
     with pytest.raises(NoCurrentSession):
@@ -166,7 +166,7 @@ async def test_names_of_tools_are_a_list(client: Client, blocking: sync.Client) 
 async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_closed(
     client: Client,
 ) -> None:
-    """A tool carries its session, wherever it is called (MS-45)."""
+    """A tool carries its session, wherever it is called."""
     session = await client.create(services=["quick"])
     inc = find_tool(await session.langchain_tools(), "inc")
     async with client.session(services=["quick"]):

@@ -74,7 +74,7 @@ def test_flags_count_before_and_after_the_command() -> None:
     ],
 )
 def test_mistake_is_one_line_and_exit_code_2(statehold: Run, words: list[str], found: str) -> None:
-    """The message names the missing file and the option that named it (SC-36)."""
+    """The message names the missing file and the option that named it."""
     told = statehold(*words)
     assert told.code == USAGE
     assert found in told.err.splitlines()[-1]

@@ -53,9 +53,7 @@ async def state_of(client: Client, session: str) -> Any:
 
 
 def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> None:
-    """Each command runs in the process that holds the session, and its caller sees the effect at once (AS-26, AG-03,
-    AG-04).
-    """
+    """Each command runs in the process that holds the session, and its caller sees the effect at once."""
     file = house.folder / "work.json"
     with house.serving() as way:
 
@@ -118,9 +116,7 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> Non
 def test_sessions_are_moved_when_no_process_holds_them(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands do the same on a data folder without a server; they start nothing and leave nothing behind (AS-13,
-    AS-26, AS-63, SC-41).
-    """
+    """The commands do the same on a data folder without a server; they start nothing and leave nothing behind."""
     work = house.left(name="work", state={"n": 0}, labels={"user_id": "ann"})
     code, text, _ = house.run("export", "work", "--secrets")
     document = json.loads(text)

@@ -128,7 +128,6 @@ from settings import SECRET, client_file, refused, toml
 def test_mistake_in_the_file_is_one_line_that_names_it(
     tmp_path: Path, text: str, found: str
 ) -> None:
-    """Covers AM-05."""
     message = refused(config=toml(tmp_path, text))
     assert message.startswith(str(tmp_path / "statehold.toml"))
     assert found in message

@@ -38,7 +38,6 @@ async def update(client: Client, session: str, values: JSON) -> None:
 
 
 async def test_children_work_by_themselves_and_are_merged(client: Client) -> None:
-    """Covers AG-11, AG-26, AG-04, AG-12 to AG-18, AG-20, AG-35."""
     state = {"counter": 0, "task": {"title": "prices", "open": True}}
     session = await opened_session(client, state=state)
     assert await count(client, session) == 1

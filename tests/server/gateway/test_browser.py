@@ -99,7 +99,6 @@ async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: 
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
     way: Way, login_site: str
 ) -> None:
-    """Covers AS-06."""
     async with agent(way) as ada:
         await ada.said("browser_navigate", url=f"{login_site}/login")
         result = await ada.call("browser_take_screenshot", filename="login.png")
@@ -145,7 +144,7 @@ async def test_a_page_never_gets_to_the_server_that_shows_it(
 
 
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
-    """Log in once and fork several browsers, each of which is independent from then on (AS-74)."""
+    """Log in once and fork several browsers, each of which is independent from then on."""
     async with agent(http) as ada:
         await log_in(ada, login_site, "ada")
         arguments = {"session_id": ada.session, "count": 3}
@@ -163,7 +162,7 @@ async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_sit
 async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
     http: Way, login_site: str
 ) -> None:
-    """The document holds the current content of the open browser, or nothing of it (AS-12, AS-25)."""
+    """The document holds the current content of the open browser, or nothing of it."""
     async with agent(http) as ada:
         await log_in(ada, login_site, "ada")
         greetings: list[bool] = []

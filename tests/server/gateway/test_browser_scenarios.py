@@ -183,7 +183,6 @@ async def test_search(ada: Agent, lab: Lab) -> None:
 
 
 async def test_fill_a_long_form(ada: Agent, lab: Lab) -> None:
-    """Covers MS-42."""
     await ada.do("navigate", url=f"{lab.url}/form")
     fields = [
         ada.field("textbox", "First name", "Ada"),

@@ -50,7 +50,7 @@ async def run_of(client: Client, session: str, run: str) -> None:
 
 
 async def test_a_conversation_is_read_as_the_field_reads_it(client: Client) -> None:
-    """Read runs, tool calls, chat history and pairs (AS-16 to AS-18, AS-20, AS-48 to AS-50, AS-54, AS-65)."""
+    """Read runs, tool calls, chat history and pairs."""
     session = await opened_session(client)
     await note(client, session, "system", "be kind")
     for run in ("one", "two", "three"):
@@ -79,7 +79,6 @@ async def test_a_conversation_is_read_as_the_field_reads_it(client: Client) -> N
 
 
 async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
-    """Covers AM-50, AS-52."""
     session = await opened_session(client)
     for number in range(23):
         await note(client, session, "user", str(number))
@@ -95,7 +94,7 @@ async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
 
 
 async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> None:
-    """Failed calls are included by default too (AS-46, AS-50, AS-54)."""
+    """Failed calls are included by default too."""
     session = await opened_session(client)
     await client.call_tool("c_fail", {"session_id": session, "message": "no luck"})
     await client.call_tool("inc", {"session_id": session})
@@ -105,7 +104,6 @@ async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> Non
 
 
 async def test_one_entry_is_found_by_its_number(client: Client) -> None:
-    """Covers AS-15."""
     session = await opened_session(client)
     seq = (await note(client, session, "user", "this one"))["entry"]["seq"]
     [entry] = await history(client, session, seq=seq)
@@ -115,7 +113,7 @@ async def test_one_entry_is_found_by_its_number(client: Client) -> None:
 
 
 async def test_no_secret_is_in_a_history(client: Client) -> None:
-    """Secrets in arguments, results, errors and messages are found by name, by form and by configuration (SC-43)."""
+    """Secrets in arguments, results, errors and messages are found by name, by form and by configuration."""
     session = await opened_session(client)
     await client.call_tool("echo", {"session_id": session, "password": "hunter2", "x": TOKEN})
     await client.call_tool("c_fail", {"session_id": session, "message": f"TOP-1234 {TOKEN}"})
@@ -174,7 +172,6 @@ async def test_a_paused_session_stays_paused(client: Client) -> None:
 
 
 async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> None:
-    """Covers AS-45."""
     session = await opened_session(client)
     await note(client, session, "user", "before")
     await client.call_tool("session_close", {"session_id": session})
@@ -202,7 +199,7 @@ async def test_an_unknown_session_has_no_history(client: Client) -> None:
 
 
 async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None:
-    """The digest is made from records alone, without a model (AS-76, AS-38, AS-39, AS-41, AS-44)."""
+    """The digest is made from records alone, without a model."""
     session = await opened_session(client, state={"cart": [], "user": "ada"})
     await run_of(client, session, "one")
     await note(client, session, "user", "the invoice of March, that invoice")
@@ -229,7 +226,7 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
 
 
 async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
-    """The summary is null at first, then has a text, topics, a time and a source (AS-10, AS-19, AS-22, AS-40)."""
+    """The summary is null at first, then has a text, topics, a time and a source."""
     session = await opened_session(client)
     await note(client, session, "user", "first")
     given = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}
@@ -245,7 +242,7 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
 
 
 async def test_the_tools_say_what_they_do(client: Client) -> None:
-    """The tools have hints and schemas, and their results fit the schemas (AM-50)."""
+    """The tools have hints and schemas, and their results fit the schemas."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     hints = {
         name: (tools[name].annotations, tools[name].output_schema)

@@ -29,7 +29,6 @@ async def listed(client: Client, **wanted: Any) -> list[JSON]:
 
 
 async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> None:
-    """Covers AS-11, AS-02, AS-04, AS-07, AS-60, AS-62, AS-75."""
     user = f"ann {secrets.token_hex(4)}"
     metadata = {"order": {"id": 17, "paid": False}}
     one = await opened_session(client, user_id=user, agent_id="buyer", metadata=metadata)
@@ -69,7 +68,6 @@ async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> No
 
 
 async def test_metadata_is_merged_and_the_ids_stay(client: Client) -> None:
-    """Covers AS-07, AS-26, AS-72."""
     name = f"name {secrets.token_hex(4)}"
     session = await opened_session(client, name=name, user_id="ann", metadata={"a": {"x": 1}})
 
@@ -95,7 +93,7 @@ async def test_metadata_is_merged_and_the_ids_stay(client: Client) -> None:
 
 
 async def test_a_session_is_moved_and_deleted(client: Client) -> None:
-    """Export a session as a document, import it under another id, and delete it (AS-12, AS-13, AS-63, AG-28, AM-50)."""
+    """Export a session as a document, import it under another id, and delete it."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
     async def call(tool: str, **arguments: Any) -> JSON:
@@ -136,7 +134,6 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
 
 
 async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
-    """Covers AM-07, SC-49."""
     await opened_session(client)
     services = structured(await client.call_tool("service_list", {}))
     [quick] = services["services"]

@@ -152,7 +152,6 @@ async def test_the_list_does_not_depend_on_sessions(client: Client) -> None:
 
 
 async def test_an_excluded_tool_cannot_be_called(client: Client) -> None:
-    """Covers AM-46."""
     session = await opened_session(client)
     for name in ("crash", "second_echo", "second_inc_"):
         with pytest.raises(MCPError, match="Unknown tool"):

@@ -61,7 +61,6 @@ async def raw_call(client: Client, name: str, arguments: JSON) -> JSON:
 
 
 async def test_one_session_counts_on_over_one_connection(client: Client) -> None:
-    """Covers AM-01."""
     session = await opened_session(client)
     assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
 
@@ -80,7 +79,6 @@ async def test_sessions_do_not_share_what_they_count(client: Client) -> None:
 
 
 async def test_every_result_says_which_session_it_is_of(client: Client, way: Way) -> None:
-    """Covers AM-21."""
     session = await opened_session(client)
     for tool in ("session_info", "inc", "session_pause", "session_resume", "inc", "session_close"):
         meta = meta_of(await client.call_tool(tool, {"session_id": session}))
@@ -93,7 +91,6 @@ async def test_every_result_says_which_session_it_is_of(client: Client, way: Way
 
 
 async def test_arguments_arrive_exact(client: Client) -> None:
-    """Covers AM-19."""
     session = await opened_session(client)
     given: JSON = {
         "int64": 2**63 - 1,
@@ -177,7 +174,6 @@ async def test_a_resource_link_leads_through_the_session(client: Client) -> None
 
 
 async def test_a_call_without_a_session_says_where_to_get_one(client: Client) -> None:
-    """Covers AM-16."""
     for tool in ("inc", "session_info", "session_close"):
         for arguments in ({}, {"session_id": ""}, {"session_id": None}, {"session_id": 7}):
             result = await client.call_tool(tool, arguments)
@@ -188,7 +184,6 @@ async def test_a_call_without_a_session_says_where_to_get_one(client: Client) ->
 
 
 async def test_an_unknown_session_is_an_error_that_a_model_can_act_on(client: Client) -> None:
-    """Covers AS-23, AS-24, SC-03, SC-08."""
     for tool in ("inc", "session_info", "session_pause", "session_close"):
         result = await client.call_tool(tool, {"session_id": "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"})
         assert code_of(result) == "session_not_found"
@@ -197,7 +192,6 @@ async def test_an_unknown_session_is_an_error_that_a_model_can_act_on(client: Cl
 
 
 async def test_a_closed_session_says_so(client: Client) -> None:
-    """Covers AM-09, AM-30."""
     session = await opened_session(client)
     first = structured(await client.call_tool("session_close", {"session_id": session}))
     again = structured(await client.call_tool("session_close", {"session_id": session}))
@@ -284,7 +278,7 @@ async def test_a_lost_connection_is_told_once(client: Client) -> None:
 
 
 async def test_the_results_of_our_own_tools_fit_their_output_schemas(client: Client) -> None:
-    """The client checks each result against the listed schema and raises an error when it does not fit (AM-04)."""
+    """The client checks each result against the listed schema and raises an error when it does not fit."""
     await client.list_tools()
     session = await opened_session(
         client,

@@ -50,7 +50,6 @@ async def update(client: Client, session: str, **values: Any) -> int:
 
 
 async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way) -> None:
-    """Covers AM-23."""
     state = {"int": 2**63 - 1, "large": 2**80, "whole": 1.0, "text": "漢字 \U0001f600", "no": None}
     name = f"read {way.transport} {way.era}"
     session = await opened_session(client, name=name, state=state)

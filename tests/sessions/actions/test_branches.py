@@ -66,7 +66,7 @@ async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and
 async def test_children_start_from_the_state_and_the_connections_of_their_parent(
     build: Build,
 ) -> None:
-    """Log in once and fork five sessions (AG-03, AG-12, AS-74)."""
+    """Log in once and fork five sessions."""
     async with build(*two()) as house:
         session = await house.create(name="parent", state={"n": 1, "large": 2**80})
         for _ in range(3):
@@ -165,7 +165,7 @@ async def test_all_children_are_made_or_none(build: Build) -> None:
 
 
 async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build: Build) -> None:
-    """The order in which the children finish does not matter (AG-04, AG-12 to AG-15)."""
+    """The order in which the children finish does not matter."""
     async with build() as house:
         session = await house.create(state={"counter": 0, "n": {"x": 1, "y": 1}, "gone": 1})
         children = await forked(house, session, 3)
@@ -199,7 +199,7 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
 
 
 async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build: Build) -> None:
-    """The sources are shuffled fifteen times (AG-14)."""
+    """The sources are shuffled fifteen times."""
     chance = random.Random(14)
     async with build(policy=Policy(sessions_per_principal=0)) as house:
         update = house.registry.states.update
@@ -226,7 +226,6 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
 
 
 async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
-    """Covers AG-46."""
     async with build() as house:
         schema = {"properties": {"n": {"maximum": 5}}}
         session = await house.create(state={"n": 0}, state_schema=schema)
@@ -264,7 +263,7 @@ NUMBERS = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2),
 async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
     base: JSON, ours: JSON, theirs: list[JSON]
 ) -> None:
-    """Either side may have changed, and a merge that failed once succeeds with another policy (AG-46)."""
+    """Either side may have changed, and a merge that failed once succeeds with another policy."""
     async with house() as found:
         states, merge = found.registry.states, found.registry.branches.merge
         session = await found.create(state=base)

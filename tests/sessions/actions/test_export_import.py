@@ -67,7 +67,7 @@ async def everything(house: House) -> list[str]:
 
 
 async def test_an_imported_session_is_the_exported_one_again(build: Build):
-    """import(export(x)) is x, under another id and owner, and paused (AS-51, AS-12, AS-25, AG-28, SC-02)."""
+    """import(export(x)) is x, under another id and owner, and paused."""
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         before = await document_of(house, session)
@@ -120,7 +120,7 @@ notes = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), tex
 async def test_whatever_a_session_has_comes_back_exactly(
     state: dict[str, Any], metadata: dict[str, Any], said: list[tuple[str, str]]
 ):
-    """import(export(x)) is x (AS-13)."""
+    """import(export(x)) is x."""
     async with house(Counting(pause="snapshot")) as here:
         session = await here.create(state=state, metadata=metadata)
         for role, content in said:
@@ -141,7 +141,7 @@ async def test_whatever_a_session_has_comes_back_exactly(
 
 
 async def test_without_secrets_there_are_none(build: Build):
-    """Neither the snapshots of services nor values that look secret are exported (SC-43)."""
+    """Neither the snapshots of services nor values that look secret are exported."""
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         await house.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
@@ -220,7 +220,7 @@ WRONG = {
 
 
 async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build):
-    """The error names the place, and the store holds nothing new afterwards (AS-13, SC-14, SC-15, SC-38)."""
+    """The error names the place, and the store holds nothing new afterwards."""
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         text = text_of((await document_of(house, session)).model_dump())
@@ -264,7 +264,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 @given(data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
-    """Reading raises no other error, whatever the document holds and wherever (SC-21)."""
+    """Reading raises no other error, whatever the document holds and wherever."""
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -337,7 +337,7 @@ _SOUND = json.dumps(
 
 
 async def test_what_is_not_possible_here_can_be_left_out(build: Build):
-    """With strict it is refused; otherwise it is left out and reported (SC-15, SC-40)."""
+    """With strict it is refused; otherwise it is left out and reported."""
     policy = Policy(longest=Timeouts(idle=50, paused=0, lifetime=0), timeouts=Timeouts(idle=10))
     async with build(Counting(pause="snapshot")) as elsewhere:
         document = await document_of(elsewhere, await filled(elsewhere))
@@ -373,7 +373,7 @@ async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_
 async def test_an_import_that_fails_half_way_leaves_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    """The session is imported as a whole or not at all, whichever part could not be written (AS-68, SC-14)."""
+    """The session is imported as a whole or not at all, whichever part could not be written."""
     async with build(Counting(pause="snapshot")) as house:
         document = await document_of(house, await filled(house))
         there = await everything(house)
@@ -404,7 +404,6 @@ async def test_an_import_that_fails_half_way_leaves_nothing(
 
 
 async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Build):
-    """Covers AG-28, AS-73, AS-74."""
     async with build() as house:
         parent = await house.create(state={"a": 1})
         forked = await house.registry.branches.fork(LOCAL, parent.id)
@@ -431,7 +430,7 @@ async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
 
 
 async def test_a_deleted_session_is_gone_and_so_are_its_calls(build: Build):
-    """Open sessions are closed first, and running calls are cancelled (AS-63, SC-41, SC-52)."""
+    """Open sessions are closed first, and running calls are cancelled."""
     async with build() as house:
         session = await filled(house)
         busy = await house.create(name="busy")

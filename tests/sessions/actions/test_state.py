@@ -23,7 +23,7 @@ OTHER = Principal(subject="somebody else")
 
 
 async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
-    """A state is never null, and a set is an update (AG-27, AS-21, AM-41, AG-21, AG-22, AG-39)."""
+    """A state is never null, and a set is an update."""
     async with build() as house:
         session = await house.create()
         states = house.registry.states
@@ -33,13 +33,12 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
         await states.update(LOCAL, session.id, {"a": {"c": 2}})
         found = await states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"a": {"b": 1, "c": 2}}, 2)
-        # AG-27, AS-35: cleared by replacing everything.
+        # Cleared by replacing everything.
         await states.update(LOCAL, session.id, {}, mode="replace")
         assert (await states.read(LOCAL, session.id)).value == {}
 
 
 async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) -> None:
-    """Covers SC-13, AG-03, AG-23, AG-25."""
     async with build() as house:
         given: dict[str, Any] = {"list": [1, {"deep": 1}]}
         session = await house.create(state=given)
@@ -55,7 +54,7 @@ async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) 
 
 
 async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path) -> None:
-    """The version is 1,000, each update is applied and durable, and all take less than five seconds (AG-45, AG-02)."""
+    """The version is 1,000, each update is applied and durable, and all take less than five seconds."""
     async with build(folder=tmp_path) as house:
         session = await house.create()
         versions: list[int] = []
@@ -81,7 +80,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
 async def test_a_thousand_increments_with_compare_and_set_add_up(
     build: Build, writers: int, each: int
 ) -> None:
-    """One of two writers of the same version wins; with retries the sum is exact (SC-46, AS-37, AS-67, AS-70, AG-34)."""
+    """One of two writers of the same version wins; with retries the sum is exact."""
     async with build() as house:
         session = await house.create(state={"n": 0})
         states, conflicts = house.registry.states, 0
@@ -113,7 +112,6 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
 
 
 async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:
-    """Covers AS-37."""
     async with build() as house:
         session = await house.create(state={"n": 0})
         await house.registry.states.update(LOCAL, session.id, {"n": 1})
@@ -146,7 +144,7 @@ async def test_a_paused_session_is_updated_without_opening_a_connection(build: B
         await house.registry.states.update(LOCAL, session.id, {"n": 1})
         assert house.counter.opened == opened
         assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
-        # AS-66: it is a use: the session is open again, and its idle clock starts anew.
+        # It is a use: the session is open again, and its idle clock starts anew.
         assert await house.status(session.id) == "idle"
 
 
@@ -165,7 +163,6 @@ async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_
 
 
 async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Build) -> None:
-    """Covers AS-05, AS-71, AG-43."""
     async with build() as house:
         session = await house.create(state={"n": 1})
         states = house.registry.states
@@ -187,7 +184,7 @@ async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Buil
 
 
 async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -> None:
-    """Two principals have a hundred sessions each, and all are written to at once (AG-32, AG-43)."""
+    """Two principals have a hundred sessions each, and all are written to at once."""
     async with build() as house:
         owners = [Principal(subject=name) for name in ("one", "two")]
         made = {owner.key: [await house.create(owner) for _ in range(100)] for owner in owners}
@@ -222,7 +219,6 @@ async def test_who_follows_hears_of_each_durable_version(build: Build) -> None:
 
 
 async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Build) -> None:
-    """Covers AG-33."""
     async with build() as house:
         session = await house.create(state={"n": 1})
         with pytest.raises(StateInvalid, match=str(LIMIT)):
@@ -248,7 +244,7 @@ CART: dict[str, Any] = {
 
 
 async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Build) -> None:
-    """The error for a wrong type names its place (AG-29, AG-40)."""
+    """The error for a wrong type names its place."""
     async with build() as house:
         states = house.registry.states
         with pytest.raises(StateInvalid, match="/total"):

@@ -35,7 +35,7 @@ TALLY = JournalCounts(
 
 
 def test_a_digest_is_bounded_stable_and_without_secrets() -> None:
-    """The digest says only what the records hold (AS-41)."""
+    """The digest says only what the records hold."""
     said = "word " * 50_000
     long = f"password=hunter2 {said}"
     call: dict[str, Any] = {"seq": 1, "at": "t", "tool": "x", "status": "error", "error": said}

@@ -57,7 +57,6 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_secrets_in_a_text_are_replaced(text: str, secret: str) -> None:
-    """Covers SC-43."""
     found = REDACTOR.text(text)
     assert secret not in found
     assert "[redacted]" in found
@@ -259,7 +258,7 @@ def test_a_secret_across_a_cut_is_replaced() -> None:
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None:
-    """No request, result, error, cause or message holds it (SC-43)."""
+    """No request, result, error, cause or message holds it."""
     common: dict[str, Any] = {"session_id": "s", "epoch": 1, "seq": 1, "redactor": REDACTOR}
     call: dict[str, Any] = {
         **common,

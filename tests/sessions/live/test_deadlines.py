@@ -72,7 +72,6 @@ async def test_a_forgotten_key_does_not_come():
 
 
 async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for():
-    """Covers AS-57."""
     diary = Diary()
     diary.reaper.schedule("late", 1000.0)
     async with anyio.create_task_group() as tasks:
@@ -87,7 +86,6 @@ async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for(
 
 
 async def test_ten_thousand_sessions_wait_as_one_and_none_is_looked_at_before_its_time():
-    """Covers SC-45."""
     diary = Diary()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(diary.reaper.run)

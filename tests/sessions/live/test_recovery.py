@@ -20,7 +20,6 @@ BOB = Principal(subject="bob")
 
 
 async def test_a_connection_that_dies_in_a_call_is_said_once_and_recovered(build: Build):
-    """Covers AM-34."""
     async with build() as house:
         session, other = await house.create(), await house.create()
         await house.count(session.id)
@@ -61,7 +60,6 @@ async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_i
 
 
 async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
-    """Covers AM-38, AM-39."""
     async with build() as house:
         session = await house.create()
         await house.count(session.id)

@@ -47,7 +47,6 @@ def _foreign_lock(folder: Path) -> Generator[None]:
 
 
 async def test_a_locked_database_is_told_and_works_again_when_it_is_free(tmp_path: Path) -> None:
-    """Covers SC-18."""
     async with _store(tmp_path) as store:
         await _prepare(store)
         with _foreign_lock(tmp_path):
@@ -178,7 +177,6 @@ async def test_an_error_of_the_operating_system_is_told_and_costs_no_entry(
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     tmp_path: Path, content: bytes
 ) -> None:
-    """Covers SC-37."""
     file = tmp_path / "statehold.db"
     file.write_bytes(content)
     with pytest.raises(StoreUnavailable, match=r"^statehold\.db is ") as caught:
@@ -248,7 +246,6 @@ async def test_nothing_is_written_into_a_file_that_is_not_there_any_more(
 
 
 async def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """Covers SC-28, SC-36."""
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="Choose a data folder") as caught:
         async with _store(tmp_path / "file" / "data"):
@@ -268,7 +265,6 @@ async def test_opening_waits_for_a_bounded_time_while_another_process_opens(tmp_
 
 
 async def test_only_the_user_can_read_what_is_stored(tmp_path: Path) -> None:
-    """Covers SC-42."""
     folder = tmp_path / "deep" / "data"
     umask = os.umask(0)
     try:

@@ -61,28 +61,28 @@ async def filled(store: Store, sessions: Sessions) -> None:
     [
         pytest.param({}, [1, 2, 3, 4, 5, 6, 7, 8], id="everything, newest last"),
         pytest.param({"limit": 2}, [7, 8], id="the last"),
-        pytest.param({"limit": 0}, [], id="AS-48: none"),
-        pytest.param({"last_runs": 1}, [5, 6, 7], id="AS-16: the last run"),
-        pytest.param({"last_runs": 2}, [2, 3, 4, 5, 6, 7], id="AS-16: the last runs"),
-        pytest.param({"last_runs": 0}, [], id="AS-48: no run"),
+        pytest.param({"limit": 0}, [], id="none"),
+        pytest.param({"last_runs": 1}, [5, 6, 7], id="the last run"),
+        pytest.param({"last_runs": 2}, [2, 3, 4, 5, 6, 7], id="the last runs"),
+        pytest.param({"last_runs": 0}, [], id="no run"),
         pytest.param({"last_runs": 9}, [2, 3, 4, 5, 6, 7], id="more runs than there are"),
-        pytest.param({"kinds": ["call"]}, [3, 6], id="AS-54: tool calls"),
-        pytest.param({"kinds": ["call"], "limit": 1}, [6], id="AS-17: the last tool call"),
-        pytest.param({"kinds": ["message"]}, [1, 2, 4, 5, 7], id="AS-20: what was said"),
+        pytest.param({"kinds": ["call"]}, [3, 6], id="tool calls"),
+        pytest.param({"kinds": ["call"], "limit": 1}, [6], id="the last tool call"),
+        pytest.param({"kinds": ["message"]}, [1, 2, 4, 5, 7], id="what was said"),
         pytest.param(
-            {"kinds": ["message"], "roles": ["user", "assistant"]}, [2, 4, 5, 7], id="AS-18: pairs"
+            {"kinds": ["message"], "roles": ["user", "assistant"]}, [2, 4, 5, 7], id="pairs"
         ),
         pytest.param(
             {"kinds": ["message"], "skip_roles": ["system"]},
             [2, 4, 5, 7],
-            id="AS-49: roles left out",
+            id="roles left out",
         ),
         pytest.param({"skip_roles": ["user"]}, [1, 3, 4, 6, 7, 8], id="what has no role stays"),
-        pytest.param({"skip_tools": ["fill"]}, [1, 2, 3, 4, 5, 7, 8], id="AS-49: tools left out"),
-        pytest.param({"statuses": ["error"]}, [6], id="AS-50: by status"),
+        pytest.param({"skip_tools": ["fill"]}, [1, 2, 3, 4, 5, 7, 8], id="tools left out"),
+        pytest.param({"statuses": ["error"]}, [6], id="by status"),
         pytest.param({"tools": ["click", "none"]}, [3], id="by tool"),
         pytest.param({"runs": ["run 1"]}, [2, 3, 4], id="by run"),
-        pytest.param({"since": 3.0, "until": 6.0}, [3], id="AS-53: by time, from and before"),
+        pytest.param({"since": 3.0, "until": 6.0}, [3], id="by time, from and before"),
         pytest.param({"before": 3}, [1, 2], id="before a position"),
     ],
 )
@@ -97,7 +97,6 @@ async def test_a_journal_is_read_by_what_is_asked_of_it(
 async def test_pages_have_each_of_ten_thousand_entries_once(
     store: Store, sessions: Sessions
 ) -> None:
-    """Covers AS-52."""
     await sessions.make("sh_a")
     await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, 10_001)]))
     found: list[int] = []
@@ -109,7 +108,7 @@ async def test_pages_have_each_of_ten_thousand_entries_once(
 
 
 async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
-    """No unwanted entry is read (SC-30)."""
+    """No unwanted entry is read."""
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
@@ -269,7 +268,6 @@ async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
 
 
 async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Sessions) -> None:
-    """Covers AS-14."""
     await sessions.make("sh_a")
     begun = entry("sh_a", 1, status="started", operation_id="op")
     await store.write(write("sh_a", journal=[begun], receipts=[receipt("op")]))
@@ -284,7 +282,7 @@ async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Ses
 
 
 async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sessions) -> None:
-    """A summary has a text, topics and a time (AS-22)."""
+    """A summary has a text, topics and a time."""
     await sessions.make("sh_a")
     assert await store.summary("sh_a") is None
     for text in ("first", "second"):

@@ -41,7 +41,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 async def test_metadata_is_found_by_value_not_by_text(store: Store, sessions: Sessions) -> None:
-    """The given keys are compared for equality, and values of different kinds are not equal (AS-07, AS-75)."""
+    """The given keys are compared for equality, and values of different kinds are not equal."""
     values: list[Any] = [1, 1.0, True, None, "1", {"deep": [1]}]
     for number, (key, value) in enumerate(zip("abcdef", values, strict=True)):
         odd = {'a" ]"%_': "x"} if key in "ef" else {}
@@ -51,7 +51,6 @@ async def test_metadata_is_found_by_value_not_by_text(store: Store, sessions: Se
 
 
 async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None:
-    """Covers AS-61, AS-02, AS-04, AS-62."""
     await sessions.make("sh_a", user_id="ann", agent_id="buyer", used_at=1.0)
     await sessions.make("sh_b", user_id="ann", team_id="blue", used_at=2.0)
     await sessions.make("sh_c", user_id="ANN", workflow_id="w/1", used_at=3.0)
@@ -73,7 +72,7 @@ async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None
 async def test_a_text_is_sought_in_what_callers_wrote_only(
     store: Store, sessions: Sessions
 ) -> None:
-    """The search looks into names, labels, metadata and summaries, never into states or names of fields (AS-75)."""
+    """The search looks into names, labels, metadata and summaries, never into states or names of fields."""
     await sessions.make("sh_a", name="Straße kaufen", used_at=1.0)
     await sessions.make("sh_b", metadata={"needle": "hay", "list": [{"x": "STRASSE"}]}, used_at=2.0)
     await sessions.make("sh_c", team_id="strasse", state={"needle": "needle"}, used_at=3.0)
@@ -118,7 +117,7 @@ async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessio
 async def test_labels_are_found_through_their_indexes(
     tmp_path: Path, label: str, more: dict[str, Any]
 ) -> None:
-    """No session of another user is read, and the sessions come in their order (AS-04, SC-30)."""
+    """No session of another user is read, and the sessions come in their order."""
     wanted: dict[str, Any] = {"owner": "local", "labels": {label: "ann"}, **more}
     ann: dict[str, Any] = {label: "ann", "metadata": {"n": 1}}
     ben: dict[str, Any] = {**ann, label: "ben"}

@@ -31,7 +31,7 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
 
 
 async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Sessions) -> None:
-    """A created session reads the same from every database (AM-44, AS-01, SC-01, SC-22)."""
+    """A created session reads the same from every database."""
     made = await sessions.make(
         "sh_a",
         "browser",
@@ -135,7 +135,6 @@ async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None
 
 
 async def test_an_id_is_never_used_twice(store: Store, sessions: Sessions) -> None:
-    """Covers AS-03, SC-29."""
     await sessions.make("sh_a")
     with pytest.raises(InvalidArgument):
         await sessions.make("sh_a")
@@ -155,7 +154,6 @@ async def test_what_no_database_can_hold_is_refused_when_it_is_looked_for(store:
 
 
 async def test_a_write_changes_every_part_of_a_session(store: Store, sessions: Sessions) -> None:
-    """Covers AS-68, SC-25."""
     await sessions.make("sh_a", "browser", metadata={"keep": 1})
     bound = BindingRecord(
         session_id="sh_a",
@@ -339,7 +337,7 @@ async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
 async def test_appended_entries_are_read_in_order_and_by_page(
     store: Store, sessions: Sessions
 ) -> None:
-    """Entries are added, and none is written again (AS-09)."""
+    """Entries are added, and none is written again."""
     await sessions.make("sh_a")
     for seq in range(1, 11):
         store.append(entry("sh_a", seq), NODE)
@@ -352,7 +350,6 @@ async def test_appended_entries_are_read_in_order_and_by_page(
 async def test_an_entry_becomes_durable_without_being_waited_for(
     store: Store, sessions: Sessions
 ) -> None:
-    """Covers SC-26."""
     await sessions.make("sh_a")
     store.append(entry("sh_a", 1), NODE)
     with anyio.fail_after(5):

@@ -28,7 +28,6 @@ def _schema(connection: Connection) -> set[tuple[str, str]]:
 
 
 def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
-    """Covers SC-20."""
     migrated, made = create_engine("sqlite://"), create_engine("sqlite://")
     with migrated.begin() as connection:
         migrate(connection, None)
@@ -144,7 +143,6 @@ anyio.run(main)
 
 
 async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
-    """Covers SC-19, SC-39."""
     async with open_store(tmp_path / "data") as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a", name="login")

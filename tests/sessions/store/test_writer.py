@@ -58,7 +58,6 @@ def state(session_id: str, version: int) -> StateRecord:
 async def test_of_writes_that_wait_together_the_later_wins(
     store: Store, sessions: Sessions
 ) -> None:
-    """Covers SC-31."""
     await sessions.make("sh_a")
     writes = {
         str(n): store.write(

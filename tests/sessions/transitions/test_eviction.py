@@ -71,7 +71,6 @@ async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: B
 
 
 async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
-    """Covers AG-48."""
     async with build(policy=Policy(sessions_per_principal=2)) as house:
         await house.create(ANN)
         second = await house.create(ANN)

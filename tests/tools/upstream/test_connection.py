@@ -67,7 +67,6 @@ def counter(
 async def test_everything_passes_over_every_transport_in_both_eras(
     counter: UpstreamService, era: Era, transport: str
 ) -> None:
-    """Covers AM-06."""
     tools = {spec.name: spec for spec in await counter.tools()}
     assert tools["get"].repeatable
     assert not tools["inc"].repeatable
@@ -417,7 +416,6 @@ async def test_a_lie_costs_its_own_call_at_most(serving: Serving, tool: str, goo
 
 @pytest.mark.fault
 async def test_kill_9_is_told_with_the_signal_and_the_last_words(serving: Serving) -> None:
-    """Covers AM-10."""
     service = serving("bad", "flood-stderr", "1", env={"MY_TOKEN": "jjjjjjjj"})
     connection = await service.open(view(), None)
     try:

@@ -96,7 +96,6 @@ async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory
 async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
     serving: Serving,
 ) -> None:
-    """Covers AM-43."""
     connection = await serving("bad", "mute").open(view(), None)
     with anyio.move_on_after(0.1) as waited:
         await connection.call("get", {}, Caller())
@@ -106,7 +105,6 @@ async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
 
 
 async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: Serving) -> None:
-    """Covers AM-43."""
     service = serving("bad", "crash-loop")
     for _ in range(3):
         connection = await service.open(view(), None)

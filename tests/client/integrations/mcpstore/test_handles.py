@@ -31,7 +31,6 @@ def counts(session: Any, times: int) -> list[str]:
 
 
 def test_a_session_says_what_is(store: MCPStore) -> None:
-    """Covers MS-24 to MS-30, MS-57."""
     context = store.for_store()
     with context.with_session("said", metadata={"a": 1}) as s:
         assert (s.session_id, s.agent_id, s.is_active) == ("said", None, True)
@@ -64,7 +63,7 @@ def test_a_session_says_what_is(store: MCPStore) -> None:
 
 
 def test_a_name_leads_to_the_open_session_and_no_id_is_used_twice(store: MCPStore) -> None:
-    """A name can be used again for a new session, and an invalid name is refused (MS-06, MS-13, MS-50)."""
+    """A name can be used again for a new session, and an invalid name is refused."""
     context = store.for_store()
     first = context.create_session("again")
     assert counts(first, 1) == ["1"]
@@ -89,7 +88,6 @@ def test_a_name_leads_to_the_open_session_and_no_id_is_used_twice(store: MCPStor
 
 
 def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp_path: Any) -> None:
-    """Covers MS-14, MS-30, MS-33, MS-44, MS-45."""
     agent = store.for_agent("caller")
     log = tmp_path / "calls"
     agent.add_service({"name": "counter", **service("asking", "--log", str(log))})
@@ -119,7 +117,7 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
 
 
 def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
-    """Tools that a filter removes exist for no session (MS-30, MS-59)."""
+    """Tools that a filter removes exist for no session."""
     agent = store.for_agent("choosy")
     agent.add_service({"name": "counter", **service("asking", include=["inc", "get"])})
     with agent.with_session() as s:
@@ -131,7 +129,6 @@ def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
 def test_a_restart_is_of_one_session_and_is_told(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """Covers MS-34, MS-36, MS-37."""
     context = store.for_store()
     with context.with_session() as left, context.with_session() as right:
         assert counts(left, 2) == counts(right, 2) == ["1", "2"]
@@ -146,7 +143,6 @@ def test_a_restart_is_of_one_session_and_is_told(
 def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
     store: MCPStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Covers MS-25, MS-31, MS-47."""
     with store.for_store().with_session("killed") as s:
         found = s.use_tool("inc").structured_content
         assert found is not None
@@ -167,7 +163,6 @@ def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
 
 
 def test_an_extension_moves_the_end_by_exactly_its_seconds(store: MCPStore) -> None:
-    """Covers MS-15, MS-35."""
 
     def ends(s: Session) -> datetime:
         return datetime.fromisoformat(s.session_info()["expires_at"])
@@ -181,7 +176,7 @@ def test_an_extension_moves_the_end_by_exactly_its_seconds(store: MCPStore) -> N
 async def test_many_first_calls_at_once_start_one_server(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """Make 20 calls on a cold session (MS-12)."""
+    """Make 20 calls on a cold session."""
     counted: list[int] = []
 
     async def call(s: Session) -> None:
@@ -199,7 +194,7 @@ async def test_many_first_calls_at_once_start_one_server(
 async def test_a_session_that_expired_is_over_for_every_handle(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """Nothing is left of the session's connections either (MS-25, MS-53)."""
+    """Nothing is left of the session's connections either."""
     context = store.for_store()
     s = await context.create_session_async("brief", lifetime_seconds=100)
     other = await context.find_session_async("brief")
@@ -217,7 +212,7 @@ async def test_a_session_that_expired_is_over_for_every_handle(
 
 
 def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> None:
-    """8 threads make 160 writes, and all of them are applied (MS-58)."""
+    """8 threads make 160 writes, and all of them are applied."""
     with store.for_store().with_session() as s:
 
         def write(number: int) -> None:
@@ -232,7 +227,6 @@ def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> Non
 
 
 async def test_every_method_has_an_async_twin(store: MCPStore) -> None:
-    """Covers MS-09 to MS-12."""
     context = store.for_agent("twins")
     await context.add_service_async({"name": "counter", **service("asking")})
     assert (await context.wait_service_async("counter")).status == "available"

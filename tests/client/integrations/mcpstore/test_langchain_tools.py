@@ -24,7 +24,7 @@ def tool_of(context: Context, name: str) -> Any:
 
 
 def test_tools_that_were_listed_in_a_block_stay_with_its_session(store: MCPStore) -> None:
-    """No model sees a session_id, and after the end the tools find the closed session, not another one (MS-38)."""
+    """No model sees a session_id, and after the end the tools find the closed session, not another one."""
     context = store.for_store()
     with context.with_session("model") as s:
         inc = tool_of(context, "counter_inc")
@@ -41,7 +41,7 @@ def test_tools_that_were_listed_in_a_block_stay_with_its_session(store: MCPStore
 async def test_tools_that_were_listed_before_find_the_session_when_they_are_called(
     store: MCPStore,
 ) -> None:
-    """LangGraph gets the same tools with and without await; other frameworks have no adapter (MS-39, MS-45, MS-62)."""
+    """LangGraph gets the same tools with and without await; other frameworks have no adapter."""
     context = store.for_agent("graph")
     await context.add_service_async({"name": "counter", **service("asking")})
     tools = {tool.name: tool for tool in await context.for_langgraph().list_tools_async()}

@@ -20,7 +20,7 @@ from statehold.client.integrations.mcpstore import MCPStore
 
 
 def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:
-    """A client's file is read unchanged, including its other settings (MS-20 to MS-22)."""
+    """A client's file is read unchanged, including its other settings."""
     table: dict[str, Any] = {
         "mcpServers": {
             "one": {**service("quick"), "timeout": 60, "autoApprove": ["inc"]},
@@ -56,7 +56,7 @@ def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..
 
 
 def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> None:
-    """The sessions are paused and keep their state, and one session moves to another space as a document (MS-60, MS-61)."""
+    """The sessions are paused and keep their state, and one session moves to another space as a document."""
     counter = {"name": "counter", **service("quick")}
     with MCPStore.setup_store(data=tmp_path) as store:
         agent = store.for_agent("keeper").add_service(counter)
@@ -78,7 +78,7 @@ def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> Non
 
 
 def test_a_server_has_its_own_services(server: Running) -> None:
-    """The services belong to the whole server, and the sessions to one space each (MS-03, MS-18)."""
+    """The services belong to the whole server, and the sessions to one space each."""
     with MCPStore.setup_store(url=server.url) as store:
         context, agent = store.for_store(), store.for_agent("team_1")
         assert [each.service for each in agent.list_services()] == ["quick", "other"]
@@ -100,7 +100,6 @@ def test_a_server_has_its_own_services(server: Running) -> None:
 
 
 async def test_a_store_ends_while_a_loop_runs(leaks: Any) -> None:
-    """Covers MS-19, MS-37."""
     async with MCPStore.setup_store() as store:
         context = store.for_store()
         await context.add_service_async({"name": "counter", **service("quick")})

@@ -42,7 +42,7 @@ def scope(store: MCPStore) -> Generator[dict[str, Any]]:
 
 @pytest.mark.parametrize(("theirs", "ours"), ROWS, ids=[theirs for theirs, _ in ROWS])
 def test_what_the_page_names_is_there(scope: dict[str, Any], theirs: str, ours: str) -> None:
-    """Evaluate each row of the finder, in both of its columns (MS-48)."""
+    """Evaluate each row of the finder, in both of its columns."""
     own = ours if "(tool" not in ours else "s.call('counter/inc', args)"
     for code in (theirs, own):
         eval(code, scope)
@@ -55,7 +55,7 @@ def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
 
 
 def test_the_program_runs_and_writes_nothing(tmp_path: Path, nursery: Nursery) -> None:
-    """Without a folder, no file is written (MS-19)."""
+    """Without a folder, no file is written."""
     example = "examples/migrating_from_mcpstore.py"
     assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
     given = nursery.command(str(ROOT / example))

@@ -103,7 +103,6 @@ def shown_in(session: Any) -> str:
 
 
 def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
-    """Covers MS-04, MS-20, MS-32."""
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert "http://127.0.0.1:8931/sse" in program
     scope = ran(program.replace("http://127.0.0.1:8931/sse", browser), {})
@@ -113,7 +112,6 @@ def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
 
 @pytest.mark.parametrize("snippet", [OF_THE_STORE, OF_AN_AGENT], ids=["store", "agent"])
 def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
-    """Covers MS-01, MS-04, MS-05, MS-16, MS-20, MS-22, MS-24, MS-32, MS-33, MS-41."""
     kept = snippet + "    page = s.use_tool('browser_screenshot').text\n"
     scope = ran(kept, {"store": store})
     assert scope["page"] == "https://baidu.com"
@@ -123,7 +121,6 @@ def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
 
 @pytest.mark.parametrize("snippet", [ASYNC, AWAITED], ids=["documented", "awaited"])
 async def test_a_block_of_async_code_is_no_coroutine(store: MCPStore, snippet: str) -> None:
-    """Covers MS-09, MS-10, MS-11, MS-12."""
     scope: dict[str, Any] = {"store": store}
     code = compile(snippet, "snippet", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     running = eval(code, scope)
@@ -133,7 +130,6 @@ async def test_a_block_of_async_code_is_no_coroutine(store: MCPStore, snippet: s
 
 
 def test_calls_without_a_block_share_a_session_until_it_is_manual(store: MCPStore) -> None:
-    """Covers MS-07, MS-08."""
     context = store.for_store()
     head, tail = AUTO.split("store.for_store().session_manual()")
     ran(head, {"store": store})
@@ -145,7 +141,6 @@ def test_calls_without_a_block_share_a_session_until_it_is_manual(store: MCPStor
 
 
 def test_a_session_is_made_used_and_closed_by_hand(store: MCPStore) -> None:
-    """Covers MS-06, MS-23."""
     session = ran(EXPLICIT, {"store": store})["session"]
     assert session.session_id == "langchain_browser"
     assert not session.is_active
@@ -188,7 +183,6 @@ def agents() -> dict[str, Any]:
 def test_an_agent_takes_a_picture_of_the_page_that_it_opened(
     store: MCPStore, agents: dict[str, Any], snippet: str
 ) -> None:
-    """Covers MS-38, MS-39, MS-40."""
     ran(snippet, {"store": store, **agents})
     store.for_store().session_manual()
     page, picture = SEEN

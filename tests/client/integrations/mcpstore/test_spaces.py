@@ -24,7 +24,7 @@ def inc(context: Any) -> str:
 def test_an_agent_has_services_tools_and_sessions_of_its_own(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
-    """One bound service is one server, which belongs to the agent (MS-01, MS-03, MS-05, MS-18)."""
+    """One bound service is one server, which belongs to the agent."""
     one, two = store.for_agent("team_1"), store.for_agent("team_2")
     assert store.for_agent("team_1") is one
     assert (one.list_services(), one.list_tools()) == ([], [])
@@ -65,7 +65,6 @@ def test_an_agent_has_services_tools_and_sessions_of_its_own(
 
 
 def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
-    """Covers MS-18."""
     context = store.for_agent("团队 一").add_service({"name": "ein Zähler", **service("asking")})
     with context.with_session("会话") as s:
         assert s.use_tool("ein Zähler_inc").text == "1"
@@ -76,7 +75,7 @@ def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
 def test_threads_in_blocks_of_their_own_never_meet(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """8 sessions make 10 implicit calls each, at the same time (MS-02, MS-17, MS-43, MS-46)."""
+    """8 sessions make 10 implicit calls each, at the same time."""
     context = store.for_store()
     together = threading.Barrier(8)
 
@@ -93,7 +92,7 @@ def test_threads_in_blocks_of_their_own_never_meet(
 
 
 def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
-    """The caller's own exception is raised (MS-04, MS-56)."""
+    """The caller's own exception is raised."""
     context = store.for_store()
     with context.with_session("outer") as outer:
         assert inc(context) == "1"
@@ -114,7 +113,7 @@ def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
 async def test_a_block_that_is_cancelled_leaves_nothing(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """The block is cancelled at various moments, some of them while its session is created (MS-09)."""
+    """The block is cancelled at various moments, some of them while its session is created."""
     context = store.for_store()
 
     async def body() -> None:
@@ -131,7 +130,6 @@ async def test_a_block_that_is_cancelled_leaves_nothing(
 
 
 def test_a_block_whose_store_was_closed_ends_quietly() -> None:
-    """Covers MS-19."""
     store = MCPStore.setup_store()
     with store.for_store().with_session() as s:
         store.close()
@@ -142,7 +140,6 @@ def test_a_block_whose_store_was_closed_ends_quietly() -> None:
 def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """Covers MS-07, MS-08."""
     context: Context = store.for_store()
     assert [inc(context), inc(context)] == ["1", "1"]
     servers(0)
@@ -170,7 +167,7 @@ def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
 def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
-    """Looking at a session changes no deadline (MS-50 to MS-52, MS-55)."""
+    """Looking at a session changes no deadline."""
     context = store.for_agent("crowd").add_service(counter)
     sessions = [context.create_session(f"{number}") for number in range(3)]
     other = store.for_store().create_session("outside")
@@ -200,7 +197,7 @@ def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
 
 
 def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) -> None:
-    """A call that arrives during another call of its session begins after that call's end (MS-46)."""
+    """A call that arrives during another call of its session begins after that call's end."""
     context, log = store.for_agent("orderly"), tmp_path / "calls"
     context.add_service({"name": "one", **service("asking", "--log", str(log), concurrency=1)})
 
@@ -217,7 +214,7 @@ def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) 
 
 
 def test_a_service_is_added_once(store: MCPStore, counter: dict[str, Any]) -> None:
-    """Adding an equal service again does nothing; adding a different one is refused (MS-20)."""
+    """Adding an equal service again does nothing; adding a different one is refused."""
     context = store.for_agent("adding").add_service(counter).add_service(counter)
     assert [each.service for each in context.list_services()] == ["counter"]
     with pytest.raises(NameTaken):

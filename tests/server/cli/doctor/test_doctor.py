@@ -192,7 +192,6 @@ def test_folder_that_cannot_be_made_is_found(doctor: Doctor, data: Path) -> None
 
 
 def test_damaged_database_is_found(doctor: Doctor, data: Path) -> None:
-    """Covers SC-50."""
     data.mkdir(mode=0o700)
     (data / "statehold.db").write_bytes(b"no database at all" * 500)
     (data / "statehold.db").chmod(0o600)
@@ -236,7 +235,6 @@ sys.stdin.read()
 
 @pytest.mark.fault
 def test_children_that_outlived_their_process_are_found(doctor: Doctor, data: Path) -> None:
-    """Covers SC-50."""
     data.mkdir(mode=0o700)
     with subprocess.Popen(
         [sys.executable, "-c", STARTER, str(data)],
