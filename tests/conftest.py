@@ -19,9 +19,9 @@ import psutil
 import pytest
 from _pytest.capture import CaptureManager
 from databases import MariaDB, PostgreSQL
+from fork_server import ForkServer
 from lab import Lab
 from listening import listening
-from nursery import Nursery
 from screen import Screen
 
 from statehold.sessions.json_codec import JSON
@@ -200,15 +200,15 @@ def lab_site() -> Generator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Generator[Nursery]:
-    """Starts Python programs whose imports are done already; see tests/support/nursery.py."""
-    with Nursery.running(tmp_path_factory.mktemp("nursery")) as found:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ForkServer]:
+    """Starts Python programs whose imports are done already; see tests/support/fork_server.py."""
+    with ForkServer.running(tmp_path_factory.mktemp("fork_server")) as found:
         yield found
 
 
 @pytest.fixture
 def counter_server(
-    upstream: Callable[..., list[str]], nursery: Nursery
+    upstream: Callable[..., list[str]], fork_server: ForkServer
 ) -> Generator[Callable[..., str]]:
     """`counter_server("http")` starts the counting server over http or sse and returns its URL; stopped after the test."""
     from contextlib import ExitStack
@@ -217,7 +217,7 @@ def counter_server(
 
         def start(transport: str, *arguments: str) -> str:
             _, *program = upstream("counter", "--transport", transport, *arguments)
-            port = running.enter_context(listening(nursery.command(*program)))
+            port = running.enter_context(listening(fork_server.command(*program)))
             return f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
 
         yield start

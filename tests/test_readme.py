@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from front import Way, serving
+from gateway_process import Way, serving
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import anyio
 import pytest
-from front import JSON, Running, Way, serving, statehold, structured, toml
-from nursery import Nursery
+from fork_server import ForkServer
+from gateway_process import JSON, Running, Way, serving, statehold, structured, toml
 
 WAYS = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
 """Each transport and each era once: tests of the transports cross them."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nursery(nursery: Nursery) -> None:
-    """Use the nursery for all tests here, because they start the same programs many times."""
+def _fork_server(fork_server: ForkServer) -> None:
+    """Use the fork server for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")

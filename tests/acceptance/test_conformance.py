@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from front import UPSTREAMS, serving, toml
+from gateway_process import UPSTREAMS, serving, toml
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 

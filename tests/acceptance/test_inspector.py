@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
-from front import JSON, Running
+from gateway_process import JSON, Running
 
 pytestmark = pytest.mark.peer
 

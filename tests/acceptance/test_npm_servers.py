@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Era, Running, Way, meta_of, opened_session, structured, text_of
+from gateway_process import JSON, Era, Running, Way, meta_of, opened_session, structured, text_of
 from mcp import Client
 from mcp.client.context import ClientRequestContext
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from agent import Agent
-from front import Way, opened_session, serving, toml
+from gateway_process import Way, opened_session, serving, toml
 
 pytestmark = pytest.mark.peer
 

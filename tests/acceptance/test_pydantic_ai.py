@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from front import JSON, Running
+from gateway_process import JSON, Running
 
 pytestmark = pytest.mark.peer
 

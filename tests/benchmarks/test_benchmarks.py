@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nursery import Nursery
+from fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.load
 
 
-def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+def measured(fork_server: ForkServer, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     file = tmp_path / "results.json"
-    command = nursery.command("-m", "benchmarks", *arguments, "--json", str(file))
+    command = fork_server.command("-m", "benchmarks", *arguments, "--json", str(file))
     done = subprocess.run(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50
     )
@@ -29,10 +29,12 @@ def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any
 
 
 @pytest.mark.usefixtures("postgresql")
-def test_the_store_is_measured_at_1_10_and_100_writers(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_store_is_measured_at_1_10_and_100_writers(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     databases = ("sqlite", "postgresql")
     only = ("--databases", ",".join(databases))
-    found = measured(nursery, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
+    found = measured(fork_server, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
     rows = found["store"]["rows"]
     assert [(row["database"], row["what"], row["writers"]) for row in rows] == [
         (database, what, writers)
@@ -48,9 +50,11 @@ def test_the_store_is_measured_at_1_10_and_100_writers(nursery: Nursery, tmp_pat
     assert len(found["about"]["load_before"]) == 3
 
 
-def test_a_hop_is_measured_beside_the_direct_way(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_path: Path) -> None:
     only = ("--over", "http", "--era", "modern", "--routes", "direct,statehold")
-    found = measured(nursery, tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4")
+    found = measured(
+        fork_server, tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4"
+    )
     rows = found["hop"]["rows"]
     assert {(row["route"], row["result"], row["at once"]) for row in rows} == {
         (route, size, at_once)
@@ -63,15 +67,17 @@ def test_a_hop_is_measured_beside_the_direct_way(nursery: Nursery, tmp_path: Pat
     assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
 
 
-def test_a_wrong_part_is_refused(nursery: Nursery) -> None:
-    command = nursery.command("-m", "benchmarks", "nonsense")
+def test_a_wrong_part_is_refused(fork_server: ForkServer) -> None:
+    command = fork_server.command("-m", "benchmarks", "nonsense")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.returncode == 2
     assert "nonsense" in done.stderr
 
 
-def test_what_a_state_costs_is_measured_at_three_sizes(nursery: Nursery, tmp_path: Path) -> None:
-    found = measured(nursery, tmp_path, "state", "--quick", "--seconds", "0.1")
+def test_what_a_state_costs_is_measured_at_three_sizes(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    found = measured(fork_server, tmp_path, "state", "--quick", "--seconds", "0.1")
     rows = found["state"]["rows"]
     assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]
     assert all(row["copy us"] > 0 and row["updates"] > 0 and row["reads"] > 0 for row in rows)
@@ -82,9 +88,11 @@ def test_what_a_state_costs_is_measured_at_three_sizes(nursery: Nursery, tmp_pat
     ]
 
 
-def test_the_python_client_is_measured_beside_the_sdks(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_python_client_is_measured_beside_the_sdks(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     few = ("--quick", "--over", "http", "--rounds", "1", "--calls", "4")
-    found = measured(nursery, tmp_path, "client", *few)
+    found = measured(fork_server, tmp_path, "client", *few)
     assert [(row["over"], row["client"]) for row in found["client"]["rows"]] == [
         ("http", "sdk"),
         ("http", "sdk, operation id"),
@@ -98,10 +106,10 @@ def test_the_python_client_is_measured_beside_the_sdks(nursery: Nursery, tmp_pat
 
 
 def test_the_session_layer_is_measured_around_a_tool_that_does_nothing(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     few = ("--quick", "--rounds", "1", "--calls", "4")
-    found = measured(nursery, tmp_path, "layer", *few)
+    found = measured(fork_server, tmp_path, "layer", *few)
     assert [(row["journal"], row["calls"]) for row in found["layer"]["rows"]] == [
         ("on", 100),
         ("off", 100),

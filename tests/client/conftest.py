@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from front import JSON, MODULE, Running, service, serving, toml
-from nursery import Nursery
+from fork_server import ForkServer
+from gateway_process import JSON, MODULE, Running, service, serving, toml
 
 from statehold.client import Client, connect
 
@@ -17,8 +17,8 @@ Connect: TypeAlias = Callable[..., Client]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nursery(nursery: Nursery) -> None:
-    """Use the nursery for all tests here, because they start the same programs many times."""
+def _fork_server(fork_server: ForkServer) -> None:
+    """Use the fork server for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def way(
     request: pytest.FixtureRequest,
     config_file: Path,
     tmp_path_factory: pytest.TempPathFactory,
-    nursery: Nursery,
+    fork_server: ForkServer,
 ) -> Connect:
     """Each way to connect, one after the other."""
     # Not at the first connection, which may be part of a test that counts processes.
@@ -59,7 +59,7 @@ def way(
         if request.param == "embedded":
             return connect(config=config_file, **options)
         given = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
-        return connect(stdio=[*nursery.command(*MODULE), *given], **options)
+        return connect(stdio=[*fork_server.command(*MODULE), *given], **options)
 
     return connected
 

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from front import Running, serving
-from nursery import Nursery
+from fork_server import ForkServer
+from gateway_process import Running, serving
 
 from statehold.client import Client, Session, errors
 from statehold.client.sync import Client as BlockingClient
@@ -41,13 +41,13 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_a_program_of_the_page_runs_as_printed(
-    number: int, notebook: Running, nursery: Nursery, tmp_path: Path
+    number: int, notebook: Running, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     program, printed = PROGRAMS[number]
     file = tmp_path / "program.py"
     file.write_text(program.replace("http://127.0.0.1:8931", notebook.url))
     done = subprocess.run(
-        nursery.command(str(file)),
+        fork_server.command(str(file)),
         env={**os.environ, **PATH},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from front import Running, service, serving, toml
+from gateway_process import Running, service, serving, toml
 from runs import arrived, runs
 
 from statehold.sessions.json_codec import JSON
@@ -18,7 +18,7 @@ CALLS, AT_ONCE, KILLS = 120, 5, 4
 HANGING = "hanging"
 """The call that is surely in flight when the server is killed first; of the others it depends."""
 
-pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("fork_server")]
 
 VERSION = "2026-07-28"
 INFO = "io.modelcontextprotocol"

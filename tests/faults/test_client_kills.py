@@ -12,14 +12,14 @@ import anyio
 import anyio.to_thread
 import psutil
 import pytest
-from front import MODULE, Running, service, serving, toml
-from nursery import Nursery
+from fork_server import ForkServer
+from gateway_process import MODULE, Running, service, serving, toml
 from runs import arrived, runs
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import OutcomeUnknown
 
-pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("fork_server")]
 
 AT_ONCE = 5
 HANGING = "hanging"
@@ -111,7 +111,7 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
 
 
 @pytest.mark.timeout(240)
-async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nursery) -> None:
+async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, fork_server: ForkServer) -> None:
     counted = Counted(tmp_path, 100, 2)
     given = ["--config", str(counted.config), "--data", str(counted.data)]
 
@@ -128,6 +128,6 @@ async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nurs
         (child,) = running
         child.kill()
 
-    async with connect(stdio=[*nursery.command(*MODULE), *given]) as client:
+    async with connect(stdio=[*fork_server.command(*MODULE), *given]) as client:
         await counted.run(client, kill)
     counted.check()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from front import JSON, Running, Way, opened_session, service, serving, structured, toml
+from gateway_process import JSON, Running, Way, opened_session, service, serving, structured, toml
 from mcp import Client
 
-pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("fork_server")]
 
 CALLERS = 8
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from nursery import Nursery
+from fork_server import ForkServer
 
 from statehold.sessions.store.sql import SQLStore
 
@@ -47,8 +47,8 @@ class Remote:
 class Pair:
     """Two workers; a killed one is replaced by one that was started before it is needed."""
 
-    def __init__(self, nursery: Nursery, data: Path, log: Path) -> None:
-        self._command = nursery.command(str(WORKER), str(data), str(log))
+    def __init__(self, fork_server: ForkServer, data: Path, log: Path) -> None:
+        self._command = fork_server.command(str(WORKER), str(data), str(log))
         self.processes: list[Process] = []
         self.workers: list[Remote] = []
 
@@ -66,8 +66,8 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(nursery: Nursery, data: Path, log: Path) -> AsyncGenerator[Pair]:
-    found = Pair(nursery, data, log)
+async def pair(fork_server: ForkServer, data: Path, log: Path) -> AsyncGenerator[Pair]:
+    found = Pair(fork_server, data, log)
     try:
         found.workers = [await found.start(), await found.start()]
         yield found
@@ -82,14 +82,14 @@ async def pair(nursery: Nursery, data: Path, log: Path) -> AsyncGenerator[Pair]:
 
 @pytest.mark.timeout(240)
 async def test_a_session_never_has_two_owners_and_keeps_every_acknowledged_write(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     chance = random.Random(20260728)
     data, log = tmp_path / "data", tmp_path / "calls.jsonl"
     kills = set(chance.sample(range(10, ROUNDS), KILLS))
     acknowledged: dict[str, int] = {}
     answered: list[str] = []
-    async with pair(nursery, data, log) as workers:
+    async with pair(fork_server, data, log) as workers:
         session: str = (await workers.workers[0].ask(op="create"))["session"]
 
         async def one(which: int, round_: int) -> None:

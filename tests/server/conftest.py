@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from front import IN_PROCESS, JSON, Running, Way, service, serving, toml
+from fork_server import ForkServer
+from gateway_process import IN_PROCESS, JSON, Running, Way, service, serving, toml
 from mcp import Client
-from nursery import Nursery
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nursery(nursery: Nursery) -> None:
-    """Use the nursery for all tests here, because they start the same programs many times."""
+def _fork_server(fork_server: ForkServer) -> None:
+    """Use the fork server for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import pytest
 from disks import full, small_disk
-from front import STATEHOLD, Running, Way, opened_session, service, serving, toml
+from gateway_process import STATEHOLD, Running, Way, opened_session, service, serving, toml
 
 from statehold.server.cli.exit_codes import FAILURE
 

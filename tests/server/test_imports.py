@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import JSON, code_of, opened_session, service, structured, text_of
+from gateway_process import JSON, code_of, opened_session, service, structured, text_of
 from mcp import Client
 
 WAYS = [("memory", "legacy")]

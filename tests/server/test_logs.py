@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-from front import JSON, Running, opened_session, service, serving, structured, toml
+from gateway_process import JSON, Running, opened_session, service, serving, structured, toml
 from mcp import Client
 
 from statehold.server.control.requests import ControlRequest

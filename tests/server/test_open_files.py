@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from front import Way, code_of, count, opened_session, service, serving, structured, toml
+from gateway_process import Way, code_of, count, opened_session, service, serving, structured, toml
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of a process")
 

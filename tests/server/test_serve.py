@@ -15,8 +15,8 @@ import anyio
 import psutil
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
-from departed import until_gone
-from front import (
+from fork_server import ForkedProgram
+from gateway_process import (
     JSON,
     STATEHOLD,
     Era,
@@ -34,7 +34,7 @@ from front import (
     toml,
 )
 from mcp import MCPError
-from nursery import Born
+from process_exit import until_gone
 from runs import arrived, entries
 
 HTTP: list[tuple[Transport, Era]] = [
@@ -44,7 +44,7 @@ HTTP: list[tuple[Transport, Era]] = [
     ("sse", "legacy"),
 ]
 AS_INSTALLED = ("http", "modern")
-"""Only over this transport is the server started as installed; for the others the nursery forks it."""
+"""Only over this transport is the server started as installed; for the others the fork server forks it."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def config(tmp_path: Path, log: Path) -> Path:
     return path
 
 
-async def ended(process: subprocess.Popen[bytes] | Born) -> int:
+async def ended(process: subprocess.Popen[bytes] | ForkedProgram) -> int:
     with anyio.fail_after(20):
         return await anyio.to_thread.run_sync(process.wait)
 

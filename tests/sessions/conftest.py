@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from house import Build, house
+from engine import Build, engine
 
 
 @pytest.fixture
 def build() -> Build:
     """Return the context manager that opens a House; see its arguments."""
-    return house
+    return engine

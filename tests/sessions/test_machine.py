@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from counting import Counting
-from house import House, house
+from engine import Engine, engine
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -40,7 +40,7 @@ class Model:
 
     status: str
     since: float
-    born: float
+    fork_client: float
     held: int = 0
     connected: bool = False
     losses: int = 0
@@ -63,15 +63,15 @@ class Machine(RuleBasedStateMachine):
         self.loop = self.runner.get_loop()
         # As many calls of one session may be held as the steps like.
         self.counter = Counting(concurrency=1000)
-        self.opened: asyncio.Future[House] = self.loop.create_future()
+        self.opened: asyncio.Future[Engine] = self.loop.create_future()
         self.over = asyncio.Event()
         self.held = set[asyncio.Task[str]]()
         self.life = self.loop.create_task(self.live())
-        self.house = self.run(self.opened)
+        self.engine = self.run(self.opened)
 
     async def live(self) -> None:
         try:
-            async with house(self.counter, policy=POLICY) as found:
+            async with engine(self.counter, policy=POLICY) as found:
                 self.opened.set_result(found)
                 await self.over.wait()
         except BaseException as problem:
@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def now(self) -> float:
-        return self.house.clock.now()
+        return self.engine.clock.now()
 
     @initialize(target=sessions)
     def first(self) -> str:
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         return self.made()
 
     def made(self) -> str:
-        session = self.run(self.house.create())
+        session = self.run(self.engine.create())
         self.models[session.id] = Model("idle", self.now, self.now)
         return session.id
 
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
     def expire_one(self, session: str, model: Model) -> None:
         if model.status == "closed":
             return
-        if self.now >= model.born + LIFETIME or (
+        if self.now >= model.fork_client + LIFETIME or (
             model.status == "paused" and self.now >= model.since + PAUSED
         ):
             self.closed(session)
@@ -215,13 +215,13 @@ class Machine(RuleBasedStateMachine):
     async def settled(self) -> None:
         async def same() -> dict[str, tuple[str, str]]:
             wrong: dict[str, tuple[str, str]] = {}
-            for session in self.house.registry.held():
+            for session in self.engine.registry.held():
                 if session.changing.locked():
                     wrong[session.id] = ("changing", "still")
             for session, model in self.models.items():
                 if model.seen_closed:
                     continue
-                status = await self.house.status(session)
+                status = await self.engine.status(session)
                 if status != model.status:
                     wrong[session] = (status, model.status)
                 model.seen_closed = status == "closed"
@@ -242,44 +242,44 @@ class Machine(RuleBasedStateMachine):
 
     async def attempt(self, session: str, tool: str) -> str:
         try:
-            await self.house.call(session, tool)
+            await self.engine.call(session, tool)
         except SessionError as error:
             return error.code
         return "ok"
 
     async def change(self, what: str, session: str) -> str:
         try:
-            await getattr(self.house.registry, what)(LOCAL, session)
+            await getattr(self.engine.registry, what)(LOCAL, session)
         except SessionError as error:
             return error.code
         return "ok"
 
     async def end(self, session: str, force: bool) -> None:
-        await self.house.registry.close(LOCAL, session, force=force)
+        await self.engine.registry.close(LOCAL, session, force=force)
 
     async def die(self, session: str) -> None:
         [connection] = [c for c in self.counter.live if c.view.id == session]
         connection.die("killed")
-        await self.house.until(lambda: connection.closed)
+        await self.engine.until(lambda: connection.closed)
 
     async def holding(self) -> None:
         await self.counter.holding.wait()
 
     async def pass_by(self, seconds: float) -> None:
-        self.house.clock.advance(seconds)
+        self.engine.clock.advance(seconds)
 
     async def release_all(self) -> None:
         self.counter.let_go.set()
         self.counter.let_go = anyio.Event()
-        await self.house.until(lambda: not self.house.registry.statistics()["in_flight"])
+        await self.engine.until(lambda: not self.engine.registry.statistics()["in_flight"])
 
     async def check_journals(self) -> None:
         """Every recorded transition is a row of the table, and each starts where the one before ended."""
-        await self.house.store.flush()
+        await self.engine.store.flush()
         for session, model in self.models.items():
-            status = await self.house.status(session)
+            status = await self.engine.status(session)
             assert status == model.status, (session, status, model)
-            entries = await self.house.store.journal(session, last=1000)
+            entries = await self.engine.store.journal(session, last=1000)
             steps: list[dict[str, Any]] = [
                 e.request for e in entries if e.kind is JournalKind.TRANSITION
             ]

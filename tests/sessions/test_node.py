@@ -17,7 +17,7 @@ from typing import IO, Any
 import anyio
 import pytest
 from databases import DatabaseServer
-from nursery import Nursery
+from fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
@@ -252,7 +252,7 @@ async def test_a_killed_node_is_dead_and_a_stopped_one_is_not(
 
 @pytest.mark.fault
 async def test_a_child_of_a_node_does_not_inherit_its_lock(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     program = """
 import os, subprocess, sys, time, anyio
@@ -270,7 +270,7 @@ async def main():
 
 anyio.run(main)
 """
-    [said] = nursery.told_by("-c", program, str(tmp_path), lines=1)
+    [said] = fork_server.told_by("-c", program, str(tmp_path), lines=1)
     child, name = said.split()
     try:
         async with SQLStore.sqlite(tmp_path) as store, started(store, tmp_path) as node:

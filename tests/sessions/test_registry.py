@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from counting import Counting
-from house import Build
+from engine import Build
 
 from statehold.sessions.errors import (
     NameTaken,
@@ -30,37 +30,37 @@ BOB = Principal(subject="bob")
 
 
 async def test_two_sessions_never_see_each_others_state(build: Build):
-    async with build() as house:
-        left, right = await house.create(), await house.create()
-        assert [await house.count(left.id) for _ in range(3)] == [1, 2, 3]
-        assert await house.count(right.id) == 1
-        assert await house.count(left.id) == 4
+    async with build() as engine:
+        left, right = await engine.create(), await engine.create()
+        assert [await engine.count(left.id) for _ in range(3)] == [1, 2, 3]
+        assert await engine.count(right.id) == 1
+        assert await engine.count(left.id) == 4
 
 
 async def test_twenty_first_calls_open_one_connection(build: Build):
-    async with build() as house:
-        session = await house.create()
+    async with build() as engine:
+        session = await engine.create()
         seen: list[int] = []
 
         async def one() -> None:
-            seen.append(await house.count(session.id))
+            seen.append(await engine.count(session.id))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(one)
         assert sorted(seen) == list(range(1, 21))
-        assert house.counter.opened == 1
+        assert engine.counter.opened == 1
 
 
 async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
-    async with build() as house:
-        session = await house.create(ANN)
-        gone = await house.create(BOB)
-        await house.registry.close(BOB, gone.id)
-        await house.registry.rename_delete.purge(BOB, gone.id)
+    async with build() as engine:
+        session = await engine.create(ANN)
+        gone = await engine.create(BOB)
+        await engine.registry.close(BOB, gone.id)
+        await engine.registry.rename_delete.purge(BOB, gone.id)
         answers: set[str] = set()
         for ref in (session.id, gone.id, "sh_" + "a" * 26, "no such name"):
-            for look in (house.registry.find, house.registry.info, house.registry.close):
+            for look in (engine.registry.find, engine.registry.info, engine.registry.close):
                 with pytest.raises(SessionNotFound) as caught:
                     await look(BOB, ref)
                 answers.add(repr(caught.value.details()) + caught.value.message)
@@ -68,166 +68,166 @@ async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
 
 
 async def test_a_name_is_an_alias_within_one_principal(build: Build):
-    async with build() as house:
-        mine = await house.create(ANN, name="work")
-        theirs = await house.create(BOB, name="work")
-        assert (await house.registry.find(ANN, "work")).id == mine.id
-        assert (await house.registry.find(BOB, "work")).id == theirs.id
+    async with build() as engine:
+        mine = await engine.create(ANN, name="work")
+        theirs = await engine.create(BOB, name="work")
+        assert (await engine.registry.find(ANN, "work")).id == mine.id
+        assert (await engine.registry.find(BOB, "work")).id == theirs.id
         with pytest.raises(NameTaken) as caught:
-            await house.create(ANN, name="work")
+            await engine.create(ANN, name="work")
         assert caught.value.session_id == mine.id
 
 
 async def test_a_closed_session_gives_its_name_up_and_never_its_id(build: Build):
-    async with build() as house:
-        first = await house.create(name="work")
-        await house.registry.close(LOCAL, "work")
-        second = await house.create(name="work")
+    async with build() as engine:
+        first = await engine.create(name="work")
+        await engine.registry.close(LOCAL, "work")
+        second = await engine.create(name="work")
         assert second.id != first.id
         with pytest.raises(SessionClosed):
-            await house.call(first.id)
-        _, already = await house.registry.close(LOCAL, first.id)
+            await engine.call(first.id)
+        _, already = await engine.registry.close(LOCAL, first.id)
         assert already
 
 
 async def test_closing_releases_the_connection(build: Build):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        info, already = await house.registry.close(LOCAL, session.id)
-        assert (info["status"], already, house.counter.open_now) == ("closed", False, 0)
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        info, already = await engine.registry.close(LOCAL, session.id)
+        assert (info["status"], already, engine.counter.open_now) == ("closed", False, 0)
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
-    async with build() as house:
-        session = await house.create(idle=60.0)
-        await house.count(session.id)
-        house.clock.advance(59)
-        assert await house.count(session.id) == 2
-        house.clock.advance(59)
-        assert await house.status(session.id) == "idle"
-        house.clock.advance(2)
-        await house.until(lambda: session.status == "paused")
-        assert house.counter.open_now == 1
-        answer = await house.call(session.id)
+    async with build() as engine:
+        session = await engine.create(idle=60.0)
+        await engine.count(session.id)
+        engine.clock.advance(59)
+        assert await engine.count(session.id) == 2
+        engine.clock.advance(59)
+        assert await engine.status(session.id) == "idle"
+        engine.clock.advance(2)
+        await engine.until(lambda: session.status == "paused")
+        assert engine.counter.open_now == 1
+        answer = await engine.call(session.id)
         assert answer.payload["structuredContent"] == {"count": 3, "generation": 1}
         assert answer.notice is None
 
 
 async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
-    async with build() as house:
-        session = await house.create(idle=60.0)
+    async with build() as engine:
+        session = await engine.create(idle=60.0)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, session.id, "hold")
-            await house.counter.holding.wait()
-            house.clock.advance(600)
+            tasks.start_soon(engine.call, session.id, "hold")
+            await engine.counter.holding.wait()
+            engine.clock.advance(600)
             await anyio.lowlevel.checkpoint()
             assert session.status == "active"
             with pytest.raises(SessionBusy):
-                await house.registry.pause(LOCAL, session.id)
-            house.counter.let_go.set()
-        house.clock.advance(59)
+                await engine.registry.pause(LOCAL, session.id)
+            engine.counter.let_go.set()
+        engine.clock.advance(59)
         assert session.status == "idle"
 
 
 async def test_a_paused_session_is_closed_when_its_time_is_over(build: Build):
-    async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as house:
-        session = await house.create()
-        await house.count(session.id)
-        house.clock.advance(61)
-        await house.until(lambda: session.status == "paused")
-        house.clock.advance(101)
-        await house.until(lambda: session.status == "closed")
-        assert house.counter.open_now == 0
+    async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.clock.advance(61)
+        await engine.until(lambda: session.status == "paused")
+        engine.clock.advance(101)
+        await engine.until(lambda: session.status == "closed")
+        assert engine.counter.open_now == 0
         with pytest.raises(SessionExpired):
-            await house.call(session.id)
+            await engine.call(session.id)
 
 
 async def test_a_paused_session_without_connections_leaves_memory_and_comes_back(build: Build):
-    async with build(Counting(pause="release")) as house:
-        session = await house.create(name="work")
-        await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        assert house.registry.statistics()["owned"] == 0
-        answer = await house.call("work")
+    async with build(Counting(pause="release")) as engine:
+        session = await engine.create(name="work")
+        await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        assert engine.registry.statistics()["owned"] == 0
+        answer = await engine.call("work")
         assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
         assert answer.notice is not None
         assert "generation 1 to 2" in answer.notice
         assert "Lost: the count" in answer.notice
-        assert (await house.call("work")).notice is None
+        assert (await engine.call("work")).notice is None
 
 
 async def test_a_snapshot_brings_the_state_back_and_says_so(build: Build):
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
         for _ in range(3):
-            await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        assert house.counter.open_now == 0
-        answer = await house.call(session.id)
+            await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        assert engine.counter.open_now == 0
+        answer = await engine.call(session.id)
         assert answer.payload["structuredContent"]["count"] == 4
         assert answer.notice is not None
         assert "Restored: the count" in answer.notice
 
 
 async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
-    async with build() as house:
-        session = await house.create()
+    async with build() as engine:
+        session = await engine.create()
         for _ in range(100):
-            assert (await house.call(session.id, "fail")).payload["isError"]
+            assert (await engine.call(session.id, "fail")).payload["isError"]
         assert session.status == "idle"
 
 
 async def test_a_dead_eager_service_makes_no_session(build: Build):
-    async with build(Counting(eager=True, refuse=1)) as house:
+    async with build(Counting(eager=True, refuse=1)) as engine:
         with pytest.raises(ServiceUnavailable) as caught:
-            await house.create()
+            await engine.create()
         assert caught.value.session_id is not None
-        assert await house.status(caught.value.session_id) == "closed"
-        assert house.counter.open_now == 0
+        assert await engine.status(caught.value.session_id) == "closed"
+        assert engine.counter.open_now == 0
 
 
 async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
-    async with build() as house:
-        session = await house.create()
+    async with build() as engine:
+        session = await engine.create()
         outcome: list[str] = []
 
         async def call() -> None:
             try:
-                await house.call(session.id, "hold")
+                await engine.call(session.id, "hold")
             except SessionClosed as error:
                 outcome.append(error.code)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await house.counter.holding.wait()
+            await engine.counter.holding.wait()
             with anyio.fail_after(10):
-                await house.registry.close(LOCAL, session.id, force=True)
+                await engine.registry.close(LOCAL, session.id, force=True)
         assert outcome == ["session_closed"]
-        assert house.counter.open_now == 0
+        assert engine.counter.open_now == 0
 
 
 async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     """By id and owner: no row of another owner is loaded, whatever status its session has."""
-    async with build() as house:
-        held, closed = await house.create(ANN), await house.create(ANN)
-        await house.registry.close(ANN, closed.id)
+    async with build() as engine:
+        held, closed = await engine.create(ANN), await engine.create(ANN)
+        await engine.registry.close(ANN, closed.id)
         asked: list[str] = []
         loaded: list[object] = []
-        read = house.store._read  # pyright: ignore[reportPrivateUsage]
+        read = engine.store._read  # pyright: ignore[reportPrivateUsage]
 
         async def watched(query: Any) -> Any:
             asked.append(query.func.__name__)
             loaded.append(found := await read(query))
             return found
 
-        monkeypatch.setattr(house.store, "_read", watched)
+        monkeypatch.setattr(engine.store, "_read", watched)
         queries: list[list[str]] = []
         for ref in ("sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", held.id, closed.id):
             asked.clear()
-            for look in (house.registry.find, house.registry.info, house.registry.states.read):
+            for look in (engine.registry.find, engine.registry.info, engine.registry.states.read):
                 with pytest.raises(SessionNotFound):
                     await look(BOB, ref)
             queries.append(list(asked))
@@ -237,29 +237,29 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
 
 
 async def test_state_is_merged_and_compared(build: Build):
-    async with build() as house:
-        session = await house.create(state={"a": 1, "b": {"c": 2}})
-        state = await house.registry.states.update(LOCAL, session.id, {"a": None, "b": {"d": 3}})
+    async with build() as engine:
+        session = await engine.create(state={"a": 1, "b": {"c": 2}})
+        state = await engine.registry.states.update(LOCAL, session.id, {"a": None, "b": {"d": 3}})
         assert (state.version, state.value) == (1, {"b": {"c": 2, "d": 3}})
         with pytest.raises(SessionError) as caught:
-            await house.registry.states.update(LOCAL, session.id, {}, if_version=0)
+            await engine.registry.states.update(LOCAL, session.id, {}, if_version=0)
         assert caught.value.code == "state_conflict"
-        stored = await house.store.state(session.id)
+        stored = await engine.store.state(session.id)
         assert stored is not None
         assert stored.value == {"b": {"c": 2, "d": 3}}
         assert updated(state, {}, mode="replace").value == {}
 
 
 async def test_a_restart_finds_every_session_paused_with_its_state(build: Build, tmp_path: Path):
-    async with build(Counting(pause="snapshot"), folder=tmp_path) as house:
-        session = await house.create(name="work", state={"step": 2})
+    async with build(Counting(pause="snapshot"), folder=tmp_path) as engine:
+        session = await engine.create(name="work", state={"step": 2})
         for _ in range(2):
-            await house.count(session.id)
-    async with build(Counting(pause="snapshot"), folder=tmp_path) as house:
-        info = await house.registry.info(LOCAL, "work")
+            await engine.count(session.id)
+    async with build(Counting(pause="snapshot"), folder=tmp_path) as engine:
+        info = await engine.registry.info(LOCAL, "work")
         assert (info["status"], info["services"][0]["generation"]) == ("paused", 1)
-        assert [e.tool for e in await house.store.journal(session.id) if e.tool] == ["inc"] * 2
-        assert await house.count("work") == 3
+        assert [e.tool for e in await engine.store.journal(session.id) if e.tool] == ["inc"] * 2
+        assert await engine.count("work") == 3
 
 
 async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp_path: Path):
@@ -274,94 +274,94 @@ async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp
 
 
 async def test_a_session_that_another_node_took_is_dropped_without_another_write(build: Build):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
         thief = NodeRecord(id="n_thief", proof_key="", started_at=0.0)
-        await house.store.join(thief)
-        await house.store.declare_dead(house.node.id)
-        assert await house.store.claim(session.id, thief.id, house.clock.now()) is not None
+        await engine.store.join(thief)
+        await engine.store.declare_dead(engine.node.id)
+        assert await engine.store.claim(session.id, thief.id, engine.clock.now()) is not None
         with pytest.raises(SessionBusy):
-            await house.registry.states.update(LOCAL, session.id, {"mine": True})
-        await house.until(session.gone.is_set)
-        assert house.counter.open_now == 0
-        state = await house.store.state(session.id)
+            await engine.registry.states.update(LOCAL, session.id, {"mine": True})
+        await engine.until(session.gone.is_set)
+        assert engine.counter.open_now == 0
+        state = await engine.store.state(session.id)
         assert state is not None
         assert state.value == {}
         with pytest.raises(SessionBusy):
-            await house.call(session.id)
+            await engine.call(session.id)
 
 
 async def test_a_service_can_be_bound_and_unbound(build: Build):
-    async with build(Counting(), Counting("other")) as house:
-        session = await house.create(services=["counter"])
+    async with build(Counting(), Counting("other")) as engine:
+        session = await engine.create(services=["counter"])
         with pytest.raises(ServiceNotBound):
-            await house.call(session.id, service="other")
-        await house.registry.bind(LOCAL, session.id, "other")
-        await house.registry.bind(LOCAL, session.id, "other")
-        assert await house.count(session.id, service="other") == 1
-        await house.registry.unbind(LOCAL, session.id, "other")
-        assert house.services["other"].open_now == 0
+            await engine.call(session.id, service="other")
+        await engine.registry.bind(LOCAL, session.id, "other")
+        await engine.registry.bind(LOCAL, session.id, "other")
+        assert await engine.count(session.id, service="other") == 1
+        await engine.registry.unbind(LOCAL, session.id, "other")
+        assert engine.services["other"].open_now == 0
         with pytest.raises(ServiceNotBound):
-            await house.call(session.id, service="other")
+            await engine.call(session.id, service="other")
 
 
 async def test_a_restart_of_connections_raises_the_generation_of_one_session_only(build: Build):
-    async with build() as house:
-        session, other = await house.create(), await house.create()
-        await house.count(session.id)
-        await house.count(other.id)
-        await house.registry.restart(LOCAL, session.id)
-        answer = await house.call(session.id)
+    async with build() as engine:
+        session, other = await engine.create(), await engine.create()
+        await engine.count(session.id)
+        await engine.count(other.id)
+        await engine.registry.restart(LOCAL, session.id)
+        answer = await engine.call(session.id)
         assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
-        assert await house.count(other.id) == 2
+        assert await engine.count(other.id) == 2
 
 
 async def test_reading_does_not_keep_a_session_alive(build: Build):
-    async with build() as house:
-        session = await house.create(idle=60.0)
+    async with build() as engine:
+        session = await engine.create(idle=60.0)
         for _ in range(7):
-            house.clock.advance(9)
-            await house.registry.info(LOCAL, session.id)
-        await house.until(lambda: session.status == "paused")
+            engine.clock.advance(9)
+            await engine.registry.info(LOCAL, session.id)
+        await engine.until(lambda: session.status == "paused")
 
 
 async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Build):
-    async with build() as house:
-        session = await house.create()
-        await house.call(session.id, "inc", password="hunter2", n=1)
-        await house.registry.pause(LOCAL, session.id)
-        await house.store.flush()
-        entries = await house.store.journal(session.id)
+    async with build() as engine:
+        session = await engine.create()
+        await engine.call(session.id, "inc", password="hunter2", n=1)
+        await engine.registry.pause(LOCAL, session.id)
+        await engine.store.flush()
+        entries = await engine.store.journal(session.id)
         assert [e.request.get("code", "call") for e in entries] == ["T02", "call", "T08"]
         assert entries[1].request == {"password": "[redacted]", "n": 1}
         assert [e.seq for e in entries] == [1, 2, 3]
-        await house.registry.resume(LOCAL, session.id)
-        await house.registry.close(LOCAL, session.id)
-        await house.store.flush()
-        entries = await house.store.journal(session.id)
+        await engine.registry.resume(LOCAL, session.id)
+        await engine.registry.close(LOCAL, session.id)
+        await engine.store.flush()
+        entries = await engine.store.journal(session.id)
         codes = [e.request["code"] for e in entries[2:]]
         assert codes == ["T08", "T09", "T12", "T18"]
         assert {e.session_id for e in entries} == {session.id}
 
 
 async def test_a_paused_session_is_given_back_when_its_change_fails(build: Build):
-    async with build(Counting(pause="release")) as house:
-        session = await house.create()
-        await house.registry.pause(LOCAL, session.id)
-        await house.create(name="taken")
+    async with build(Counting(pause="release")) as engine:
+        session = await engine.create()
+        await engine.registry.pause(LOCAL, session.id)
+        await engine.create(name="taken")
         with pytest.raises(NameTaken):
-            await house.registry.rename_delete.rename(LOCAL, session.id, "taken")
-        assert house.registry.statistics()["owned"] == 1
+            await engine.registry.rename_delete.rename(LOCAL, session.id, "taken")
+        assert engine.registry.statistics()["owned"] == 1
 
 
 async def test_a_paused_session_is_given_back_when_its_change_is_cancelled(build: Build):
-    async with build(Counting(pause="release")) as house:
-        session = await house.create()
-        await house.registry.pause(LOCAL, session.id)
+    async with build(Counting(pause="release")) as engine:
+        session = await engine.create()
+        await engine.registry.pause(LOCAL, session.id)
         with anyio.CancelScope() as scope:
-            async with house.registry.access.hold(LOCAL, session.id):  # pyright: ignore[reportPrivateUsage]
-                assert house.registry.statistics()["owned"] == 1
+            async with engine.registry.access.hold(LOCAL, session.id):  # pyright: ignore[reportPrivateUsage]
+                assert engine.registry.statistics()["owned"] == 1
                 scope.cancel()
                 await anyio.lowlevel.checkpoint()
-        assert house.registry.statistics()["owned"] == 0
+        assert engine.registry.statistics()["owned"] == 0

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from counting import Counter, Counting, Nobody
-from house import Build, House, failing
+from engine import Build, Engine, failing
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
@@ -50,18 +50,18 @@ class Lingering(Counting):
 
 async def test_a_change_during_a_pause_waits_and_leaves_one_session(build: Build):
     counter = Lingering(pause="release")
-    async with build(counter) as house:
-        session = await house.create()
-        await house.count(session.id)
+    async with build(counter) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.registry.pause, LOCAL, session.id)
+            tasks.start_soon(engine.registry.pause, LOCAL, session.id)
             await counter.closing.wait()
-            tasks.start_soon(house.registry.extend, LOCAL, session.id, 60.0)
-            tasks.start_soon(house.count, session.id)
+            tasks.start_soon(engine.registry.extend, LOCAL, session.id, 60.0)
+            tasks.start_soon(engine.count, session.id)
             counter.may_close.set()
-        statistics = house.registry.statistics()
+        statistics = engine.registry.statistics()
         assert (statistics["owned"], statistics["live"], counter.open_now) == (1, 1, 1)
-        assert await house.count(session.id) == 2
+        assert await engine.count(session.id) == 2
 
 
 async def test_no_other_process_opens_a_session_that_is_still_being_paused(
@@ -99,33 +99,33 @@ async def test_a_paused_session_is_free_again_after_a_change(
 
 async def test_a_session_that_was_taken_answers_no_more_calls(build: Build):
     counter = Lingering()
-    async with build(counter) as house:
-        session = await house.create()
-        await house.count(session.id)
-        await house.store.join(NodeRecord(id="n_thief", proof_key="", started_at=0.0))
-        await house.store.declare_dead(house.node.id)
-        await house.store.claim(session.id, "n_thief", house.clock.now())
+    async with build(counter) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await engine.store.join(NodeRecord(id="n_thief", proof_key="", started_at=0.0))
+        await engine.store.declare_dead(engine.node.id)
+        await engine.store.claim(session.id, "n_thief", engine.clock.now())
         with pytest.raises(SessionBusy):
-            await house.registry.states.update(LOCAL, session.id, {})
+            await engine.registry.states.update(LOCAL, session.id, {})
         await counter.closing.wait()
         with pytest.raises(SessionBusy):
-            await house.call(session.id)
+            await engine.call(session.id)
         counter.may_close.set()
-        await house.until(session.gone.is_set)
+        await engine.until(session.gone.is_set)
         assert (counter.opened, counter.open_now) == (1, 0)
 
 
 async def test_work_in_the_background_that_a_full_disk_stops_is_one_line_in_the_log(
     build: Build, caplog: pytest.LogCaptureFixture
 ):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        await house.store.flush()
-        house.clock.advance(USED_SECONDS + 1)
-        with failing(house):
-            await house.count(session.id)
-            await house.until(lambda: caplog.records)
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await engine.store.flush()
+        engine.clock.advance(USED_SECONDS + 1)
+        with failing(engine):
+            await engine.count(session.id)
+            await engine.until(lambda: caplog.records)
     assert [record.message for record in caplog.records if record.exc_info] == []
     assert "The disk is full." in caplog.messages[0]
 
@@ -134,9 +134,9 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     """After a kill right after the first call, the loss of the connection must still be reported."""
-    async with build(Counting()) as house:
-        session = await house.create()
-        asked, may, real = anyio.Event(), anyio.Event(), house.store.write
+    async with build(Counting()) as engine:
+        session = await engine.create()
+        asked, may, real = anyio.Event(), anyio.Event(), engine.store.write
         answers: list[object] = []
         early: list[object] = []
 
@@ -146,9 +146,9 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
             return await real(*args, **kwargs)
 
         async def call() -> None:
-            answers.append(await house.count(session.id))
+            answers.append(await engine.count(session.id))
 
-        monkeypatch.setattr(house.store, "write", write)
+        monkeypatch.setattr(engine.store, "write", write)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await asked.wait()
@@ -161,23 +161,23 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
 
 
 async def test_the_sweep_goes_on_after_it_failed(build: Build, monkeypatch: pytest.MonkeyPatch):
-    async with build(policy=Policy(retention=100.0)) as house:
-        session = await house.create()
-        await house.registry.close(LOCAL, session.id)
+    async with build(policy=Policy(retention=100.0)) as engine:
+        session = await engine.create()
+        await engine.registry.close(LOCAL, session.id)
 
         async def broken() -> list[str]:
             raise OSError(24, "Too many open files")
 
         with monkeypatch.context() as patch:
-            patch.setattr(house.node, "find_dead", broken)
-            house.clock.advance(120)
-            await house.until(lambda: house.registry.statistics()["deadlines"] == 1)
+            patch.setattr(engine.node, "find_dead", broken)
+            engine.clock.advance(120)
+            await engine.until(lambda: engine.registry.statistics()["deadlines"] == 1)
         gone = False
         with anyio.fail_after(5):
             while not gone:
-                house.clock.advance(60)
+                engine.clock.advance(60)
                 await anyio.sleep(0.002)
-                gone = await house.store.get(session.id) is None
+                gone = await engine.store.get(session.id) is None
 
 
 async def test_a_connection_that_dies_while_its_session_is_paused_ends_as_a_pause(build: Build):
@@ -194,13 +194,13 @@ async def test_a_connection_that_dies_while_its_session_is_paused_ends_as_a_paus
             return counter
 
     times = Timeouts(idle=60, paused=100, lifetime=0)
-    async with build(Dying(pause="snapshot"), policy=Policy(timeouts=times)) as house:
-        session = await house.create()
-        await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        stored = await house.store.get(session.id)
+    async with build(Dying(pause="snapshot"), policy=Policy(timeouts=times)) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        stored = await engine.store.get(session.id)
         assert stored is not None
-        assert (stored.status, stored.due_at) == ("paused", house.clock.now() + 100)
+        assert (stored.status, stored.due_at) == ("paused", engine.clock.now() + 100)
 
 
 async def test_a_service_that_cannot_save_does_not_keep_a_session_from_pausing(
@@ -211,136 +211,136 @@ async def test_a_service_that_cannot_save_does_not_keep_a_session_from_pausing(
 
     monkeypatch.setattr(Counter, "snapshot", broken)
     counter = Counting(pause="snapshot")
-    async with build(counter) as house:
-        sessions = [await house.create() for _ in range(3)]
+    async with build(counter) as engine:
+        sessions = [await engine.create() for _ in range(3)]
         for session in sessions:
-            await house.count(session.id)
-        await house.registry.pause(LOCAL, sessions[0].id)
+            await engine.count(session.id)
+        await engine.registry.pause(LOCAL, sessions[0].id)
         assert counter.open_now == 2
     assert counter.open_now == 0
 
 
 async def test_a_store_that_fails_at_the_end_leaves_nothing_running(build: Build):
     counter = Counting()
-    async with build(counter) as house:
-        session = await house.create()
-        await house.count(session.id)
+    async with build(counter) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
 
         async def refuse() -> None:
             raise StoreUnavailable("The disk is full.")
 
-        house.store.flush = refuse
+        engine.store.flush = refuse
     assert counter.open_now == 0
 
 
 async def test_an_older_clock_does_not_make_an_older_snapshot_win(build: Build, tmp_path: Path):
     counter = Counting(pause="snapshot")
-    async with build(counter, folder=tmp_path) as house:
-        session = await house.create()
+    async with build(counter, folder=tmp_path) as engine:
+        session = await engine.create()
         for _ in range(2):
-            await house.count(session.id)
+            await engine.count(session.id)
     behind = ManualClock(1_800_000_000.0 - 3600)
-    async with build(Counting(pause="snapshot"), folder=tmp_path, clock=behind) as house:
+    async with build(Counting(pause="snapshot"), folder=tmp_path, clock=behind) as engine:
         for _ in range(5):
-            await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        assert await house.count(session.id) == 8
+            await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        assert await engine.count(session.id) == 8
 
 
 async def test_one_session_cannot_restart_what_all_share(build: Build):
     shared = Counting(scope="shared")
-    async with build(shared) as house:
-        one, other = await house.create(), await house.create()
+    async with build(shared) as engine:
+        one, other = await engine.create(), await engine.create()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, one.id, "hold")
+            tasks.start_soon(engine.call, one.id, "hold")
             await shared.holding.wait()
-            await house.registry.restart(LOCAL, other.id)
+            await engine.registry.restart(LOCAL, other.id)
             assert not shared.live[0].closed
             shared.let_go.set()
 
 
 async def test_a_session_whose_opening_was_not_recorded_is_not_left_open(build: Build):
     counter = Counting(eager=True)
-    async with build(counter) as house:
-        with failing(house), pytest.raises(StoreUnavailable):
-            await house.create()
+    async with build(counter) as engine:
+        with failing(engine), pytest.raises(StoreUnavailable):
+            await engine.create()
         assert counter.open_now == 0
-        assert house.registry.statistics()["live"] == 0
+        assert engine.registry.statistics()["live"] == 0
 
 
 async def test_a_binding_that_was_not_stored_is_not_there(build: Build):
-    async with build(Counting(), Counting("other")) as house:
-        session = await house.create(services=["counter"])
-        with failing(house), pytest.raises(StoreUnavailable):
-            await house.registry.bind(LOCAL, session.id, "other")
+    async with build(Counting(), Counting("other")) as engine:
+        session = await engine.create(services=["counter"])
+        with failing(engine), pytest.raises(StoreUnavailable):
+            await engine.registry.bind(LOCAL, session.id, "other")
         with pytest.raises(ServiceNotBound):
-            await house.call(session.id, service="other")
-        await house.registry.bind(LOCAL, session.id, "other")
-        assert await house.count(session.id, service="other") == 1
+            await engine.call(session.id, service="other")
+        await engine.registry.bind(LOCAL, session.id, "other")
+        assert await engine.count(session.id, service="other") == 1
 
 
 async def test_a_closed_session_stays_closed_when_the_store_learns_of_it_later(build: Build):
-    async with build() as house:
-        session = await house.create()
-        with failing(house):
-            info, _ = await house.registry.close(LOCAL, session.id)
+    async with build() as engine:
+        session = await engine.create()
+        with failing(engine):
+            info, _ = await engine.registry.close(LOCAL, session.id)
             assert info["status"] == "closed"
         with pytest.raises(SessionClosed):
-            await house.call(session.id)
-        await house.pass_time(lambda: not house.registry.statistics()["owned"])
-        stored = await house.store.get(session.id)
+            await engine.call(session.id)
+        await engine.pass_time(lambda: not engine.registry.statistics()["owned"])
+        stored = await engine.store.get(session.id)
         assert stored is not None
         assert stored.status == "closed"
 
 
 async def test_a_call_that_ran_is_answered_when_the_journal_cannot_be_written(build: Build):
-    async with build(policy=Policy(journal_sync=True)) as house:
-        session = await house.create()
-        with failing(house, "flush"):
-            assert await house.count(session.id) == 1
+    async with build(policy=Policy(journal_sync=True)) as engine:
+        session = await engine.create()
+        with failing(engine, "flush"):
+            assert await engine.count(session.id) == 1
 
 
 async def test_a_call_that_ran_is_answered_when_its_entry_cannot_be_made(build: Build):
-    async with build() as house:
-        session = await house.create()
+    async with build() as engine:
+        session = await engine.create()
 
         def refuse(*_: object) -> None:
             raise RecursionError
 
-        house.store.append_call = refuse
+        engine.store.append_call = refuse
         try:
-            assert await house.count(session.id) == 1
+            assert await engine.count(session.id) == 1
         finally:
-            del house.store.append_call
-        assert await house.count(session.id) == 2
+            del engine.store.append_call
+        assert await engine.count(session.id) == 2
 
 
 async def test_the_budget_works_again_after_the_store_did_not(build: Build):
     policy = Policy(live_sessions=1, queue_seconds=0.1)
-    async with build(Counting(pause="release"), policy=policy) as house:
-        first, second = await house.create(), await house.create()
-        await house.count(first.id)
-        with failing(house), pytest.raises(SessionError):
-            await house.call(second.id)
-        assert await house.count(second.id) == 1
+    async with build(Counting(pause="release"), policy=policy) as engine:
+        first, second = await engine.create(), await engine.create()
+        await engine.count(first.id)
+        with failing(engine), pytest.raises(SessionError):
+            await engine.call(second.id)
+        assert await engine.count(second.id) == 1
 
 
 async def test_renaming_at_once_leaves_one_name(build: Build):
-    async with build() as house:
-        session = await house.create(name="first")
+    async with build() as engine:
+        session = await engine.create(name="first")
         async with anyio.create_task_group() as tasks:
             for name in ("a", "b", "c"):
-                tasks.start_soon(house.registry.rename_delete.rename, LOCAL, session.id, name)
+                tasks.start_soon(engine.registry.rename_delete.rename, LOCAL, session.id, name)
         name = session.record.name
-        found = {n for n in ("first", "a", "b", "c") if await known(house, n)}
+        found = {n for n in ("first", "a", "b", "c") if await known(engine, n)}
         assert found == {name}
-        await house.registry.close(LOCAL, session.id)
-        assert not await known(house, name or "")
+        await engine.registry.close(LOCAL, session.id)
+        assert not await known(engine, name or "")
 
 
-async def known(house: House, name: str) -> bool:
+async def known(engine: Engine, name: str) -> bool:
     try:
-        await house.registry.find(LOCAL, name)
+        await engine.registry.find(LOCAL, name)
     except SessionError:
         return False
     return True
@@ -359,18 +359,18 @@ async def test_a_hanging_request_other_than_a_call_ends_with_its_session(build: 
             self.live.append(Asked(self, session))
             return self.live[-1]
 
-    async with build(Asking()) as house:
-        session = await house.create()
+    async with build(Asking()) as engine:
+        session = await engine.create()
         request = Request(LOCAL, session.id, "counter", "resources/read", {})
 
         async def read() -> None:
             with pytest.raises(SessionClosed):
-                await house.router.forward(request, "resources/read", {}, Nobody())
+                await engine.router.forward(request, "resources/read", {}, Nobody())
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await house.until(lambda: session.in_flight)
-            await house.registry.close(LOCAL, session.id, force=True)
+            await engine.until(lambda: session.in_flight)
+            await engine.registry.close(LOCAL, session.id, force=True)
 
 
 async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
@@ -393,20 +393,20 @@ async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
     ended: list[str] = []
     async with (
         anyio.create_task_group() as tasks,
-        build(counter, folder=tmp_path, policy=Policy(close_grace=0.0)) as house,
+        build(counter, folder=tmp_path, policy=Policy(close_grace=0.0)) as engine,
     ):
-        made.append((await house.create()).id)
+        made.append((await engine.create()).id)
 
         async def call() -> None:
-            await house.call(made[0], "hold")
+            await engine.call(made[0], "hold")
             ended.extend(made)
 
         tasks.start_soon(call)
         await counter.holding.wait()
         counter.live[0].aclose = released(counter)
     assert ended == made
-    async with build(folder=tmp_path) as house:
-        assert await house.status(made[0]) == "paused"
+    async with build(folder=tmp_path) as engine:
+        assert await engine.status(made[0]) == "paused"
 
 
 def released(counter: Counting) -> Any:

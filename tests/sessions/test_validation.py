@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 from counting import Counting
-from house import Build
+from engine import Build
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.records import LOCAL
@@ -26,15 +26,15 @@ def test_a_label_has_every_character_but_those_that_control() -> None:
 
 
 async def test_no_caller_gives_a_label_that_cannot_be_kept(build: Build) -> None:
-    async with build(Counting()) as house:
+    async with build(Counting()) as engine:
         for labels in ({"owner": "ann"}, {"team_id": "a\0"}):
             with pytest.raises(InvalidArgument, match=next(iter(labels))):
-                await house.create(labels=labels)
-        session = await house.create()
+                await engine.create(labels=labels)
+        session = await engine.create()
         for role, run, wrong in (
             ("a\0", None, "role"),
             ("x" * 65, None, "role"),
             ("user", "\0", "run_id"),
         ):
             with pytest.raises(InvalidArgument, match=wrong):
-                await house.registry.history.note(LOCAL, session.id, role, "said", run)
+                await engine.registry.history.note(LOCAL, session.id, role, "said", run)

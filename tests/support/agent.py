@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import psutil
-from front import Running, Way, opened_session
+from gateway_process import Running, Way, opened_session
 from mcp import Client
 
 from statehold.sessions.live.snapshots import decode_snapshot

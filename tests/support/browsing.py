@@ -71,7 +71,7 @@ class Browse:
         assert found is not None
         return found
 
-    def later(self) -> SessionView:
+    def loop_clock(self) -> SessionView:
         """The session as it is when it is opened the next time."""
         return replace(self.view, generation=self.view.generation + 1)
 
@@ -147,7 +147,7 @@ async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse
     """The same session after it was saved and closed."""
     saved = await browse.saved(light=light)
     await browse.connection.aclose()
-    async with opened(browse.service, browse.later(), saved) as resumed:
+    async with opened(browse.service, browse.loop_clock(), saved) as resumed:
         yield resumed
 
 

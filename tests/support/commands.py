@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import JSON, Way, service, serving, toml
+from gateway_process import JSON, Way, service, serving, toml
 
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
 
 
-class House:
+class DataFolder:
     """A data folder with its configuration, and `statehold sessions` on it."""
 
     def __init__(
@@ -52,4 +52,4 @@ class House:
             assert running.stop() == 0
 
 
-__all__ = ["House"]
+__all__ = ["DataFolder"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from nursery import Born, Nursery
+from fork_server import ForkedProgram, ForkServer
 
 from statehold.sessions.core import Core
 from statehold.sessions.node import Node
@@ -43,7 +43,7 @@ Run = Callable[..., Told]
 class Held:
     """A running process that holds sessions."""
 
-    process: Born
+    process: ForkedProgram
     node: str
     sessions: dict[str, str]
 
@@ -54,8 +54,8 @@ class Held:
 
 @contextmanager
 def holding(data: Path, *names: str) -> Generator[Held]:
-    assert Nursery.current is not None
-    process = Nursery.current.start(str(HOLDER), str(data), *names, piped=True)
+    assert ForkServer.current is not None
+    process = ForkServer.current.start(str(HOLDER), str(data), *names, piped=True)
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:

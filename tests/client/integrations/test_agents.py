@@ -9,7 +9,7 @@ from importlib.metadata import requires
 from typing import Any
 
 import pytest
-from front import JSON, UPSTREAMS, Running, service
+from gateway_process import JSON, UPSTREAMS, Running, service
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from front import Running
+from gateway_process import Running
 
 from statehold.client import Answer, Client, Question, connect
 from statehold.client.protocol.elicitation import AnswerLike

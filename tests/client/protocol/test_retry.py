@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Running, serving
+from gateway_process import JSON, Running, serving
 
 from statehold.client import Client, connect
 from statehold.client.errors import (

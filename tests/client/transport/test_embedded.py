@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import Running, service
+from gateway_process import Running, service
 
 from statehold.client import Client, connect
 from statehold.client.errors import (

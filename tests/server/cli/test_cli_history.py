@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import commands
 import pytest
-from front import JSON, Way, opened_session, serving
+from gateway_process import JSON, Way, opened_session, serving
 
 from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
 
@@ -18,7 +18,7 @@ STEERING = "\x1b[2J"
 """A text that would clear a terminal."""
 
 
-class House(commands.House):
+class DataFolder(commands.DataFolder):
     """Runs the commands on a session that has a history."""
 
     async def fill(self, url: str) -> None:
@@ -37,54 +37,56 @@ class House(commands.House):
 
 
 @pytest.fixture
-def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
-    return House(tmp_path, capsys)
+def folder_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DataFolder:
+    return DataFolder(tmp_path, capsys)
 
 
-def test_a_history_is_shown_beside_a_server_and_without_one(house: House) -> None:
-    with serving(house.config, house.data) as running:
-        anyio.run(house.fill, running.url)
-        _look(house)
-    _look(house)
-    code, out, _ = house.run("history", "work")
+def test_a_history_is_shown_beside_a_server_and_without_one(folder_cli: DataFolder) -> None:
+    with serving(folder_cli.config, folder_cli.data) as running:
+        anyio.run(folder_cli.fill, running.url)
+        _look(folder_cli)
+    _look(folder_cli)
+    code, out, _ = folder_cli.run("history", "work")
     assert code == OK
     assert "compacted" not in out
     for said in ("quick: inc", "invoice, invoice", "T02 opened", "r1"):
         assert said in out
     assert PASSWORD not in out
-    last = house.json("history", "work", "--last", "2", "--kind", "call", "--kind", "message")
+    last = folder_cli.json("history", "work", "--last", "2", "--kind", "call", "--kind", "message")
     assert [entry["role"] for entry in last["entries"]] == ["system", "user"]
-    older = house.json("history", "work", "--kind", "call", "--cursor", last["next_cursor"])
+    older = folder_cli.json("history", "work", "--kind", "call", "--cursor", last["next_cursor"])
     assert [entry["tool"] for entry in older["entries"]] == ["inc", "get"]
     assert older["next_cursor"] is None
 
 
-def _look(house: House) -> None:
-    calls = house.json("history", "work", "--kind", "call")["entries"]
+def _look(folder_cli: DataFolder) -> None:
+    calls = folder_cli.json("history", "work", "--kind", "call")["entries"]
     assert [(entry["tool"], entry["status"]) for entry in calls] == [("inc", "ok"), ("get", "ok")]
     assert calls[0]["operation_id"] == "op"
     assert calls[0]["arguments"]["password"] == "[redacted]"
-    said = house.json("history", "work", "--kind", "message", "--skip-role", "system")["entries"]
+    said = folder_cli.json("history", "work", "--kind", "message", "--skip-role", "system")[
+        "entries"
+    ]
     assert [entry["content"] for entry in said] == ["invoice, invoice"]
-    [run] = house.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
+    [run] = folder_cli.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
     assert run["run_id"] == "r1"
-    found = house.json("summary", "work")
+    found = folder_cli.json("summary", "work")
     assert found["summary"]["text"] == STEERING + "We counted."
     assert found["digest"]["messages"] == {"system": 1, "user": 1}
-    code, out, _ = house.run("summary", "work")
+    code, out, _ = folder_cli.run("summary", "work")
     assert code == OK
     for words in ("We counted.", "Topics: counting.", "2 calls", "State (version 0): cart."):
         assert words in out
     assert "\x1b" not in out
 
 
-def test_mistakes_are_told(house: House) -> None:
+def test_mistakes_are_told(folder_cli: DataFolder) -> None:
     for words in (["history", "none"], ["summary", "none"]):
-        assert house.run(*words)[0] == NOT_FOUND
-    with serving(house.config, house.data) as running:
-        anyio.run(house.fill, running.url)
-        code, _, err = house.run("history", "work", "--cursor", "x")
+        assert folder_cli.run(*words)[0] == NOT_FOUND
+    with serving(folder_cli.config, folder_cli.data) as running:
+        anyio.run(folder_cli.fill, running.url)
+        code, _, err = folder_cli.run("history", "work", "--cursor", "x")
         assert (code, err.count("\n")) == (USAGE, 1)
-        code, out, _ = house.run("history", "work", "--tool", "none")
+        code, out, _ = folder_cli.run("history", "work", "--tool", "none")
         assert (code, out) == (OK, "no such entries\n")
-        assert house.run("history", "none")[0] == NOT_FOUND
+        assert folder_cli.run("history", "none")[0] == NOT_FOUND

@@ -10,15 +10,15 @@ import anyio
 import commands
 import pytest
 from counting import Counting
-from front import JSON, opened_session, structured
-from house import house as in_process
+from engine import engine as in_process
+from gateway_process import JSON, opened_session, structured
 
 from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 
 
-class House(commands.House):
+class DataFolder(commands.DataFolder):
     """Runs `statehold sessions state` on sessions that no process holds."""
 
     def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
@@ -40,16 +40,18 @@ class House(commands.House):
 
 
 @pytest.fixture
-def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
-    return House(tmp_path, capsys)
+def folder_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DataFolder:
+    return DataFolder(tmp_path, capsys)
 
 
-def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(house: House) -> None:
+def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(
+    folder_cli: DataFolder,
+) -> None:
     state = {"cart": {"items": ["tea"]}, "large": 2**80, "whole": 1.0}
-    session = house.made(name="work", state=state, state_schema=SCHEMA)
-    assert house.value("work") == state
-    assert house.value(session, "--path", "/cart/items/0") == "tea"
-    shown = house.value("work", "--path", "/cart", "--json")
+    session = folder_cli.made(name="work", state=state, state_schema=SCHEMA)
+    assert folder_cli.value("work") == state
+    assert folder_cli.value(session, "--path", "/cart/items/0") == "tea"
+    shown = folder_cli.value("work", "--path", "/cart", "--json")
     assert shown == {
         "session_id": session,
         "name": "work",
@@ -57,27 +59,29 @@ def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(house: Ho
         "value": {"items": ["tea"]},
         "version": 0,
     }
-    code, out, _ = house.run("work", "--merge", '{"cart": {"paid": true}}', "--if-version", "0")
+    code, out, _ = folder_cli.run(
+        "work", "--merge", '{"cart": {"paid": true}}', "--if-version", "0"
+    )
     assert (code, out) == (OK, f"the state of {session} (work) is at version 1\n")
-    assert house.value("work", "--set", '"milk"', "--path", "/cart/items/-", "--json") == {
+    assert folder_cli.value("work", "--set", '"milk"', "--path", "/cart/items/-", "--json") == {
         "session_id": session,
         "name": "work",
         "version": 2,
     }
-    assert house.value("work", "--path", "/cart") == {"items": ["tea", "milk"], "paid": True}
+    assert folder_cli.value("work", "--path", "/cart") == {"items": ["tea", "milk"], "paid": True}
     for words, said in (
         (("--merge", "{}", "--if-version", "0"), "version 2, not 0"),
         (("--merge", '{"n": "one"}'), "/n does not fit"),
         (("--set", "5"), "object"),
         (("--path", "/none"), "nothing at /none"),
     ):
-        code, out, err = house.run("work", *words)
+        code, out, err = folder_cli.run("work", *words)
         assert (code, out) == (FAILURE, "")
         assert said in err
-    shown = house.value("work", "--json")
+    shown = folder_cli.value("work", "--json")
     assert (shown["version"], shown["value"]["large"]) == (2, 2**80)
     # It is free again: a server takes it up.
-    with house.serving() as way:
+    with folder_cli.serving() as way:
 
         async def read() -> JSON:
             async with way.connect() as client:
@@ -87,9 +91,11 @@ def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(house: Ho
         assert anyio.run(read) == {"found": True, "value": ["tea", "milk"], "version": 2}
 
 
-def test_the_state_of_a_session_that_a_server_holds_is_changed_there(house: House) -> None:
+def test_the_state_of_a_session_that_a_server_holds_is_changed_there(
+    folder_cli: DataFolder,
+) -> None:
     text = "x" * 500_000
-    with house.serving() as way:
+    with folder_cli.serving() as way:
 
         async def start() -> None:
             async with way.connect() as client:
@@ -103,16 +109,16 @@ def test_the_state_of_a_session_that_a_server_holds_is_changed_there(house: Hous
                 return found, structured(await client.call_tool("inc", one))
 
         anyio.run(start)
-        code, _, err = house.run("work", "--merge", json.dumps({"text": text}))
+        code, _, err = folder_cli.run("work", "--merge", json.dumps({"text": text}))
         assert code == OK, err
-        code, _, err = house.run("work", "--merge", "{}", "--if-version", "0")
+        code, _, err = folder_cli.run("work", "--merge", "{}", "--if-version", "0")
         assert code == FAILURE
         assert "version 1, not 0" in err
         found, counted = anyio.run(read)
         assert found == {"found": True, "value": {"n": 1, "text": text}, "version": 1}
         # Its connection is the one it had.
         assert counted["count"] == 2
-        assert house.value("work", "--path", "/n") == 1
+        assert folder_cli.value("work", "--path", "/n") == 1
 
 
 @pytest.mark.parametrize(
@@ -126,19 +132,19 @@ def test_the_state_of_a_session_that_a_server_holds_is_changed_there(house: Hous
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    house: House, words: tuple[str, ...], said: str
+    folder_cli: DataFolder, words: tuple[str, ...], said: str
 ) -> None:
-    house.data.mkdir(mode=0o700)
-    session = house.made()
-    code, out, err = house.run(session, *words)
+    folder_cli.data.mkdir(mode=0o700)
+    session = folder_cli.made()
+    code, out, err = folder_cli.run(session, *words)
     assert (code, out) == (USAGE, "")
     assert said in err
     assert err.count("\n") == 1
 
 
-def test_a_session_that_is_not_there_or_closed_is_told(house: House) -> None:
-    assert house.run("nobody")[0] == NOT_FOUND
-    with house.serving() as way:
+def test_a_session_that_is_not_there_or_closed_is_told(folder_cli: DataFolder) -> None:
+    assert folder_cli.run("nobody")[0] == NOT_FOUND
+    with folder_cli.serving() as way:
 
         async def closed() -> str:
             async with way.connect() as client:
@@ -147,8 +153,8 @@ def test_a_session_that_is_not_there_or_closed_is_told(house: House) -> None:
                 return session
 
         session = anyio.run(closed)
-    code, _, err = house.run(session, "--merge", "{}")
+    code, _, err = folder_cli.run(session, "--merge", "{}")
     assert code == FAILURE
     assert "closed" in err
     # The old state is readable until the session is purged.
-    assert house.value(session) == {"n": 1}
+    assert folder_cli.value(session) == {"n": 1}

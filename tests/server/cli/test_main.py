@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import front
+import gateway_process
 import pytest
 from holding import Run
 
@@ -32,7 +32,7 @@ def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
 
 def test_module_is_the_command() -> None:
     told = subprocess.run(
-        [*front.STATEHOLD, "--version"], capture_output=True, text=True, check=True
+        [*gateway_process.STATEHOLD, "--version"], capture_output=True, text=True, check=True
     )
     assert told.stdout.startswith("statehold 0.")
 
@@ -84,7 +84,7 @@ def test_mistake_is_one_line_and_exit_code_2(statehold: Run, words: list[str], f
 def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[timeouts]\nidel = 3\n")
     told = subprocess.run(
-        [*front.STATEHOLD, "serve", "--config", "c.toml"],
+        [*gateway_process.STATEHOLD, "serve", "--config", "c.toml"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -98,7 +98,7 @@ def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Pat
 
 def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
     with subprocess.Popen(
-        [*front.statehold(), "sessions", "list", "--data", str(data)],
+        [*gateway_process.statehold(), "sessions", "list", "--data", str(data)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,7 +112,7 @@ def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
 
 def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
     with subprocess.Popen(
-        [*front.STATEHOLD, "serve", "--port", "0", "--data", str(data)],
+        [*gateway_process.STATEHOLD, "serve", "--port", "0", "--data", str(data)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -137,7 +137,7 @@ def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
 
 def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
     told = subprocess.run(
-        [*front.statehold(), "--data", str(data)],
+        [*gateway_process.statehold(), "--data", str(data)],
         input="",
         capture_output=True,
         text=True,

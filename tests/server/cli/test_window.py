@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import commands
 import pytest
-from front import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_of, toml
-from nursery import Nursery
+from fork_server import ForkServer
+from gateway_process import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_of, toml
 from screen import Screen
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
@@ -26,7 +26,7 @@ def browser(shell: str) -> JSON:
     return {"executable": shell, "private": True}
 
 
-class House(commands.House):
+class DataFolder(commands.DataFolder):
     """With a browser, and one session of the test."""
 
     def __init__(
@@ -56,9 +56,9 @@ class House(commands.House):
 class Caller:
     """A client of a running server, with a connection for each call."""
 
-    def __init__(self, running: Running, house: House) -> None:
-        self._way = Way("http", "modern", house.config, house.data, url=running.url)
-        self._path = f"/s/{house.name}/mcp"
+    def __init__(self, running: Running, folder_cli: DataFolder) -> None:
+        self._way = Way("http", "modern", folder_cli.config, folder_cli.data, url=running.url)
+        self._path = f"/s/{folder_cli.name}/mcp"
 
     def call(self, tool: str, **arguments: Any) -> str:
         async def run() -> str:
@@ -90,18 +90,18 @@ def running(folder: Path, headless_shell: str) -> Generator[Running]:
 
 
 @pytest.fixture
-def house(
+def folder_cli(
     folder: Path, headless_shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> House:
+) -> DataFolder:
     """Where that server works, and a session of the test's own."""
-    return House(folder, headless_shell, capsys, tmp_path.name)
+    return DataFolder(folder, headless_shell, capsys, tmp_path.name)
 
 
 @pytest.fixture
-def caller(running: Running, house: House) -> Generator[Caller]:
+def caller(running: Running, folder_cli: DataFolder) -> Generator[Caller]:
     """A client of that server, whose session is closed at the end."""
-    yield Caller(running, house)
-    house.on("close", "--force")
+    yield Caller(running, folder_cli)
+    folder_cli.on("close", "--force")
 
 
 def size_of(png: Path) -> tuple[int, int]:
@@ -111,28 +111,28 @@ def size_of(png: Path) -> tuple[int, int]:
 
 
 def test_screenshot_shows_the_page_and_leaves_no_trace(
-    house: House, caller: Caller, login_site: str, tmp_path: Path
+    folder_cli: DataFolder, caller: Caller, login_site: str, tmp_path: Path
 ) -> None:
-    code, _, err = house.on("screenshot", str(tmp_path / "none.png"))
-    assert (code, f"there is no session {house.name}" in err) == (NOT_FOUND, True)
+    code, _, err = folder_cli.on("screenshot", str(tmp_path / "none.png"))
+    assert (code, f"there is no session {folder_cli.name}" in err) == (NOT_FOUND, True)
     caller.log_in(login_site)
-    before = house.show()
-    code, out, _ = house.on("screenshot", str(tmp_path / "page.png"))
+    before = folder_cli.show()
+    code, out, _ = folder_cli.on("screenshot", str(tmp_path / "page.png"))
     assert (code, out) == (
         OK,
         f"{tmp_path}/page.png shows Your berth - Harbour ({login_site}/me)\n",
     )
     assert size_of(tmp_path / "page.png") == (1280, 720)
-    code, out, _ = house.on("screenshot", str(tmp_path / "page.jpg"), "--json")
+    code, out, _ = folder_cli.on("screenshot", str(tmp_path / "page.jpg"), "--json")
     assert json.loads(out) | {"session_id": ""} == {
         "session_id": "",
-        "name": house.name,
+        "name": folder_cli.name,
         "file": f"{tmp_path}/page.jpg",
         "url": f"{login_site}/me",
         "title": "Your berth - Harbour",
     }
     assert (tmp_path / "page.jpg").read_bytes().startswith(b"\xff\xd8")
-    after = house.show()
+    after = folder_cli.show()
     # The journal is written behind: of the last call it may not have known before.
     del before["journal"]
     called = [entry["tool"] for entry in after.pop("journal") if entry["kind"] == "call"]
@@ -143,13 +143,13 @@ def test_screenshot_shows_the_page_and_leaves_no_trace(
 
 
 def test_screenshot_of_a_paused_session_leaves_it_paused(
-    house: House, caller: Caller, login_site: str, tmp_path: Path
+    folder_cli: DataFolder, caller: Caller, login_site: str, tmp_path: Path
 ) -> None:
     caller.log_in(login_site)
-    assert house.on("pause")[0] == OK
-    before = house.show()
-    assert house.on("screenshot", str(tmp_path / "page.png"))[0] == OK
-    after = house.show()
+    assert folder_cli.on("pause")[0] == OK
+    before = folder_cli.show()
+    assert folder_cli.on("screenshot", str(tmp_path / "page.png"))[0] == OK
+    after = folder_cli.show()
     assert (after["status"], after["open_in"]) == ("paused", None)
     assert after["used_at"] == before["used_at"]
     steps = [(e["request"]["code"], e["request"]["cause"]) for e in after["journal"][-2:]]
@@ -165,34 +165,34 @@ def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
     tmp_path: Path,
     process_leaks: Any,
 ) -> None:
-    house = House(tmp_path, headless_shell, capsys)
-    with house.calling() as caller:
+    folder_cli = DataFolder(tmp_path, headless_shell, capsys)
+    with folder_cli.calling() as caller:
         caller.log_in(login_site)
-    before = house.show()
+    before = folder_cli.show()
     assert before["open_in"] is None
-    assert house.on("screenshot", str(tmp_path / "page.png"))[0] == OK
+    assert folder_cli.on("screenshot", str(tmp_path / "page.png"))[0] == OK
     assert size_of(tmp_path / "page.png") == (1280, 720)
     process_leaks.check_now()
-    after = house.show()
+    after = folder_cli.show()
     for key in ("status", "used_at", "open_in"):
         assert after[key] == before[key], key
-    with house.calling() as caller:
+    with folder_cli.calling() as caller:
         assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
 def test_full_page_is_larger_than_the_view(
-    house: House, caller: Caller, lab_site: Any, tmp_path: Path
+    folder_cli: DataFolder, caller: Caller, lab_site: Any, tmp_path: Path
 ) -> None:
     caller.call("browser_navigate", url=f"{lab_site.url}/form")
     file = tmp_path / "page.png"
-    assert house.on("screenshot", str(file), "--full-page")[0] == OK
+    assert folder_cli.on("screenshot", str(file), "--full-page")[0] == OK
     width, height = size_of(file)
     assert width == 1280
     assert height > 720
 
 
 def test_what_cannot_be_shown_is_one_line(
-    house: House, caller: Caller, lab_site: Any, tmp_path: Path
+    folder_cli: DataFolder, caller: Caller, lab_site: Any, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "page.png")
     caller.call("browser_navigate", url=f"{lab_site.url}/form")
@@ -201,15 +201,15 @@ def test_what_cannot_be_shown_is_one_line(
         ((str(tmp_path / "no" / "page.png"),), "there is no folder", USAGE),
         ((str(tmp_path),), "a picture is one of", USAGE),
     ):
-        code, out, err = house.on("screenshot", *words)
+        code, out, err = folder_cli.on("screenshot", *words)
         assert (code, out, err.count("\n")) == (expected, "", 1)
         assert found in err
     caller.call("browser_close")
-    code, _, err = house.on("screenshot", file)
+    code, _, err = folder_cli.on("screenshot", file)
     assert code == FAILURE
     assert "has no page open. Go to one first, with browser_navigate." in err
-    assert house.on("close")[0] == OK
-    code, _, err = house.on("screenshot", file)
+    assert folder_cli.on("close")[0] == OK
+    code, _, err = folder_cli.on("screenshot", file)
     assert code == FAILURE
     assert "is closed" in err
     assert not Path(file).exists()
@@ -220,11 +220,11 @@ def test_what_cannot_be_shown_is_one_line(
 
 @contextmanager
 def window(
-    house: House, command: Sequence[str], env: dict[str, str]
+    folder_cli: DataFolder, command: Sequence[str], env: dict[str, str]
 ) -> Generator[subprocess.Popen[str]]:
     """Run `sessions open` and wait until there is a window."""
     with subprocess.Popen(
-        [*command, "sessions", "open", house.name, *house.flags],
+        [*command, "sessions", "open", folder_cli.name, *folder_cli.flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -234,7 +234,7 @@ def window(
         try:
             assert process.stderr is not None
             assert process.stderr.readline() == (
-                f"statehold: {house.name} is open in a window; close the window to give it back\n"
+                f"statehold: {folder_cli.name} is open in a window; close the window to give it back\n"
             )
             yield process
         finally:
@@ -249,11 +249,11 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out.partition(") is ")[2].strip()
 
 
-def until_shown(house: House, url: str, file: Path) -> None:
+def until_shown(folder_cli: DataFolder, url: str, file: Path) -> None:
     """Take pictures of the window from outside until it shows a page."""
     out = ""
     for _ in range(20):
-        code, out, err = house.on("screenshot", str(file), "--json")
+        code, out, err = folder_cli.on("screenshot", str(file), "--json")
         assert code == OK, err
         if json.loads(out)["url"] == url:
             return
@@ -261,32 +261,37 @@ def until_shown(house: House, url: str, file: Path) -> None:
 
 
 def test_window_needs_a_display(
-    house: House, caller: Caller, login_site: str, monkeypatch: pytest.MonkeyPatch
+    folder_cli: DataFolder, caller: Caller, login_site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
     caller.log_in(login_site)
-    code, out, err = house.on("open")
+    code, out, err = folder_cli.on("open")
     assert (code, out, err.count("\n")) == (FAILURE, "", 1)
     assert "there is no display for a window: run this where one is (DISPLAY)" in err
-    assert house.show()["status"] == "idle"
+    assert folder_cli.show()["status"] == "idle"
 
 
 def test_person_logs_in_for_the_session_in_a_window(
-    house: House, caller: Caller, login_site: str, screen: Screen, lab_site: Any, tmp_path: Path
+    folder_cli: DataFolder,
+    caller: Caller,
+    login_site: str,
+    screen: Screen,
+    lab_site: Any,
+    tmp_path: Path,
 ) -> None:
     caller.log_in(login_site)
-    with window(house, STATEHOLD, screen.env) as process:
+    with window(folder_cli, STATEHOLD, screen.env) as process:
         told = caller.call("browser_snapshot")
         assert told.startswith("session_busy: The session is open in another process (a window")
-        code, _, err = house.on("pause")
+        code, _, err = folder_cli.on("pause")
         assert code == BUSY
         assert "Close the window first." in err
-        assert house.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
+        assert folder_cli.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
         screen.focus()
         screen.keys("ctrl+t")
         screen.go(f"{lab_site.url}/counter")
-        until_shown(house, f"{lab_site.url}/counter", tmp_path / "page.png")
+        until_shown(folder_cli, f"{lab_site.url}/counter", tmp_path / "page.png")
         screen.keys("ctrl+shift+w")
         # The server continues with the session that the window held.
         assert ended(process) == "idle"
@@ -297,16 +302,16 @@ def test_person_logs_in_for_the_session_in_a_window(
 
 
 def test_login_that_a_person_does_in_a_window_is_the_sessions(
-    house: House,
+    folder_cli: DataFolder,
     caller: Caller,
     login_site: str,
     screen: Screen,
     tmp_path: Path,
 ) -> None:
     caller.call("browser_navigate", url=f"{login_site}/login")
-    with window(house, statehold(), screen.env) as process:
+    with window(folder_cli, statehold(), screen.env) as process:
         screen.focus()
-        until_shown(house, f"{login_site}/login", tmp_path / "before.png")
+        until_shown(folder_cli, f"{login_site}/login", tmp_path / "before.png")
         # Beside the form, so that the next key leads to its first field.
         screen.click(60, 500)
         screen.keys("Tab")
@@ -314,7 +319,7 @@ def test_login_that_a_person_does_in_a_window_is_the_sessions(
         screen.keys("Tab")
         screen.type("open sesame")
         screen.keys("Return")
-        until_shown(house, f"{login_site}/me", tmp_path / "me.png")
+        until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
         told = caller.call("browser_snapshot")
         assert told.startswith("session_busy: The session is open in another process (a window")
         screen.keys("ctrl+shift+w")
@@ -322,7 +327,7 @@ def test_login_that_a_person_does_in_a_window_is_the_sessions(
     told = caller.call("browser_snapshot")
     assert "Logged in as ada" in told
     assert "note of ada" in told
-    assert house.on("pause")[0] == OK
+    assert folder_cli.on("pause")[0] == OK
     assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
@@ -332,37 +337,37 @@ def test_window_takes_no_memory_of_other_services_away(
     chromium: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    nursery: Nursery,
+    fork_server: ForkServer,
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":none")
-    house = House(
-        tmp_path, headless_shell, capsys, counter=nursery.service(UPSTREAMS / "counter.py")
+    folder_cli = DataFolder(
+        tmp_path, headless_shell, capsys, counter=fork_server.service(UPSTREAMS / "counter.py")
     )
-    with house.calling() as caller:
+    with folder_cli.calling() as caller:
         caller.call("browser_navigate", url="about:blank")
         caller.call("inc")
-        code, out, err = house.on("open")
+        code, out, err = folder_cli.on("open")
         assert (code, out, err.count("\n")) == (BUSY, "", 1)
         assert "which would be lost; --force gives that up" in err
-        assert house.show()["status"] == "idle"
+        assert folder_cli.show()["status"] == "idle"
         assert caller.call("inc") == "2"
         # Forced it gets as far as the screen, which is none, and leaves the session to its next call.
-        code, out, err = house.on("open", "--force")
+        code, out, err = folder_cli.on("open", "--force")
         assert (code, out) == (FAILURE, "")
         assert "The browser did not start" in err
         assert caller.call("inc") == "1"
 
 
 def test_command_that_is_interrupted_or_killed_gives_the_session_back(
-    house: House, caller: Caller, login_site: str, screen: Screen
+    folder_cli: DataFolder, caller: Caller, login_site: str, screen: Screen
 ) -> None:
     caller.log_in(login_site)
-    assert house.on("pause")[0] == OK
-    with window(house, statehold(), screen.env) as process:
+    assert folder_cli.on("pause")[0] == OK
+    with window(folder_cli, statehold(), screen.env) as process:
         process.send_signal(signal.SIGINT)
         assert ended(process) == "paused"
     assert "Logged in as ada" in caller.call("browser_snapshot")
-    with window(house, statehold(), screen.env) as process:
+    with window(folder_cli, statehold(), screen.env) as process:
         process.kill()
         process.wait(10)
     assert "Logged in as ada" in caller.call("browser_snapshot")

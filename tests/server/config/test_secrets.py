@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from front import JSON, opened_session, service, structured
+from gateway_process import JSON, opened_session, service, structured
 from mcp import Client
 
 WAYS = [("memory", "legacy")]

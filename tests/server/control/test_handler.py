@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from counting import Counting
-from house import house
+from engine import engine
 
 from statehold.server.control.handler import ControlHandler
 from statehold.server.control.requests import ControlRequest
@@ -12,7 +12,7 @@ from statehold.sessions.errors import InvalidArgument, SessionNotFound
 
 
 async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
-    async with house() as found:
+    async with engine() as found:
         session = await found.create(name="work")
         handler = ControlHandler(found.registry, found.store)
         arguments = {"session_id": session.id, "values": {"n": 2**80}}
@@ -35,7 +35,7 @@ async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
 async def test_the_models_of_the_tools_check_a_request(
     tool: str, arguments: dict[str, object]
 ) -> None:
-    async with house() as found:
+    async with engine() as found:
         session = await found.create()
         named = {"session_id": session.id, **arguments}
         handler = ControlHandler(found.registry, found.store)
@@ -44,7 +44,7 @@ async def test_the_models_of_the_tools_check_a_request(
 
 
 async def test_a_command_leaves_notices_to_the_next_caller() -> None:
-    async with house(Counting("counter", pause="release")) as found:
+    async with engine(Counting("counter", pause="release")) as found:
         session = await found.create()
         assert await found.count(session.id) == 1
         handler = ControlHandler(found.registry, found.store)

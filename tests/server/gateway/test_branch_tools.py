@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from front import (
+from gateway_process import (
     IN_PROCESS,
     JSON,
     code_of,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from front import JSON, Way, opened_session, service
+from gateway_process import JSON, Way, opened_session, service
 from mcp import Client, MCPError
 
 from statehold.server.gateway.gateway import Gateway

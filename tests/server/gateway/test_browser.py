@@ -14,7 +14,7 @@ import mcp_types as types
 import psutil
 import pytest
 from agent import Agent, agent, found, is_browser, is_driver, saved_text, text_of, until
-from front import (
+from gateway_process import (
     JSON,
     Running,
     Way,

@@ -17,7 +17,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 from agent import NOTE, Agent, agent, found, is_browser, saved_text, text_of, tree_of, until
-from front import JSON, Running, Way, meta_of, opened_session, serving, structured, toml
+from gateway_process import JSON, Running, Way, meta_of, opened_session, serving, structured, toml
 from lab import Lab
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]

@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 from agent import NOTE, Agent, found, is_browser, is_driver, memory_of, saved_text, tree_of, until
-from front import JSON, Running, Way, code_of, opened_session, serving, structured
-from garbage import INSPECTABLE, collected
+from gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
 from lab import Lab
+from node_memory import INSPECTABLE, collected
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 

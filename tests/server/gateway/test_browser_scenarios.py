@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Way, opened_session
+from gateway_process import JSON, Way, opened_session
 from lab import Lab
 from mcp import Client
 

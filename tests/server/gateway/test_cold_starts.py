@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from front import JSON, opened_session, service, text_of, toml
+from gateway_process import JSON, opened_session, service, text_of, toml
 from mcp import Client
 
 from statehold.server.config.load import load

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from front import IN_PROCESS, JSON, UPSTREAMS, code_of, opened_session, service, structured
+from fork_server import ForkServer
+from gateway_process import (
+    IN_PROCESS,
+    JSON,
+    UPSTREAMS,
+    code_of,
+    opened_session,
+    service,
+    structured,
+)
 from jsonschema import Draft202012Validator
 from mcp import Client
-from nursery import Nursery
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 
@@ -16,12 +24,12 @@ WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")
-def settings(nursery: Nursery) -> JSON:
+def settings(fork_server: ForkServer) -> JSON:
     return {
         "redact_patterns": ["TOP-\\d+"],
         "services": {
             "quick": service("asking"),
-            "counter": nursery.service(UPSTREAMS / "counter.py", prefix="c_"),
+            "counter": fork_server.service(UPSTREAMS / "counter.py", prefix="c_"),
         },
     }
 

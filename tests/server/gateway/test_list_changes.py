@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import (
+from fork_server import ForkServer
+from gateway_process import (
     FEW_WAYS,
     JSON,
     UPSTREAMS,
@@ -23,7 +24,6 @@ from front import (
     toml,
 )
 from mcp import Client
-from nursery import Nursery
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -112,13 +112,13 @@ async def started(tmp_path: Path) -> Any:
 
 @pytest.fixture(params=["stdio", "http"])
 def counter(
-    request: pytest.FixtureRequest, nursery: Nursery, counter_server: Callable[..., str]
+    request: pytest.FixtureRequest, fork_server: ForkServer, counter_server: Callable[..., str]
 ) -> Callable[[str], JSON]:
     """`counter("legacy")` is a service on the real SDK in one era."""
 
     def describe(era: str) -> JSON:
         if request.param == "stdio":
-            return nursery.service(UPSTREAMS / "counter.py", "--era", era)
+            return fork_server.service(UPSTREAMS / "counter.py", "--era", era)
         return {"url": counter_server("http", "--era", era)}
 
     return describe

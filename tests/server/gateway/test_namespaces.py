@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from front import Era, code_of, opened_session, service, structured, toml
+from gateway_process import Era, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
 
 from statehold.server.config.load import load

@@ -6,21 +6,30 @@ from typing import Any
 
 import anyio
 import pytest
-from front import IN_PROCESS, JSON, UPSTREAMS, Way, code_of, opened_session, service, structured
+from fork_server import ForkServer
+from gateway_process import (
+    IN_PROCESS,
+    JSON,
+    UPSTREAMS,
+    Way,
+    code_of,
+    opened_session,
+    service,
+    structured,
+)
 from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
-from nursery import Nursery
 
 WAYS = IN_PROCESS
 
 
 @pytest.fixture(scope="module")
-def settings(nursery: Nursery) -> JSON:
+def settings(fork_server: ForkServer) -> JSON:
     return {
         "services": {
             "quick": service("asking"),
-            "counter": nursery.service(UPSTREAMS / "counter.py", prefix="c_"),
+            "counter": fork_server.service(UPSTREAMS / "counter.py", prefix="c_"),
         }
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import (
+from gateway_process import (
     IN_PROCESS,
     JSON,
     Era,

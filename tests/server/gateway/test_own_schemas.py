@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from front import JSON, service, toml
+from gateway_process import JSON, service, toml
 from mcp import Client
 
 from statehold.server.config.load import load

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Running, service, serving, toml
+from gateway_process import JSON, Running, service, serving, toml
 from mcp import Client
 
 from statehold.server.cli.exit_codes import OK

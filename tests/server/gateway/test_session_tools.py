@@ -6,7 +6,7 @@ import secrets
 from typing import Any
 
 import pytest
-from front import IN_PROCESS, JSON, code_of, opened_session, service, structured, text_of
+from gateway_process import IN_PROCESS, JSON, code_of, opened_session, service, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client
 

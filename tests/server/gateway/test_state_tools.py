@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import (
+from gateway_process import (
     IN_PROCESS,
     JSON,
     Way,

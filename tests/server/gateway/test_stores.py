@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 from databases import DatabaseServer
-from front import Way, opened_session, service, serving, structured, toml
+from gateway_process import Way, opened_session, service, serving, structured, toml
 
 from statehold.server.cli.backup import run as backup
 from statehold.server.cli.command_line import CommandLine

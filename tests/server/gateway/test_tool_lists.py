@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from front import (
+from gateway_process import (
     JSON,
     Way,
     count,

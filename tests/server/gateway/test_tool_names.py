@@ -8,7 +8,16 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Running, opened_session, service, serving, structured, text_of, toml
+from gateway_process import (
+    JSON,
+    Running,
+    opened_session,
+    service,
+    serving,
+    structured,
+    text_of,
+    toml,
+)
 from mcp import Client
 
 from statehold.server.cli.exit_codes import OK

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from front import JSON, Running, Way, count, opened_session, service, serving, toml
+from gateway_process import JSON, Running, Way, count, opened_session, service, serving, toml
 
 WAYS: list[tuple[str, str]] = []
 ACCEPT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from front import Running, serving, statehold, toml
+from gateway_process import Running, serving, statehold, toml
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 

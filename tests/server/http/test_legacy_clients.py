@@ -9,7 +9,16 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from front import JSON, Running, Way, code_of, opened_session, service, structured, text_of
+from gateway_process import (
+    JSON,
+    Running,
+    Way,
+    code_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+)
 from mcp.shared.exceptions import MCPError
 
 

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 from asgi import Asked
 from door import Door, request
-from front import JSON, service
+from gateway_process import JSON, service
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import REQUEST_CANCELLED

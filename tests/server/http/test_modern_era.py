@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from asgi import Asked
-from front import JSON, service
+from gateway_process import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from odd_requests import Change, body, instead, replaced, twice, without
 from starlette.types import ASGIApp

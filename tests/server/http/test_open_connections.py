@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from front import STATEHOLD, Way, opened_session, service, structured, toml
+from gateway_process import STATEHOLD, Way, opened_session, service, structured, toml
 from mcp import Client
 
 TOKEN = "alice-token-0123456789"

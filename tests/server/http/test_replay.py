@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from front import JSON, Running, service, serving, toml
+from gateway_process import JSON, Running, service, serving, toml
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from front import JSON, Way, structured, text_of
+from gateway_process import JSON, Way, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 

@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from front import (
+from gateway_process import (
     JSON,
     Running,
     Way,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import httpx2
 import pytest
-from front import (
+from gateway_process import (
     JSON,
     Running,
     Way,

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, meta_of, opened_session, service, structured, toml
+from gateway_process import JSON, meta_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
 
 from statehold.server.config.load import load

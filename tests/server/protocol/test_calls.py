@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import (
+from gateway_process import (
     JSON,
     Way,
     code_of,

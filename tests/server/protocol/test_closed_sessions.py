@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from front import JSON, code_of, opened_session, service, structured
+from gateway_process import JSON, code_of, opened_session, service, structured
 from mcp import Client
 
 WAYS = [("memory", "modern"), ("memory", "legacy")]

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, count, opened_session, service, structured, text_of, toml
-from later import Later
+from gateway_process import JSON, count, opened_session, service, structured, text_of, toml
+from loop_clock import LoopClock
 from mcp import Client, MCPError
 
 from statehold.server.config.load import load
@@ -62,7 +62,7 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
     async with Client(face, cache=None, mode=mode, elicitation_callback=person.elicit) as client:
         session = await opened_session(client)
         assert await count(client, session, f"{era}_inc") == 1
-        later = Later(monkeypatch)
+        loop_clock = LoopClock(monkeypatch)
 
         async def ask() -> None:
             try:
@@ -73,7 +73,7 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await person.asked.wait()
-            await later.by(seconds)
+            await loop_clock.by(seconds)
             person.answering.set()
         [result] = results
         if seconds < 600:

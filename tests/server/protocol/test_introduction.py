@@ -7,9 +7,9 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from front import JSON, UPSTREAMS, Running, Way
+from fork_server import ForkServer
+from gateway_process import JSON, UPSTREAMS, Running, Way
 from mcp import Client
-from nursery import Nursery
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.results import asking
@@ -18,8 +18,10 @@ from statehold.server.sdk.caller import can_elicit
 
 
 @pytest.fixture(scope="module")
-def settings(nursery: Nursery) -> JSON:
-    return {"services": {"one": nursery.service(UPSTREAMS / "conformance.py", "--era", "legacy")}}
+def settings(fork_server: ForkServer) -> JSON:
+    return {
+        "services": {"one": fork_server.service(UPSTREAMS / "conformance.py", "--era", "legacy")}
+    }
 
 
 async def test_instructions_are_ours_and_those_of_the_services(

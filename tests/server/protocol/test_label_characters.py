@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from databases import DatabaseServer
-from front import JSON, Way, code_of, opened_session, service, structured, text_of, toml
+from gateway_process import JSON, Way, code_of, opened_session, service, structured, text_of, toml
 from mcp import Client
 
 from statehold.server.config.load import load

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import JSON, code_of, meta_of, opened_session, service, structured, text_of, toml
+from gateway_process import (
+    JSON,
+    code_of,
+    meta_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
 from mcp import Client
 
 from statehold.server.config.load import load

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
+from fork_server import ForkServer
+from gateway_process import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
 from mcp import Client
-from nursery import Nursery
 
 from statehold.server.gateway.gateway import Gateway
 
@@ -19,13 +19,13 @@ heard: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def settings(nursery: Nursery) -> JSON:
+def settings(fork_server: ForkServer) -> JSON:
     return {
         "services": {
-            "legacy": nursery.service(
+            "legacy": fork_server.service(
                 UPSTREAMS / "counter.py", "--era", "legacy", prefix="legacy_"
             ),
-            "modern": nursery.service(
+            "modern": fork_server.service(
                 UPSTREAMS / "counter.py", "--era", "modern", prefix="modern_"
             ),
         }

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, code_of, count, opened_session, service, structured, text_of, toml
+from gateway_process import JSON, code_of, count, opened_session, service, structured, text_of, toml
 from mcp import Client, MCPError
 
 from statehold.server.config.load import load

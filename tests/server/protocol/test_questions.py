@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import (
+from gateway_process import (
     FEW_WAYS,
     JSON,
     Way,

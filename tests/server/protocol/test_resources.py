@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Way, count, opened_session, service, structured
+from gateway_process import JSON, Way, count, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp_types import (
     INVALID_PARAMS,

@@ -8,7 +8,7 @@ import threading
 import anyio
 import pytest
 from counting import Counting, refuse
-from house import Build, House, house
+from engine import Build, Engine, engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,43 +36,43 @@ def two() -> tuple[Counting, Counting]:
     return Counting("counter", pause="snapshot"), Counting("plain", pause="keep")
 
 
-async def forked(house: House, session: Session, count: int = 1) -> list[str]:
-    made = await house.registry.branches.fork(LOCAL, session.id, count=count)
+async def forked(engine: Engine, session: Session, count: int = 1) -> list[str]:
+    made = await engine.registry.branches.fork(LOCAL, session.id, count=count)
     return [child.id for child in made.children]
 
 
-async def value(house: House, session: str) -> object:
-    return (await house.registry.states.read(LOCAL, session)).value
+async def value(engine: Engine, session: str) -> object:
+    return (await engine.registry.states.read(LOCAL, session)).value
 
 
 async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and_that_is_said(
     build: Build,
 ) -> None:
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
-        assert await house.count(session.id) == 1
-        first = await house.registry.branches.fork(LOCAL, session.id)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
+        assert await engine.count(session.id) == 1
+        first = await engine.registry.branches.fork(LOCAL, session.id)
         assert first.services[0].note is None
-        assert await house.count(session.id) == 2
-        house.counter.live[0].snapshot = refuse
-        made = await house.registry.branches.fork(LOCAL, session.id)
+        assert await engine.count(session.id) == 2
+        engine.counter.live[0].snapshot = refuse
+        made = await engine.registry.branches.fork(LOCAL, session.id)
         assert made.services[0].copied
         assert made.services[0].note is not None
         assert made.services[0].note.endswith("done since: The counter does not answer.")
-        assert await house.count(made.children[0].id) == 2
-        assert await house.count(session.id) == 3
+        assert await engine.count(made.children[0].id) == 2
+        assert await engine.count(session.id) == 3
 
 
 async def test_children_start_from_the_state_and_the_connections_of_their_parent(
     build: Build,
 ) -> None:
     """Log in once and fork five sessions."""
-    async with build(*two()) as house:
-        session = await house.create(name="parent", state={"n": 1, "large": 2**80})
+    async with build(*two()) as engine:
+        session = await engine.create(name="parent", state={"n": 1, "large": 2**80})
         for _ in range(3):
-            await house.count(session.id)
-        await house.count(session.id, service="plain")
-        made = await house.registry.branches.fork(
+            await engine.count(session.id)
+        await engine.count(session.id, service="plain")
+        made = await engine.registry.branches.fork(
             LOCAL, session.id, count=5, names=[f"child {number}" for number in range(5)]
         )
         assert [(s.service, s.copied) for s in made.services] == [
@@ -83,30 +83,30 @@ async def test_children_start_from_the_state_and_the_connections_of_their_parent
         assert "saves nothing" in made.services[1].note
         assert [child.record.name for child in made.children] == [f"child {n}" for n in range(5)]
         for number, child in enumerate(made.children):
-            assert await value(house, child.id) == {"n": 1, "large": 2**80}
-            answer = await house.call(child.id)
+            assert await value(engine, child.id) == {"n": 1, "large": 2**80}
+            answer = await engine.call(child.id)
             assert answer.payload["structuredContent"]["count"] == 4
             assert answer.notice is not None
             assert (
                 "counter began as a copy of another session's. Restored: the count."
                 in answer.notice
             )
-            assert (await house.call(child.id)).notice is None
-            assert await house.count(child.id, service="plain") == 1
-            info = await house.registry.info(LOCAL, child.id)
+            assert (await engine.call(child.id)).notice is None
+            assert await engine.count(child.id, service="plain") == 1
+            info = await engine.registry.info(LOCAL, child.id)
             assert (info["parent"], info["state_version"]) == (session.id, 0)
-            await house.registry.states.update(LOCAL, child.id, {"n": number})
+            await engine.registry.states.update(LOCAL, child.id, {"n": number})
         # The parent, and each child, is by itself from now on.
-        assert await house.count(session.id) == 4
-        assert await value(house, session.id) == {"n": 1, "large": 2**80}
+        assert await engine.count(session.id) == 4
+        assert await value(engine, session.id) == {"n": 1, "large": 2**80}
 
 
 async def test_each_service_is_saved_once_for_all_children(build: Build) -> None:
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
-        await house.count(session.id)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
         saved = 0
-        (connection,) = house.counter.live
+        (connection,) = engine.counter.live
         snapshot = connection.snapshot
 
         async def counted() -> object:
@@ -115,36 +115,36 @@ async def test_each_service_is_saved_once_for_all_children(build: Build) -> None
             return await snapshot()
 
         connection.snapshot = counted  # pyright: ignore[reportAttributeAccessIssue]
-        await forked(house, session, 5)
+        await forked(engine, session, 5)
         assert saved == 1
 
 
 async def test_a_paused_session_is_forked_without_waking_it(build: Build) -> None:
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
-        await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        (child,) = await forked(house, session)
-        assert await house.status(session.id) == "paused"
-        assert await house.count(child) == 2
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        (child,) = await forked(engine, session)
+        assert await engine.status(session.id) == "paused"
+        assert await engine.count(child) == 2
         # A fork of the child continues from the child's count.
-        (grandchild,) = await forked(house, await house.registry.find(LOCAL, child))
-        assert await house.count(grandchild) == 3
+        (grandchild,) = await forked(engine, await engine.registry.find(LOCAL, child))
+        assert await engine.count(grandchild) == 3
 
 
 async def test_a_service_that_was_never_opened_has_nothing_to_copy(build: Build) -> None:
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
-        made = await house.registry.branches.fork(LOCAL, session.id)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
+        made = await engine.registry.branches.fork(LOCAL, session.id)
         assert made.services[0].copied is False
         assert "not opened" in (made.services[0].note or "")
-        assert await house.count(made.children[0].id) == 1
+        assert await engine.count(made.children[0].id) == 1
 
 
 async def test_all_children_are_made_or_none(build: Build) -> None:
-    async with build(policy=Policy(sessions_per_principal=4)) as house:
-        session = await house.create(name="taken")
-        fork = house.registry.branches.fork
+    async with build(policy=Policy(sessions_per_principal=4)) as engine:
+        session = await engine.create(name="taken")
+        fork = engine.registry.branches.fork
         with pytest.raises(NameTaken):
             await fork(LOCAL, session.id, count=2, names=["free", "taken"])
         with pytest.raises(SessionLimit):
@@ -160,26 +160,26 @@ async def test_all_children_are_made_or_none(build: Build) -> None:
                 await fork(LOCAL, session.id, count=count, names=names)
         with pytest.raises(SessionNotFound):
             await fork(OTHER, session.id)
-        assert house.registry.statistics()["owned"] == 1
-        assert len(await forked(house, session, 3)) == 3
+        assert engine.registry.statistics()["owned"] == 1
+        assert len(await forked(engine, session, 3)) == 3
 
 
 async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build: Build) -> None:
     """The order in which the children finish does not matter."""
-    async with build() as house:
-        session = await house.create(state={"counter": 0, "n": {"x": 1, "y": 1}, "gone": 1})
-        children = await forked(house, session, 3)
+    async with build() as engine:
+        session = await engine.create(state={"counter": 0, "n": {"x": 1, "y": 1}, "gone": 1})
+        children = await forked(engine, session, 3)
 
         async def work(number: int) -> None:
             values = {"counter": number, f"result {number}": number, "n": {"xyz"[number]: 9}}
-            await house.registry.states.update(LOCAL, children[number], values)
+            await engine.registry.states.update(LOCAL, children[number], values)
 
         async with anyio.create_task_group() as tasks:
             for number in (2, 0, 1):
                 tasks.start_soon(work, number)
-        await house.registry.states.update(LOCAL, children[1], {"gone": None})
-        await house.registry.states.update(LOCAL, session.id, {"mine": 1})
-        found = await house.registry.branches.merge(LOCAL, session.id, children)
+        await engine.registry.states.update(LOCAL, children[1], {"gone": None})
+        await engine.registry.states.update(LOCAL, session.id, {"mine": 1})
+        found = await engine.registry.branches.merge(LOCAL, session.id, children)
         assert found.state.value == {
             "counter": 2,
             "n": {"x": 9, "y": 9, "z": 9},
@@ -190,22 +190,22 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
         assert [(c.path, c.source, c.taken) for c in found.conflicts] == [
             ("/counter", children[2], True)
         ]
-        stored = await house.store.state(session.id)
+        stored = await engine.store.state(session.id)
         assert stored is not None
         assert (stored.version, stored.value) == (2, found.state.value)
         # The same again changes nothing, and writes nothing.
-        again = await house.registry.branches.merge(LOCAL, session.id, children[2:])
+        again = await engine.registry.branches.merge(LOCAL, session.id, children[2:])
         assert again.state.version == 2
 
 
 async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build: Build) -> None:
     """The sources are shuffled fifteen times."""
     chance = random.Random(14)
-    async with build(policy=Policy(sessions_per_principal=0)) as house:
-        update = house.registry.states.update
+    async with build(policy=Policy(sessions_per_principal=0)) as engine:
+        update = engine.registry.states.update
         for _ in range(15):
-            session = await house.create(state={"last": None, "n": {"x": None}})
-            children = await forked(house, session, 4)
+            session = await engine.create(state={"last": None, "n": {"x": None}})
+            children = await forked(engine, session, 4)
             for number in chance.sample(range(4), 4):
                 values = {
                     "last": number,
@@ -213,7 +213,7 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
                     "n": {"x": number, str(number): 1},
                 }
                 await update(LOCAL, children[number], values)
-            found = await house.registry.branches.merge(LOCAL, session.id, children)
+            found = await engine.registry.branches.merge(LOCAL, session.id, children)
             assert found.state.value == {
                 "last": 3,
                 "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
@@ -226,16 +226,16 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
 
 
 async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
-    async with build() as house:
+    async with build() as engine:
         schema = {"properties": {"n": {"maximum": 5}}}
-        session = await house.create(state={"n": 0}, state_schema=schema)
-        children = await forked(house, session, 2)
+        session = await engine.create(state={"n": 0}, state_schema=schema)
+        children = await forked(engine, session, 2)
         for number, child in enumerate(children, 1):
-            await house.registry.states.update(LOCAL, child, {"n": number, f"k{number}": 1})
-        merge = house.registry.branches.merge
+            await engine.registry.states.update(LOCAL, child, {"n": number, f"k{number}": 1})
+        merge = engine.registry.branches.merge
         with pytest.raises(StateConflict, match="/n"):
             await merge(LOCAL, session.id, children, policy="fail")
-        stranger = await house.create()
+        stranger = await engine.create()
         wrong: list[list[str]] = [[], [stranger.id], [children[0]] * 2, [session.id]]
         for sources in wrong:
             with pytest.raises(InvalidArgument, match="sources"):
@@ -244,13 +244,13 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
             await merge(OTHER, session.id, children)
         with pytest.raises(SessionNotFound):
             await merge(LOCAL, session.id, ["sh_" + "a" * 26])
-        assert (await house.registry.states.read(LOCAL, session.id)).version == 0
+        assert (await engine.registry.states.read(LOCAL, session.id)).version == 0
         with pytest.raises(StateInvalid):
-            await house.registry.states.update(LOCAL, children[0], {"n": 6})
-        await house.registry.close(LOCAL, children[1])
+            await engine.registry.states.update(LOCAL, children[0], {"n": 6})
+        await engine.registry.close(LOCAL, children[1])
         with pytest.raises(SessionClosed):
             await merge(LOCAL, session.id, children)
-        assert await value(house, session.id) == {"n": 0}
+        assert await value(engine, session.id) == {"n": 0}
         found = await merge(LOCAL, session.id, children[:1], policy="fail")
         assert found.state.value == {"n": 1, "k1": 1}
 
@@ -264,7 +264,7 @@ async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
     base: JSON, ours: JSON, theirs: list[JSON]
 ) -> None:
     """Either side may have changed, and a merge that failed once succeeds with another policy."""
-    async with house() as found:
+    async with engine() as found:
         states, merge = found.registry.states, found.registry.branches.merge
         session = await found.create(state=base)
         children = await forked(found, session, len(theirs))
@@ -286,47 +286,47 @@ async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
 
 
 async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: Build) -> None:
-    async with build() as house:
-        session = await house.create(state={"a": 1, "b": 1})
-        (child,) = await forked(house, session)
-        await house.registry.states.update(LOCAL, child, {"a": None})
+    async with build() as engine:
+        session = await engine.create(state={"a": 1, "b": 1})
+        (child,) = await forked(engine, session)
+        await engine.registry.states.update(LOCAL, child, {"a": None})
         for one in (session.id, child):
-            await house.registry.pause(LOCAL, one)
-        assert house.registry.statistics()["owned"] == 0
-        found = await house.registry.branches.merge(LOCAL, session.id, [child])
+            await engine.registry.pause(LOCAL, one)
+        assert engine.registry.statistics()["owned"] == 0
+        found = await engine.registry.branches.merge(LOCAL, session.id, [child])
         assert found.state.value == {"b": 1}
         # To read a source is no use of it.
-        assert await house.status(child) == "paused"
+        assert await engine.status(child) == "paused"
 
 
 async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> None:
-    async with build(Counting(pause="snapshot")) as house:
-        session = await house.create()
-        await house.count(session.id)
-        await forked(house, session)
-        kept = await house.store.snapshot(session.id, "counter")
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await forked(engine, session)
+        kept = await engine.store.snapshot(session.id, "counter")
         assert kept is not None
         assert decode_snapshot(kept.data).data == {"count": 1}
-        house.counter.live[0].die("killed")
-        await house.until(lambda: session.status == "error")
-        await house.pass_time(lambda: session.status == "idle")
-        assert await house.count(session.id) == 2
+        engine.counter.live[0].die("killed")
+        await engine.until(lambda: session.status == "error")
+        await engine.pass_time(lambda: session.status == "idle")
+        assert await engine.count(session.id) == 2
 
 
 async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(branches, "SOURCES_LIMIT", 3000)
-    async with build() as house:
-        session = await house.create()
-        children = await forked(house, session, 3)
+    async with build() as engine:
+        session = await engine.create()
+        children = await forked(engine, session, 3)
         for number, child in enumerate(children):
-            await house.registry.states.update(LOCAL, child, {f"k{number}": "x" * 1200})
-        merge = house.registry.branches.merge
+            await engine.registry.states.update(LOCAL, child, {f"k{number}": "x" * 1200})
+        merge = engine.registry.branches.merge
         with pytest.raises(StateInvalid) as caught:
             await merge(LOCAL, session.id, children)
         assert "fewer sources" in caught.value.recovery
-        assert await value(house, session.id) == {}
+        assert await value(engine, session.id) == {}
         await merge(LOCAL, session.id, children[:2])
         found = await merge(LOCAL, session.id, children[2:])
         assert list(found.state.value) == ["k0", "k1", "k2"]
@@ -342,9 +342,9 @@ async def test_a_merge_runs_off_the_event_loop(
         return merged(*given)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(branches, "merged", seen)
-    async with build() as house:
-        session = await house.create()
-        children = await forked(house, session)
-        await house.registry.branches.merge(LOCAL, session.id, children)
+    async with build() as engine:
+        session = await engine.create()
+        children = await forked(engine, session)
+        await engine.registry.branches.merge(LOCAL, session.id, children)
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()

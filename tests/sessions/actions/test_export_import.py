@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from counting import Counting, Nobody
-from house import Build, House, house
+from engine import Build, Engine, engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,9 +35,9 @@ ANN = Principal(subject="ann")
 STATE: dict[str, Any] = {"n": 2**80, "x": 1.0, "deep": {"list": [None, True, "é"]}}
 
 
-async def filled(house: House) -> str:
+async def filled(engine: Engine) -> str:
     """A session with everything that one can have, as it stands after a pause."""
-    session = await house.create(
+    session = await engine.create(
         name="work",
         state=STATE,
         state_schema={"type": "object"},
@@ -46,40 +46,40 @@ async def filled(house: House) -> str:
         idle=100.0,
     )
     for _ in range(3):
-        await house.count(session.id)
+        await engine.count(session.id)
     asked = Request(LOCAL, session.id, "counter", "inc", {}, operation_id="op-1")
-    await house.router.call(asked, Nobody())
-    await house.registry.history.note(LOCAL, session.id, "user", "buy tea", "run 1")
-    await house.registry.history.write_summary(LOCAL, session.id, "Tea was bought.", ["tea"])
-    await house.registry.states.update(LOCAL, session.id, {"n": 2**80 + 1})
-    await house.registry.pause(LOCAL, session.id)
+    await engine.router.call(asked, Nobody())
+    await engine.registry.history.note(LOCAL, session.id, "user", "buy tea", "run 1")
+    await engine.registry.history.write_summary(LOCAL, session.id, "Tea was bought.", ["tea"])
+    await engine.registry.states.update(LOCAL, session.id, {"n": 2**80 + 1})
+    await engine.registry.pause(LOCAL, session.id)
     return session.id
 
 
-async def document_of(house: House, session: str, *, secrets: bool = True) -> Document:
-    _, found = await house.registry.porting.export_session(LOCAL, session, secrets=secrets)
+async def document_of(engine: Engine, session: str, *, secrets: bool = True) -> Document:
+    _, found = await engine.registry.porting.export_session(LOCAL, session, secrets=secrets)
     return read(text_of(found.model_dump()))
 
 
-async def everything(house: House) -> list[str]:
-    found, _ = await house.store.list_sessions(SessionFilter(limit=1000))
+async def everything(engine: Engine) -> list[str]:
+    found, _ = await engine.store.list_sessions(SessionFilter(limit=1000))
     return sorted(record.id for record in found)
 
 
 async def test_an_imported_session_is_the_exported_one_again(build: Build):
     """import(export(x)) is x, under another id and owner, and paused."""
-    async with build(Counting(pause="snapshot")) as house:
-        session = await filled(house)
-        before = await document_of(house, session)
-        made = await house.registry.porting.import_session(ANN, before)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await filled(engine)
+        before = await document_of(engine, session)
+        made = await engine.registry.porting.import_session(ANN, before)
         new = made.record.id
         assert (made.left_out, new != session) == ([], True)
-        info = await house.registry.info(ANN, new)
+        info = await engine.registry.info(ANN, new)
         assert (info["status"], info["name"], info["user_id"]) == ("paused", "work", "u/1")
         assert info["metadata"] == {"team": {"size": 3}, IMPORTED_FROM: session}
         with pytest.raises(SessionNotFound):
-            await house.registry.info(LOCAL, new)
-        _, after = await house.registry.porting.export_session(ANN, new, secrets=True)
+            await engine.registry.info(LOCAL, new)
+        _, after = await engine.registry.porting.export_session(ANN, new, secrets=True)
         old, found = before.model_dump(), after.model_dump()
         assert [entry["request"]["code"] for entry in found["journal"][-2:]] == ["T02", "T08"]
         assert found["journal"][:-2] == old["journal"]
@@ -91,15 +91,15 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         assert bound["snapshot"] is not None
         # The snapshot is restored, the operation is not run again, and the caller learns what happened.
         repeat = Request(ANN, new, "counter", "inc", {}, operation_id="op-1")
-        again = await house.router.call(repeat, Nobody())
+        again = await engine.router.call(repeat, Nobody())
         assert again.payload["structuredContent"]["count"] == 4
-        answer = await house.call(new, principal=ANN)
+        answer = await engine.call(new, principal=ANN)
         assert answer.payload["structuredContent"]["count"] == 5
         assert answer.notice is not None
         assert "imported" in answer.notice
-        state = await house.registry.states.read(ANN, new, "/n")
+        state = await engine.registry.states.read(ANN, new, "/n")
         assert (state.value, state.version) == (2**80 + 1, 1)
-        assert await house.store.check() == []
+        assert await engine.store.check() == []
 
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -121,7 +121,7 @@ async def test_whatever_a_session_has_comes_back_exactly(
     state: dict[str, Any], metadata: dict[str, Any], said: list[tuple[str, str]]
 ):
     """import(export(x)) is x."""
-    async with house(Counting(pause="snapshot")) as here:
+    async with engine(Counting(pause="snapshot")) as here:
         session = await here.create(state=state, metadata=metadata)
         for role, content in said:
             await here.registry.history.note(LOCAL, session.id, role, content or " ", None)
@@ -142,12 +142,12 @@ async def test_whatever_a_session_has_comes_back_exactly(
 
 async def test_without_secrets_there_are_none(build: Build):
     """Neither the snapshots of services nor values that look secret are exported."""
-    async with build(Counting(pause="snapshot")) as house:
-        session = await filled(house)
-        await house.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
-        await house.registry.rename_delete.rename(LOCAL, session, metadata={"api_key": "hunter2"})
-        await house.registry.pause(LOCAL, session)
-        found = await document_of(house, session, secrets=False)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await filled(engine)
+        await engine.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
+        await engine.registry.rename_delete.rename(LOCAL, session, metadata={"api_key": "hunter2"})
+        await engine.registry.pause(LOCAL, session)
+        found = await document_of(engine, session, secrets=False)
         assert "hunter2" not in json.dumps(found.model_dump())
         assert found.state.value["password"] == REDACTED
         assert found.state.value["a"] == [1.0]
@@ -155,14 +155,14 @@ async def test_without_secrets_there_are_none(build: Build):
         assert [(receipt.operation_id, receipt.result) for receipt in found.receipts] == [
             ("op-1", None)
         ]
-        exact = await document_of(house, session)
+        exact = await document_of(engine, session)
         assert exact.state.value["password"] == "hunter2"
         # A document may have been edited so that it holds a secret.
         call = next(entry for entry in found.journal if entry.kind == "call")
         call.request, call.error = {"token": "hunter2"}, "password=hunter2"
-        made = await house.registry.porting.import_session(ANN, found)
-        assert await house.count(made.record.id, principal=ANN) == 1
-        kept = await house.store.history(made.record.id, HistoryFilter(limit=1000))
+        made = await engine.registry.porting.import_session(ANN, found)
+        assert await engine.count(made.record.id, principal=ANN) == 1
+        kept = await engine.store.history(made.record.id, HistoryFilter(limit=1000))
         assert "hunter2" not in str(kept)
         assert len(kept) > len(found.journal)
 
@@ -221,15 +221,15 @@ WRONG = {
 
 async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build):
     """The error names the place, and the store holds nothing new afterwards."""
-    async with build(Counting(pause="snapshot")) as house:
-        session = await filled(house)
-        text = text_of((await document_of(house, session)).model_dump())
-        there = await everything(house)
+    async with build(Counting(pause="snapshot")) as engine:
+        session = await filled(engine)
+        text = text_of((await document_of(engine, session)).model_dump())
+        there = await everything(engine)
         for path, value in WRONG.items():
             document = json.loads(text)
             place(path, value)(document)
             with pytest.raises(SessionError) as caught:
-                await house.registry.porting.import_session(ANN, read(text_of(document)))
+                await engine.registry.porting.import_session(ANN, read(text_of(document)))
             assert isinstance(caught.value, InvalidArgument | StateInvalid), path
             last = path.split(".")[-1] if path.split(".")[-1] not in ("0", "1") else path
             said = caught.value.message
@@ -246,7 +246,7 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
         ):
             with pytest.raises(InvalidArgument):
                 read(broken)
-        assert await everything(house) == there
+        assert await everything(engine) == there
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -342,42 +342,42 @@ async def test_what_is_not_possible_here_can_be_left_out(build: Build):
     async with build(Counting(pause="snapshot")) as elsewhere:
         document = await document_of(elsewhere, await filled(elsewhere))
     document.session.timeouts.paused = 5.0
-    async with build(Counting("other"), policy=policy) as house:
-        await house.create(ANN, name="work")
+    async with build(Counting("other"), policy=policy) as engine:
+        await engine.create(ANN, name="work")
         with pytest.raises(InvalidArgument, match="counter"):
-            await house.registry.porting.import_session(ANN, document)
-        made = await house.registry.porting.import_session(ANN, document, strict=False)
+            await engine.registry.porting.import_session(ANN, document)
+        made = await engine.registry.porting.import_session(ANN, document, strict=False)
         assert len(made.left_out) == 3
-        info = await house.registry.info(ANN, made.record.id)
+        info = await engine.registry.info(ANN, made.record.id)
         assert (info["name"], info["services"], info["idle_seconds"]) == (None, [], 10.0)
         with pytest.raises(NameTaken):
-            await house.registry.porting.import_session(ANN, document, strict=False, name="work")
-        named = await house.registry.porting.import_session(
+            await engine.registry.porting.import_session(ANN, document, strict=False, name="work")
+        named = await engine.registry.porting.import_session(
             ANN, document, strict=False, name="other"
         )
         assert named.record.name == "other"
 
 
 async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_fails(build: Build):
-    async with build(policy=Policy(sessions_per_principal=1)) as house:
-        session = await house.create()
-        document = await document_of(house, session.id)
-        there = await everything(house)
+    async with build(policy=Policy(sessions_per_principal=1)) as engine:
+        session = await engine.create()
+        document = await document_of(engine, session.id)
+        there = await everything(engine)
         with pytest.raises(SessionLimit):
-            await house.registry.porting.import_session(LOCAL, document)
-        assert await everything(house) == there
-        made = await house.registry.porting.import_session(ANN, document)
-        assert (await house.registry.ready(ANN, made.record.id)).status is Status.IDLE
+            await engine.registry.porting.import_session(LOCAL, document)
+        assert await everything(engine) == there
+        made = await engine.registry.porting.import_session(ANN, document)
+        assert (await engine.registry.ready(ANN, made.record.id)).status is Status.IDLE
 
 
 async def test_an_import_that_fails_half_way_leaves_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     """The session is imported as a whole or not at all, whichever part could not be written."""
-    async with build(Counting(pause="snapshot")) as house:
-        document = await document_of(house, await filled(house))
-        there = await everything(house)
-        write = house.store.write
+    async with build(Counting(pause="snapshot")) as engine:
+        document = await document_of(engine, await filled(engine))
+        there = await everything(engine)
+        write = engine.store.write
         for failing in (1, 2):
             written: list[Write] = []
 
@@ -389,39 +389,39 @@ async def test_an_import_that_fails_half_way_leaves_nothing(
                     raise StoreUnavailable("The disk is full.")
                 await write(change)
 
-            monkeypatch.setattr(house.store, "write", fail)
+            monkeypatch.setattr(engine.store, "write", fail)
             with pytest.raises(StoreUnavailable):
-                await house.registry.porting.import_session(ANN, document)
-            monkeypatch.setattr(house.store, "write", write)
+                await engine.registry.porting.import_session(ANN, document)
+            monkeypatch.setattr(engine.store, "write", write)
             assert len(written) == failing + 1
-            assert await everything(house) == there
-            assert await house.store.check() == []
+            assert await everything(engine) == there
+            assert await engine.store.check() == []
         # One that a value makes impossible is refused alone.
         document.journal[0].tool = "half \ud83d"
         with pytest.raises(InvalidArgument):
-            await house.registry.porting.import_session(ANN, document)
-        assert await everything(house) == there
+            await engine.registry.porting.import_session(ANN, document)
+        assert await everything(engine) == there
 
 
 async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Build):
-    async with build() as house:
-        parent = await house.create(state={"a": 1})
-        forked = await house.registry.branches.fork(LOCAL, parent.id)
+    async with build() as engine:
+        parent = await engine.create(state={"a": 1})
+        forked = await engine.registry.branches.fork(LOCAL, parent.id)
         [child] = forked.children
-        await house.registry.states.update(LOCAL, child.id, {"b": 2})
-        document = await document_of(house, child.id)
+        await engine.registry.states.update(LOCAL, child.id, {"b": 2})
+        document = await document_of(engine, child.id)
         assert document.fork is not None
         assert (document.fork.parent, document.fork.state) == (parent.id, {"a": 1})
-        made = await house.registry.porting.import_session(LOCAL, document)
-        await house.registry.states.update(LOCAL, parent.id, {"c": 3})
-        merged = await house.registry.branches.merge(LOCAL, parent.id, [made.record.id])
+        made = await engine.registry.porting.import_session(LOCAL, document)
+        await engine.registry.states.update(LOCAL, parent.id, {"c": 3})
+        merged = await engine.registry.branches.merge(LOCAL, parent.id, [made.record.id])
         assert merged.state.value == {"a": 1, "b": 2, "c": 3}
 
 
 async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
-    async with build() as house:
-        session = await house.create(state={"x": "x" * 10_000})
-        export = house.registry.porting.export_session
+    async with build() as engine:
+        session = await engine.create(state={"x": "x" * 10_000})
+        export = engine.registry.porting.export_session
         _, found = await export(LOCAL, session.id, limit=20_000)
         assert len(text_of(found.model_dump())) < 20_000
         with pytest.raises(InvalidArgument) as caught:
@@ -431,36 +431,36 @@ async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
 
 async def test_a_deleted_session_is_gone_and_so_are_its_calls(build: Build):
     """Open sessions are closed first, and running calls are cancelled."""
-    async with build() as house:
-        session = await filled(house)
-        busy = await house.create(name="busy")
+    async with build() as engine:
+        session = await filled(engine)
+        busy = await engine.create(name="busy")
         purged: list[str] = []
-        house.registry.on_purged.append(purged.append)
+        engine.registry.on_purged.append(purged.append)
         outcome: list[str] = []
 
         async def call() -> None:
             try:
-                await house.call(busy.id, "hold")
+                await engine.call(busy.id, "hold")
             except SessionError as error:
                 outcome.append(error.code)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await house.until(lambda: busy.in_flight)
-            gone = await house.registry.rename_delete.delete(LOCAL, busy.id, force=True)
+            await engine.until(lambda: busy.in_flight)
+            gone = await engine.registry.rename_delete.delete(LOCAL, busy.id, force=True)
             assert gone["name"] == "busy"
         assert len(outcome) == 1
-        await house.registry.rename_delete.delete(LOCAL, "work")
+        await engine.registry.rename_delete.delete(LOCAL, "work")
         assert purged == [busy.id, session]
         for ref in (session, busy.id, "work"):
             with pytest.raises(SessionNotFound):
-                await house.registry.rename_delete.delete(LOCAL, ref)
-        assert await everything(house) == []
-        assert await house.store.check() == []
-        other = await house.create(name="work")
+                await engine.registry.rename_delete.delete(LOCAL, ref)
+        assert await everything(engine) == []
+        assert await engine.store.check() == []
+        other = await engine.create(name="work")
         with pytest.raises(SessionNotFound):
-            await house.registry.rename_delete.delete(ANN, other.id)
-        closed = await house.create()
-        await house.registry.close(LOCAL, closed.id)
-        await house.registry.rename_delete.delete(LOCAL, closed.id)
-        assert await everything(house) == [other.id]
+            await engine.registry.rename_delete.delete(ANN, other.id)
+        closed = await engine.create()
+        await engine.registry.close(LOCAL, closed.id)
+        await engine.registry.rename_delete.delete(LOCAL, closed.id)
+        assert await everything(engine) == [other.id]

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from house import Build
+from engine import Build
 
 from statehold.sessions.errors import (
     SessionClosed,
@@ -24,9 +24,9 @@ OTHER = Principal(subject="somebody else")
 
 async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
     """A state is never null, and a set is an update."""
-    async with build() as house:
-        session = await house.create()
-        states = house.registry.states
+    async with build() as engine:
+        session = await engine.create()
+        states = engine.registry.states
         found = await states.read(LOCAL, session.id)
         assert (found.found, found.value, found.version) == (True, {}, 0)
         await states.update(LOCAL, session.id, {"a": {"b": 1}})
@@ -39,10 +39,10 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
 
 
 async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) -> None:
-    async with build() as house:
+    async with build() as engine:
         given: dict[str, Any] = {"list": [1, {"deep": 1}]}
-        session = await house.create(state=given)
-        states = house.registry.states
+        session = await engine.create(state=given)
+        states = engine.registry.states
         given["list"].append(2)
         (await states.read(LOCAL, session.id)).value["list"][1]["deep"] = 9
         (await states.read(LOCAL, session.id, "/list")).value.clear()
@@ -55,20 +55,22 @@ async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) 
 
 async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path) -> None:
     """The version is 1,000, each update is applied and durable, and all take less than five seconds."""
-    async with build(folder=tmp_path) as house:
-        session = await house.create()
+    async with build(folder=tmp_path) as engine:
+        session = await engine.create()
         versions: list[int] = []
 
         async def update(number: int) -> None:
             values = {f"key {number}": number}
-            versions.append((await house.registry.states.update(LOCAL, session.id, values)).version)
+            versions.append(
+                (await engine.registry.states.update(LOCAL, session.id, values)).version
+            )
 
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 for number in range(1000):
                     tasks.start_soon(update, number)
         assert sorted(versions) == list(range(1, 1001))
-        stored = await house.store.state(session.id)
+        stored = await engine.store.state(session.id)
         assert stored is not None
         assert stored.version == 1000
         assert stored.value == {f"key {number}": number for number in range(1000)}
@@ -81,9 +83,9 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
     build: Build, writers: int, each: int
 ) -> None:
     """One of two writers of the same version wins; with retries the sum is exact."""
-    async with build() as house:
-        session = await house.create(state={"n": 0})
-        states, conflicts = house.registry.states, 0
+    async with build() as engine:
+        session = await engine.create(state={"n": 0})
+        states, conflicts = engine.registry.states, 0
 
         async def increment() -> None:
             nonlocal conflicts
@@ -112,60 +114,60 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
 
 
 async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:
-    async with build() as house:
-        session = await house.create(state={"n": 0})
-        await house.registry.states.update(LOCAL, session.id, {"n": 1})
+    async with build() as engine:
+        session = await engine.create(state={"n": 0})
+        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
         with pytest.raises(StateConflict, match="version 1, not 0"):
-            await house.registry.states.update(LOCAL, session.id, {"n": 2}, if_version=0)
-        found = await house.registry.states.read(LOCAL, session.id)
+            await engine.registry.states.update(LOCAL, session.id, {"n": 2}, if_version=0)
+        found = await engine.registry.states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 1}, 1)
 
 
 async def test_reading_is_no_use_and_wakes_nothing(build: Build) -> None:
-    async with build() as house:
-        session = await house.create(state={"n": 1})
-        used = (await house.registry.info(LOCAL, session.id))["used_at"]
-        house.clock.advance(10)
-        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
-        assert (await house.registry.info(LOCAL, session.id))["used_at"] == used
-        await house.registry.pause(LOCAL, session.id)
-        held = house.registry.statistics()["owned"]
-        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
-        assert await house.status(session.id) == "paused"
-        assert house.registry.statistics()["owned"] == held == 0
+    async with build() as engine:
+        session = await engine.create(state={"n": 1})
+        used = (await engine.registry.info(LOCAL, session.id))["used_at"]
+        engine.clock.advance(10)
+        assert (await engine.registry.states.read(LOCAL, session.id, "/n")).value == 1
+        assert (await engine.registry.info(LOCAL, session.id))["used_at"] == used
+        await engine.registry.pause(LOCAL, session.id)
+        held = engine.registry.statistics()["owned"]
+        assert (await engine.registry.states.read(LOCAL, session.id, "/n")).value == 1
+        assert await engine.status(session.id) == "paused"
+        assert engine.registry.statistics()["owned"] == held == 0
 
 
 async def test_a_paused_session_is_updated_without_opening_a_connection(build: Build) -> None:
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        await house.registry.pause(LOCAL, session.id)
-        opened = house.counter.opened
-        await house.registry.states.update(LOCAL, session.id, {"n": 1})
-        assert house.counter.opened == opened
-        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        await engine.registry.pause(LOCAL, session.id)
+        opened = engine.counter.opened
+        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
+        assert engine.counter.opened == opened
+        assert (await engine.registry.states.read(LOCAL, session.id, "/n")).value == 1
         # It is a use: the session is open again, and its idle clock starts anew.
-        assert await house.status(session.id) == "idle"
+        assert await engine.status(session.id) == "idle"
 
 
 async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_all_the_same(
     build: Build,
 ) -> None:
-    async with build(policy=Policy(auto_resume=False)) as house:
-        session = await house.create()
-        await house.registry.pause(LOCAL, session.id)
+    async with build(policy=Policy(auto_resume=False)) as engine:
+        session = await engine.create()
+        await engine.registry.pause(LOCAL, session.id)
         for number in range(3):
-            await house.registry.states.update(LOCAL, session.id, {"n": number})
-        assert await house.status(session.id) == "paused"
-        assert house.registry.statistics()["owned"] == 0
-        found = await house.registry.states.read(LOCAL, session.id)
+            await engine.registry.states.update(LOCAL, session.id, {"n": number})
+        assert await engine.status(session.id) == "paused"
+        assert engine.registry.statistics()["owned"] == 0
+        found = await engine.registry.states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 2}, 3)
 
 
 async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Build) -> None:
-    async with build() as house:
-        session = await house.create(state={"n": 1})
-        states = house.registry.states
+    async with build() as engine:
+        session = await engine.create(state={"n": 1})
+        states = engine.registry.states
         for call in (
             states.read(OTHER, session.id),
             states.update(OTHER, session.id, {"n": 2}),
@@ -174,21 +176,21 @@ async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Buil
             with pytest.raises(SessionNotFound):
                 await call
         assert (await states.read(LOCAL, session.id)).value == {"n": 1}
-        await house.registry.close(LOCAL, session.id)
+        await engine.registry.close(LOCAL, session.id)
         for call in (states.read(LOCAL, session.id), states.update(LOCAL, session.id, {"n": 2})):
             with pytest.raises(SessionClosed):
                 await call
-        stored = await house.store.state(session.id)
+        stored = await engine.store.state(session.id)
         assert stored is not None
         assert stored.value == {"n": 1}
 
 
 async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -> None:
     """Two principals have a hundred sessions each, and all are written to at once."""
-    async with build() as house:
+    async with build() as engine:
         owners = [Principal(subject=name) for name in ("one", "two")]
-        made = {owner.key: [await house.create(owner) for _ in range(100)] for owner in owners}
-        states = house.registry.states
+        made = {owner.key: [await engine.create(owner) for _ in range(100)] for owner in owners}
+        states = engine.registry.states
         async with anyio.create_task_group() as tasks:
             for number in range(100):
                 for owner in owners:
@@ -203,30 +205,30 @@ async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -
 
 
 async def test_who_follows_hears_of_each_durable_version(build: Build) -> None:
-    async with build() as house:
-        session = await house.create()
+    async with build() as engine:
+        session = await engine.create()
         heard: list[tuple[str, int]] = []
 
         def hear(session_id: str, version: int) -> None:
             heard.append((session_id, version))
 
-        house.registry.states.on_changed.append(hear)
-        await house.registry.states.update(LOCAL, session.id, {"n": 1})
+        engine.registry.states.on_changed.append(hear)
+        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
         with pytest.raises(StateConflict):
-            await house.registry.states.update(LOCAL, session.id, {"n": 1}, if_version=7)
-        await house.registry.states.update(LOCAL, session.id, {"n": 2})
+            await engine.registry.states.update(LOCAL, session.id, {"n": 1}, if_version=7)
+        await engine.registry.states.update(LOCAL, session.id, {"n": 2})
         assert heard == [(session.id, 1), (session.id, 2)]
 
 
 async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Build) -> None:
-    async with build() as house:
-        session = await house.create(state={"n": 1})
+    async with build() as engine:
+        session = await engine.create(state={"n": 1})
         with pytest.raises(StateInvalid, match=str(LIMIT)):
-            await house.registry.states.update(LOCAL, session.id, {"text": "x" * LIMIT})
-        found = await house.registry.states.read(LOCAL, session.id)
+            await engine.registry.states.update(LOCAL, session.id, {"text": "x" * LIMIT})
+        found = await engine.registry.states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 1}, 0)
         with pytest.raises(StateInvalid):
-            await house.create(state={"text": "x" * LIMIT})
+            await engine.create(state={"text": "x" * LIMIT})
 
 
 # Schemas.
@@ -245,11 +247,11 @@ CART: dict[str, Any] = {
 
 async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Build) -> None:
     """The error for a wrong type names its place."""
-    async with build() as house:
-        states = house.registry.states
+    async with build() as engine:
+        states = engine.registry.states
         with pytest.raises(StateInvalid, match="/total"):
-            await house.create(state={"total": "much"}, state_schema=CART)
-        session = await house.create(state={"total": 1}, state_schema=CART)
+            await engine.create(state={"total": "much"}, state_schema=CART)
+        session = await engine.create(state={"total": 1}, state_schema=CART)
         await states.update(LOCAL, session.id, "apple", path="/items/-", mode="replace")
         wrong: list[tuple[Any, str, str]] = [
             ("PEAR", "/items/-", "/items/1"),
@@ -261,7 +263,7 @@ async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Bui
             with pytest.raises(StateInvalid, match=said):
                 await states.update(LOCAL, session.id, values, path=path)
         # Also after it was stored and claimed again.
-        await house.registry.pause(LOCAL, session.id)
+        await engine.registry.pause(LOCAL, session.id)
         with pytest.raises(StateInvalid, match="/total"):
             await states.update(LOCAL, session.id, -1, path="/total")
         found = await states.read(LOCAL, session.id)
@@ -270,16 +272,16 @@ async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Bui
 
 async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> None:
     schema = {"additionalProperties": {"type": ["string", "integer"]}}
-    async with build() as house:
-        session = await house.create(state={"text": "x" * 50_000}, state_schema=schema)
+    async with build() as engine:
+        session = await engine.create(state={"text": "x" * 50_000}, state_schema=schema)
 
         async def update(number: int) -> None:
-            await house.registry.states.update(LOCAL, session.id, {f"key {number}": number})
+            await engine.registry.states.update(LOCAL, session.id, {f"key {number}": number})
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 for number in range(50):
                     tasks.start_soon(update, number)
-        found = await house.registry.states.read(LOCAL, session.id)
+        found = await engine.registry.states.read(LOCAL, session.id)
         assert found.version == 50
         assert len(found.value) == 51

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from house import Build, failing
+from engine import Build, failing
 
 from statehold.sessions.errors import (
     StateConflict,
@@ -19,21 +19,21 @@ from statehold.sessions.records import LOCAL
 
 
 async def test_updates_that_fail_together_leave_the_last_durable_state(build: Build):
-    async with build() as house:
-        session = await house.create(state={"v": 0})
+    async with build() as engine:
+        session = await engine.create(state={"v": 0})
         refused: list[str] = []
 
         async def update(key: str) -> None:
             with pytest.raises(StoreUnavailable):
-                await house.registry.states.update(LOCAL, session.id, {key: 1})
+                await engine.registry.states.update(LOCAL, session.id, {key: 1})
             refused.append(key)
 
-        with failing(house):
+        with failing(engine):
             async with anyio.create_task_group() as tasks:
                 for key in ("a", "b", "c"):
                     tasks.start_soon(update, key)
         assert sorted(refused) == ["a", "b", "c"]
-        state = await house.registry.states.update(LOCAL, session.id, {"d": 1}, if_version=0)
+        state = await engine.registry.states.update(LOCAL, session.id, {"d": 1}, if_version=0)
         assert (state.version, state.value) == (1, {"v": 0, "d": 1})
 
 
@@ -43,10 +43,10 @@ async def test_who_compares_with_a_state_on_its_way_waits_for_what_becomes_of_it
     build: Build, monkeypatch: pytest.MonkeyPatch, fails: bool, leaves: bool
 ):
     """A conflict with an unreadable version would repeat without end, or would be reported for nothing."""
-    async with build() as house:
-        session = await house.create()
-        states, asked, may = house.registry.states, anyio.Event(), anyio.Event()
-        real, told = house.store.write, list[object]()
+    async with build() as engine:
+        session = await engine.create()
+        states, asked, may = engine.registry.states, anyio.Event(), anyio.Event()
+        real, told = engine.store.write, list[object]()
 
         async def write(*args: Any, **kwargs: Any) -> object:
             asked.set()
@@ -67,7 +67,7 @@ async def test_who_compares_with_a_state_on_its_way_waits_for_what_becomes_of_it
             except StateConflict as error:
                 told.append(str(error))
 
-        monkeypatch.setattr(house.store, "write", write)
+        monkeypatch.setattr(engine.store, "write", write)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(update, "a")
             await asked.wait()
@@ -86,12 +86,12 @@ async def test_who_compares_with_a_state_on_its_way_waits_for_what_becomes_of_it
 
 
 async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path):
-    async with build(folder=tmp_path) as house:
-        session = await house.create()
+    async with build(folder=tmp_path) as engine:
+        session = await engine.create()
         async with anyio.create_task_group() as tasks:
             for n in range(1000):
-                tasks.start_soon(house.registry.states.update, LOCAL, session.id, {f"k{n}": n})
-        stored = await house.store.state(session.id)
+                tasks.start_soon(engine.registry.states.update, LOCAL, session.id, {f"k{n}": n})
+        stored = await engine.store.state(session.id)
         assert stored is not None
         assert stored.version == 1000
         assert stored.value == {f"k{n}": n for n in range(1000)}

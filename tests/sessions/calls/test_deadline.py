@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from counting import Counter, Counting, Nobody
-from house import Build, House
-from later import Later
+from engine import Build, Engine
+from loop_clock import LoopClock
 
 from statehold.sessions.calls import deadline
 from statehold.sessions.calls.deadline import limited
@@ -35,8 +35,8 @@ class Thinking(Nobody):
 
 
 @pytest.fixture
-async def later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    return Later(monkeypatch)
+async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
+    return LoopClock(monkeypatch)
 
 
 class Running:
@@ -57,16 +57,16 @@ class Running:
         except TimeoutError:
             self.timed_out.set()
 
-    async def ends_after(self, seconds: float, later: Later) -> None:
+    async def ends_after(self, seconds: float, loop_clock: LoopClock) -> None:
         """Check that it has that much time left, and no more."""
-        await later.by(seconds - 1)
+        await loop_clock.by(seconds - 1)
         assert not self.timed_out.is_set()
-        await later.by(2)
+        await loop_clock.by(2)
         with anyio.fail_after(5):
             await self.timed_out.wait()
 
 
-async def test_a_call_ends_when_its_time_is_over(later: Later) -> None:
+async def test_a_call_ends_when_its_time_is_over(loop_clock: LoopClock) -> None:
     async def begin(timed: CallContext) -> None:
         return
 
@@ -74,10 +74,10 @@ async def test_a_call_ends_when_its_time_is_over(later: Later) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.begun.wait()
-        await call.ends_after(300, later)
+        await call.ends_after(300, loop_clock)
 
 
-async def test_the_time_in_which_the_caller_thinks_does_not_count(later: Later) -> None:
+async def test_the_time_in_which_the_caller_thinks_does_not_count(loop_clock: LoopClock) -> None:
     caller, answers = Thinking(), list[JSON]()
 
     async def begin(timed: CallContext) -> None:
@@ -87,15 +87,15 @@ async def test_the_time_in_which_the_caller_thinks_does_not_count(later: Later) 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
-        await later.by(3000)
+        await loop_clock.by(3000)
         assert not call.timed_out.is_set()
         caller.answering.set()
         await call.begun.wait()
         assert answers == [{"method": "one", "n": 1}]
-        await call.ends_after(300, later)
+        await call.ends_after(300, loop_clock)
 
 
-async def test_the_time_before_a_question_counts(later: Later) -> None:
+async def test_the_time_before_a_question_counts(loop_clock: LoopClock) -> None:
     caller = Thinking()
 
     async def begin(timed: CallContext) -> None:
@@ -106,15 +106,15 @@ async def test_the_time_before_a_question_counts(later: Later) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
-        await later.by(101)
+        await loop_clock.by(101)
         await anyio.wait_all_tasks_blocked()
-        await later.by(3000)
+        await loop_clock.by(3000)
         caller.answering.set()
         await call.begun.wait()
-        await call.ends_after(199, later)
+        await call.ends_after(199, loop_clock)
 
 
-async def test_of_two_questions_at_once_the_longer_one_counts(later: Later) -> None:
+async def test_of_two_questions_at_once_the_longer_one_counts(loop_clock: LoopClock) -> None:
     quick, slow = Thinking(), Thinking()
 
     class Two(Nobody):
@@ -130,17 +130,17 @@ async def test_of_two_questions_at_once_the_longer_one_counts(later: Later) -> N
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
-        await later.by(400)
+        await loop_clock.by(400)
         quick.answering.set()
         await anyio.wait_all_tasks_blocked()
-        await later.by(400)
+        await loop_clock.by(400)
         assert not call.timed_out.is_set()
         slow.answering.set()
         await call.begun.wait()
-        await call.ends_after(300, later)
+        await call.ends_after(300, loop_clock)
 
 
-async def test_a_question_that_is_given_up_starts_the_clock_again(later: Later) -> None:
+async def test_a_question_that_is_given_up_starts_the_clock_again(loop_clock: LoopClock) -> None:
     async def begin(timed: CallContext) -> None:
         with anyio.move_on_after(600):
             await timed.ask("one", {})
@@ -149,9 +149,9 @@ async def test_a_question_that_is_given_up_starts_the_clock_again(later: Later) 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
-        await later.by(601)
+        await loop_clock.by(601)
         await call.begun.wait()
-        await call.ends_after(300, later)
+        await call.ends_after(300, loop_clock)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ class Told(Nobody):
             self.twice.set()
 
 
-async def called(house: House, session: Session, caller: CallContext) -> None:
+async def called(engine: Engine, session: Session, caller: CallContext) -> None:
     request = Request(LOCAL, session.id, "counter", "inc", {})
-    await house.router.call(request, caller)
+    await engine.router.call(request, caller)
 
 
 @pytest.fixture
@@ -219,59 +219,59 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_wants_to_know_is_told_that_a_connection_is_being_opened(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with build(Counting()) as house:
-        session, told = await house.create(), Told()
-        whole = house.counter.open
+    async with build(Counting()) as engine:
+        session, told = await engine.create(), Told()
+        whole = engine.counter.open
 
         async def open(view: SessionView, snapshot: Snapshot | None) -> Counter:
             await told.twice.wait()
             return await whole(view, snapshot)
 
-        monkeypatch.setattr(house.counter, "open", open)
+        monkeypatch.setattr(engine.counter, "open", open)
         with anyio.fail_after(5):
-            await called(house, session, told)
+            await called(engine, session, told)
         seconds = [progress for progress, _, _ in told.heard]
         assert seconds == sorted(set(seconds))
         assert told.heard[0][2] == "Opening counter: 0.01 seconds so far"
 
 
 @asynccontextmanager
-async def held(house: House) -> AsyncGenerator[Session]:
+async def held(engine: Engine) -> AsyncGenerator[Session]:
     """A session in which a call runs until it is let go; it has ended afterwards."""
-    session = await house.create()
+    session = await engine.create()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.call, session.id, "hold")
+        tasks.start_soon(engine.call, session.id, "hold")
         with anyio.fail_after(5):
-            await house.counter.holding.wait()
+            await engine.counter.holding.wait()
         yield session
 
 
 @pytest.mark.usefixtures("often")
 async def test_who_waits_for_the_calls_before_is_told_so(build: Build) -> None:
-    async with build(Counting(concurrency=1)) as house:
+    async with build(Counting(concurrency=1)) as engine:
         told = Told()
-        async with held(house) as session, anyio.create_task_group() as tasks:
-            tasks.start_soon(called, house, session, told)
+        async with held(engine) as session, anyio.create_task_group() as tasks:
+            tasks.start_soon(called, engine, session, told)
             with anyio.fail_after(5):
                 await told.twice.wait()
-            house.counter.let_go.set()
+            engine.counter.let_go.set()
         assert told.heard[0][2] == "Waiting for the calls before: 0.01 seconds so far"
 
 
 @pytest.mark.usefixtures("often")
 async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> None:
-    async with build(Counting(concurrency=1)) as house:
+    async with build(Counting(concurrency=1)) as engine:
         told = Told()
-        async with held(house) as session:
+        async with held(engine) as session:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as waiting:
-                    waiting.start_soon(called, house, session, told)
+                    waiting.start_soon(called, engine, session, told)
                     with anyio.fail_after(5):
                         await told.twice.wait()
-                    house.counter.let_go.set()
+                    engine.counter.let_go.set()
                     scope.cancel()
         with anyio.fail_after(5):
-            await house.call(session.id)
+            await engine.call(session.id)
 
 
 async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
@@ -288,10 +288,10 @@ async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
 async def test_what_is_told_of_a_call_that_is_sent_again_comes_after_what_was_told_before(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with build(Counting(), policy=Policy(recovery_backoff=(0.0,))) as house:
-        session, told = await house.create(), Told()
-        await house.call(session.id)
-        [counter], whole = house.counter.live, house.counter.open
+    async with build(Counting(), policy=Policy(recovery_backoff=(0.0,))) as engine:
+        session, told = await engine.create(), Told()
+        await engine.call(session.id)
+        [counter], whole = engine.counter.live, engine.counter.open
 
         async def call(tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
             await ctx.progress(7, None, "at work")
@@ -303,9 +303,9 @@ async def test_what_is_told_of_a_call_that_is_sent_again_comes_after_what_was_to
             return await whole(view, snapshot)
 
         monkeypatch.setattr(counter, "call", call)
-        monkeypatch.setattr(house.counter, "open", open)
+        monkeypatch.setattr(engine.counter, "open", open)
         with anyio.fail_after(5):
-            await house.router.call(Request(LOCAL, session.id, "counter", "get", {}), told)
+            await engine.router.call(Request(LOCAL, session.id, "counter", "get", {}), told)
         seconds = [progress for progress, _, _ in told.heard]
         assert seconds == sorted(set(seconds))
         assert told.heard[1][2] == "Opening counter: 0.01 seconds so far"

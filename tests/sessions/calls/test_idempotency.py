@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from counting import Nobody
-from house import Build, House
+from engine import Build, Engine
 
 from statehold.sessions.calls import idempotency
 from statehold.sessions.calls.idempotency import (
@@ -46,7 +46,7 @@ STORED: tuple[Kind, ...] = ("service", "tool", "creation")
 class Guarded:
     """Runs operations with one kind of receipts, and counts the runs. `go` lets them end."""
 
-    house: House
+    engine: Engine
     kind: Kind
     session: Session
     runs: int = 0
@@ -58,8 +58,8 @@ class Guarded:
 
     def __post_init__(self) -> None:
         self.go.set()
-        self.guard: IdempotencyGuard = self.house.router.guard
-        self.memory = ReceiptMemory(self.house.clock, self.house.registry.core.policy, 1)
+        self.guard: IdempotencyGuard = self.engine.router.guard
+        self.memory = ReceiptMemory(self.engine.clock, self.engine.registry.core.policy, 1)
 
     def _plan(self, operation_id: str, n: int, repeated: bool) -> tuple[Operation, Receipts]:
         session, digest = self.session, digest_of("", "change", {"n": n})
@@ -71,12 +71,12 @@ class Guarded:
                 operation = Operation(session.id, operation_id, digest)
                 request = Request(LOCAL, session.id, "counter", "inc", {"n": n}, operation_id)
                 call = Call(request, session, session.bindings["counter"], Nobody(), operation)
-                return operation, CallReceipts(self.house.registry.core, call)
+                return operation, CallReceipts(self.engine.registry.core, call)
             case "tool":
                 operation = Operation(session.id, operation_id, digest)
             case "creation":
                 operation = Operation(LOCAL.key, creation_id(operation_id), digest)
-        return operation, ToolReceipts(self.house.registry, LOCAL)
+        return operation, ToolReceipts(self.engine.registry, LOCAL)
 
     async def run(self, operation_id: str = "op", n: int = 0, *, repeated: bool = True) -> Any:
         operation, receipts = self._plan(operation_id, n, repeated)
@@ -88,7 +88,7 @@ class Guarded:
         operation.effective = self.effective
         self.runs += 1
         if self.kind == "creation":
-            await self.house.registry.create(LOCAL, SessionOptions(operation=operation))
+            await self.engine.registry.create(LOCAL, SessionOptions(operation=operation))
         self.begun.set()
         await self.go.wait()
         if self.error is not None:
@@ -97,13 +97,13 @@ class Guarded:
 
 
 @pytest.fixture
-async def home(build: Build) -> AsyncGenerator[House]:
-    async with build() as house:
-        yield house
+async def home(build: Build) -> AsyncGenerator[Engine]:
+    async with build() as engine:
+        yield engine
 
 
 @pytest.fixture(params=KINDS)
-async def guarded(request: pytest.FixtureRequest, home: House) -> Guarded:
+async def guarded(request: pytest.FixtureRequest, home: Engine) -> Guarded:
     return Guarded(home, request.param, await home.create())
 
 
@@ -180,7 +180,7 @@ async def test_a_call_that_failed_or_was_cancelled_is_unknown(
 
 
 async def test_a_call_of_a_service_and_one_of_a_tool_share_the_ids_of_a_session(
-    home: House,
+    home: Engine,
 ) -> None:
     guarded = Guarded(home, "tool", await home.create())
     guarded.go = anyio.Event()
@@ -267,7 +267,7 @@ def fail(patch: pytest.MonkeyPatch, store: object, *names: str) -> None:
 
 @pytest.mark.parametrize("kind", STORED)
 async def test_nothing_runs_before_its_start_is_durable(
-    home: House, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    home: Engine, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     guarded = Guarded(home, kind, await home.create())
     with monkeypatch.context() as broken:
@@ -281,7 +281,7 @@ async def test_nothing_runs_before_its_start_is_durable(
 
 @pytest.mark.parametrize("kind", STORED)
 async def test_an_end_that_cannot_be_written_is_written_later(
-    home: House, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    home: Engine, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     guarded = Guarded(home, kind, await home.create())
     guarded.go = anyio.Event()
@@ -336,7 +336,7 @@ async def memory(build: Build) -> AsyncGenerator[Callable[..., Guarded]]:
 
 
 async def test_an_id_that_never_came_is_run_and_one_of_another_origin_is_unknown(
-    home: House,
+    home: Engine,
 ) -> None:
     guarded = Guarded(home, "memory", await home.create())
     assert await guarded.run("new", repeated=True) == {"runs": 1}
@@ -352,12 +352,12 @@ async def test_a_forgotten_id_is_not_run_again(memory: Callable[..., Guarded]) -
     for each in ("one", "two", "three"):
         await guarded.run(each, repeated=False)
     assert await guarded.run("two") == {"runs": 2}
-    guarded.house.clock.advance(REMEMBERED - 1)
+    guarded.engine.clock.advance(REMEMBERED - 1)
     for each in ("one", "never seen"):
         with pytest.raises(OutcomeUnknown, match="not remembered"):
             await guarded.run(each)
     assert await guarded.run("new", repeated=False) == {"runs": 4}
-    guarded.house.clock.advance(REMEMBERED)
+    guarded.engine.clock.advance(REMEMBERED)
     assert await guarded.run("never seen") == {"runs": 5}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from counting import Counter, Nobody
-from house import Build, House
+from engine import Build, Engine
 
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import (
@@ -29,7 +29,7 @@ from statehold.sessions.services import CallResult
 
 
 async def call(
-    home: House,
+    home: Engine,
     session: str,
     operation: str = "op",
     tool: str = "inc",
@@ -42,7 +42,7 @@ async def call(
 
 
 async def attempt(
-    home: House,
+    home: Engine,
     session: str,
     operation: str = "op",
     *,
@@ -54,7 +54,7 @@ async def attempt(
     return await home.router.call(request, ctx or Nobody())
 
 
-async def entries(home: House, session: str) -> list[JournalRecord]:
+async def entries(home: Engine, session: str) -> list[JournalRecord]:
     await home.store.flush()
     return await home.store.history(session, HistoryFilter(kinds=[JournalKind.CALL]))
 

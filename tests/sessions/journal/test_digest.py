@@ -9,7 +9,7 @@ import anyio
 import orjson
 import pytest
 from counting import Counting, Nobody
-from house import Build
+from engine import Build
 
 from statehold.sessions.actions.history import PAGE_BYTES
 from statehold.sessions.calls.request import Request

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from counting import Counter, Counting
-from house import Build
+from engine import Build
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.live.connection import LiveConnection
@@ -103,11 +103,11 @@ async def test_a_lost_connection_is_told_once_and_closed():
 async def test_the_reason_of_a_loss_is_logged_and_kept_as_one_line(
     build: Build, caplog: pytest.LogCaptureFixture
 ):
-    async with build() as house:
-        session = await house.create()
-        await house.count(session.id)
-        house.counter.live[0].die("gone\nWARNING forged\r\x1b[2J\u2028end")
-        await house.until(lambda: session.bindings["counter"].live is None)
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.live[0].die("gone\nWARNING forged\r\x1b[2J\u2028end")
+        await engine.until(lambda: session.bindings["counter"].live is None)
         found = session.bindings["counter"].record.last_error
     (logged,) = [line for line in caplog.messages if f"{session.id} lost counter" in line]
     assert logged.endswith(r"gone WARNING forged \x1b[2J end")

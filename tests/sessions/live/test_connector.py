@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
-from checkpointed import SECONDS, counted, saving, settled
+from checkpoints import SECONDS, counted, saving, settled
 from counting import Counter, Nobody, refuse
-from house import Build, House
+from engine import Build, Engine
 
 from statehold.sessions.calls.deliveries import take_notices
 from statehold.sessions.calls.request import Answer, Request
@@ -26,74 +26,74 @@ BEHIND = f"Lost: {WHAT}."
 NOTHING = "Lost: nothing that is known."
 
 
-async def unsaved(house: House, tool: str = "inc") -> tuple[Session, Counter]:
+async def unsaved(engine: Engine, tool: str = "inc") -> tuple[Session, Counter]:
     """Return a session with a call that no checkpoint can save."""
-    session, counter = await counted(house)
+    session, counter = await counted(engine)
     counter.checkpoint = refuse
-    house.clock.advance(0.1)
-    await house.call(session.id, tool)
+    engine.clock.advance(0.1)
+    await engine.call(session.id, tool)
     return session, counter
 
 
-async def noticed(house: House, session: Session) -> str:
+async def noticed(engine: Engine, session: Session) -> str:
     """Return the notice of the first result."""
-    told = (await house.call(session.id, "get")).notice
+    told = (await engine.call(session.id, "get")).notice
     assert told is not None
     return told
 
 
-async def died(house: House, session: Session) -> None:
+async def died(engine: Engine, session: Session) -> None:
     """Kill the connection of a session, and wait until it is there again."""
-    house.counter.live[0].die("killed")
-    await house.until(lambda: session.status == "error")
-    await house.pass_time(lambda: session.status == "idle")
+    engine.counter.live[0].die("killed")
+    await engine.until(lambda: session.status == "error")
+    await engine.pass_time(lambda: session.status == "idle")
 
 
-async def killed(house: House, session: Session) -> str:
+async def killed(engine: Engine, session: Session) -> str:
     """Kill the connection of a session, and return the notice of the first result after it is replaced."""
-    await died(house, session)
-    return await noticed(house, session)
+    await died(engine, session)
+    return await noticed(engine, session)
 
 
-async def copied(house: House, folder: Path) -> Path:
+async def copied(engine: Engine, folder: Path) -> Path:
     """Return the data that would be left after a kill of the process."""
-    await house.store.flush()
+    await engine.store.flush()
     return Path(copytree(folder, folder.with_name("copy")))
 
 
 @pytest.mark.parametrize("tool", ["inc", "fail"])
 async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
-    async with build(saving()) as house:
-        session, _ = await unsaved(house, tool)
-        notice = await killed(house, session)
+    async with build(saving()) as engine:
+        session, _ = await unsaved(engine, tool)
+        notice = await killed(engine, session)
         assert "Restored: the count." in notice
         assert BEHIND in notice
-        assert (await house.call(session.id, "get")).notice is None
+        assert (await engine.call(session.id, "get")).notice is None
 
 
 async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
-    async with build(saving()) as house:
-        session, _ = await unsaved(house)
-        assert BEHIND in await killed(house, session)
-        assert NOTHING in await killed(house, session)
+    async with build(saving()) as engine:
+        session, _ = await unsaved(engine)
+        assert BEHIND in await killed(engine, session)
+        assert NOTHING in await killed(engine, session)
 
 
 async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.clock.advance(0.1)
-        await house.call(session.id, "get")
-        assert NOTHING in await killed(house, session)
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        engine.clock.advance(0.1)
+        await engine.call(session.id, "get")
+        assert NOTHING in await killed(engine, session)
 
 
 async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kept, "PAGE", 3)
-    async with build(saving()) as house:
-        session, _ = await unsaved(house)
+    async with build(saving()) as engine:
+        session, _ = await unsaved(engine)
         for _ in range(10):
-            house.clock.advance(0.01)
-            await house.call(session.id, "get")
-        assert BEHIND in await killed(house, session)
+            engine.clock.advance(0.01)
+            await engine.call(session.id, "get")
+        assert BEHIND in await killed(engine, session)
 
 
 async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
@@ -101,18 +101,18 @@ async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: p
         """Such as writing a file: twice does no harm, but once it has to be."""
         return ToolSpec(name, {"name": name, "annotations": {"idempotentHint": True}})
 
-    async with build(saving()) as house:
-        monkeypatch.setattr(house.counter, "tool", writing)
-        session, _ = await unsaved(house)
-        assert BEHIND in await killed(house, session)
+    async with build(saving()) as engine:
+        monkeypatch.setattr(engine.counter, "tool", writing)
+        session, _ = await unsaved(engine)
+        assert BEHIND in await killed(engine, session)
 
 
 async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        house.clock.advance(0.1)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
+        engine.clock.advance(0.1)
 
         async def call(*_: Any) -> CallResult:
             raise InvalidArgument("There is no such tool.")
@@ -120,19 +120,19 @@ async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(counter, "call", call)
             with pytest.raises(InvalidArgument):
-                await house.call(session.id)
-        assert NOTHING in await killed(house, session)
-        await house.registry.pause(LOCAL, session.id)
-        house.counter.refuse = 1
+                await engine.call(session.id)
+        assert NOTHING in await killed(engine, session)
+        await engine.registry.pause(LOCAL, session.id)
+        engine.counter.refuse = 1
         with pytest.raises(ServiceUnavailable):
-            await house.call(session.id)
-        house.clock.advance(0.1)
-        assert NOTHING in await noticed(house, session)
+            await engine.call(session.id)
+        engine.clock.advance(0.1)
+        assert NOTHING in await noticed(engine, session)
 
 
 async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
-    async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
-        session, counter = await counted(house)
+    async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
+        session, counter = await counted(engine)
         begun, go_on, whole = anyio.Event(), anyio.Event(), counter.checkpoint
 
         async def checkpoint() -> Snapshot | None:
@@ -142,44 +142,44 @@ async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
             return found
 
         counter.checkpoint = checkpoint
-        await house.count(session.id)
+        await engine.count(session.id)
         await begun.wait()
-        house.clock.advance(0.1)
-        tasks.start_soon(house.call, session.id)
+        engine.clock.advance(0.1)
+        tasks.start_soon(engine.call, session.id)
         await anyio.wait_all_tasks_blocked()
-        house.clock.advance(0.1)
+        engine.clock.advance(0.1)
         counter.checkpoint = refuse
         go_on.set()
-        await house.until(lambda: counter.count == 3)
-        await settled(house)
-        assert BEHIND in await killed(house, session)
+        await engine.until(lambda: counter.count == 3)
+        await settled(engine)
+        assert BEHIND in await killed(engine, session)
 
 
 async def test_a_call_that_a_checkpoint_waited_for_is_in_it(build: Build):
-    async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
-        session, _ = await counted(house)
-        await house.count(session.id)
-        tasks.start_soon(house.call, session.id, "hold")
-        await house.counter.holding.wait()
-        await settled(house, SECONDS)
-        house.counter.let_go.set()
-        await settled(house)
-        assert house.counter.checkpoints == 2
-        assert NOTHING in await killed(house, session)
+    async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
+        session, _ = await counted(engine)
+        await engine.count(session.id)
+        tasks.start_soon(engine.call, session.id, "hold")
+        await engine.counter.holding.wait()
+        await settled(engine, SECONDS)
+        engine.counter.let_go.set()
+        await settled(engine)
+        assert engine.counter.checkpoints == 2
+        assert NOTHING in await killed(engine, session)
 
 
 async def test_a_call_that_went_on_beside_a_checkpoint_may_not_be_in_it(build: Build):
-    async with build(saving()) as house, anyio.create_task_group() as tasks:
-        session, counter = await counted(house)
-        tasks.start_soon(house.call, session.id, "hold")
-        await house.counter.holding.wait()
-        await house.count(session.id)
-        await settled(house, SECONDS)
+    async with build(saving()) as engine, anyio.create_task_group() as tasks:
+        session, counter = await counted(engine)
+        tasks.start_soon(engine.call, session.id, "hold")
+        await engine.counter.holding.wait()
+        await engine.count(session.id)
+        await settled(engine, SECONDS)
         counter.checkpoint = refuse
-        house.clock.advance(0.1)
-        house.counter.let_go.set()
-        await settled(house)
-        assert BEHIND in await killed(house, session)
+        engine.clock.advance(0.1)
+        engine.counter.let_go.set()
+        await settled(engine)
+        assert BEHIND in await killed(engine, session)
 
 
 @pytest.mark.parametrize("operation", [None, "an operation"])
@@ -188,9 +188,9 @@ async def test_what_another_process_had_not_saved_is_told_as_lost(
     build: Build, tmp_path: Path, operation: str | None, saved: bool
 ):
     folder = tmp_path / "data"
-    async with build(saving(), folder=folder) as house:
-        session, _ = await (counted if saved else unsaved)(house)
-        left, now = await copied(house, folder), house.clock.now()
+    async with build(saving(), folder=folder) as engine:
+        session, _ = await (counted if saved else unsaved)(engine)
+        left, now = await copied(engine, folder), engine.clock.now()
     async with build(saving(), folder=left) as other:
         other.clock.advance(now - other.clock.now() + 1.0)
         request = Request(LOCAL, session.id, "counter", "inc", {}, operation_id=operation)
@@ -205,21 +205,21 @@ async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
     build: Build, tmp_path: Path, then: str
 ):
     folder = tmp_path / "data"
-    async with build(saving(), folder=folder) as house:
-        session, _ = await unsaved(house)
-        await died(house, session)
+    async with build(saving(), folder=folder) as engine:
+        session, _ = await unsaved(engine)
+        await died(engine, session)
         # It is saved as it is now, so that nothing else says that it was more.
         if then == "another death":
-            await house.registry.branches.fork(LOCAL, session.id)
-            await died(house, session)
+            await engine.registry.branches.fork(LOCAL, session.id)
+            await died(engine, session)
         else:
-            await house.registry.pause(LOCAL, session.id)
+            await engine.registry.pause(LOCAL, session.id)
         if then != "another process":
-            session = await house.registry.find(LOCAL, session.id)
-            notice = await noticed(house, session)
+            session = await engine.registry.find(LOCAL, session.id)
+            notice = await noticed(engine, session)
             assert f"{NOTHING} Lost before that: {WHAT}." in notice
-            assert (await house.call(session.id, "get")).notice is None
-            assert WHAT not in await killed(house, session)
+            assert (await engine.call(session.id, "get")).notice is None
+            assert WHAT not in await killed(engine, session)
     if then == "another process":
         async with build(saving(), folder=folder) as other:
             assert f"Lost before that: {WHAT}." in await noticed(other, session)
@@ -233,12 +233,12 @@ async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recove
     async def fail(*_: Any) -> None:
         raise StoreUnavailable("The disk is full.")
 
-    async with build(saving()) as house:
-        session, _ = await unsaved(house)
+    async with build(saving()) as engine:
+        session, _ = await unsaved(engine)
         with monkeypatch.context() as patched:
-            patched.setattr(house.store, what, fail)
-            await died(house, session)
-        assert "Restored: the count." in await noticed(house, session)
+            patched.setattr(engine.store, what, fail)
+            await died(engine, session)
+        assert "Restored: the count." in await noticed(engine, session)
 
 
 async def full(*_: Any) -> None:
@@ -249,29 +249,29 @@ async def full(*_: Any) -> None:
 async def test_what_the_store_could_not_take_is_kept_until_it_can(
     build: Build, monkeypatch: pytest.MonkeyPatch, how: str
 ):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.clock.advance(0.1)
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        engine.clock.advance(0.1)
         with monkeypatch.context() as patched:
             for name in ("write", "flush"):
-                patched.setattr(house.store, name, full)
-            await house.count(session.id)
+                patched.setattr(engine.store, name, full)
+            await engine.count(session.id)
             await anyio.wait_all_tasks_blocked()
             if how == "restarted":
-                await house.registry.restart(LOCAL, session.id)
+                await engine.registry.restart(LOCAL, session.id)
             else:
-                await died(house, session)
+                await died(engine, session)
             if how != "paused":
-                assert NOTHING in await noticed(house, session)
+                assert NOTHING in await noticed(engine, session)
                 await anyio.wait_all_tasks_blocked()
         if how == "paused":
-            await house.registry.pause(LOCAL, session.id)
-            session = await house.registry.find(LOCAL, session.id)
-            assert NOTHING in await noticed(house, session)
-        await settled(house, SECONDS)
-        [stored] = await house.store.bindings(session.id)
+            await engine.registry.pause(LOCAL, session.id)
+            session = await engine.registry.find(LOCAL, session.id)
+            assert NOTHING in await noticed(engine, session)
+        await settled(engine, SECONDS)
+        [stored] = await engine.store.bindings(session.id)
         assert stored.generation == (3 if how == "paused" else 2)
-        saved = await house.store.snapshot(session.id, "counter")
+        saved = await engine.store.snapshot(session.id, "counter")
         assert saved is not None
         assert kept.decode_snapshot(saved.data).data == {"count": 2}
 
@@ -279,26 +279,26 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
 async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_say_it(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         counter.checkpoint = refuse
-        house.clock.advance(0.1)
+        engine.clock.advance(0.1)
         with monkeypatch.context() as patched:
             for name in ("write", "flush"):
-                patched.setattr(house.store, name, full)
-            await house.count(session.id)
-            await died(house, session)
-        assert BEHIND in await noticed(house, session)
+                patched.setattr(engine.store, name, full)
+            await engine.count(session.id)
+            await died(engine, session)
+        assert BEHIND in await noticed(engine, session)
 
 
 @pytest.mark.parametrize("why", ["the server was restarted", "does not answer"])
 async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: Path, why: str):
     folder = tmp_path / "data"
-    async with build(saving(), folder=folder) as house:
-        session, counter = await unsaved(house)
+    async with build(saving(), folder=folder) as engine:
+        session, counter = await unsaved(engine)
         counter.snapshot = refuse
-        left = await copied(house, folder)
-        await house.registry.pause(LOCAL, session.id)
+        left = await copied(engine, folder)
+        await engine.registry.pause(LOCAL, session.id)
     folder = left if "restarted" in why else folder
     async with build(saving(), folder=folder) as other:
         made = await other.registry.branches.fork(LOCAL, session.id)
@@ -309,44 +309,44 @@ async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: 
 
 
 async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.clock.advance(0.1)
-        await house.count(session.id)
-        await house.registry.restart(LOCAL, session.id)
-        assert NOTHING in await noticed(house, session)
-        assert await house.count(session.id) == 3
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        engine.clock.advance(0.1)
+        await engine.count(session.id)
+        await engine.registry.restart(LOCAL, session.id)
+        assert NOTHING in await noticed(engine, session)
+        assert await engine.count(session.id) == 3
 
 
 async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connector, "RESTART_SECONDS", 0.01)
-    async with build(saving()) as house:
-        session, counter = await unsaved(house)
+    async with build(saving()) as engine:
+        session, counter = await unsaved(engine)
         monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)
         with anyio.fail_after(5):
-            await house.registry.restart(LOCAL, session.id)
-        assert BEHIND in await noticed(house, session)
-        assert await house.count(session.id) == 2
+            await engine.registry.restart(LOCAL, session.id)
+        assert BEHIND in await noticed(engine, session)
+        assert await engine.count(session.id) == 2
 
 
 async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_that_waited_for_it(
     build: Build,
 ):
-    async with build(saving()) as house:
-        session, _ = await unsaved(house)
+    async with build(saving()) as engine:
+        session, _ = await unsaved(engine)
 
         async def restart() -> None:
-            found = await house.registry.restart(LOCAL, session.id)
+            found = await engine.registry.restart(LOCAL, session.id)
             delivery = take_notices(found, *found.bindings.values())
             assert delivery is not None
             assert "(generation 1 to 2;" in delivery.text
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(restart)
-            await house.until(session.changing.locked)
-            await house.registry.pause(LOCAL, session.id)
-        told = await noticed(house, session)
+            await engine.until(session.changing.locked)
+            await engine.registry.pause(LOCAL, session.id)
+        told = await noticed(engine, session)
         assert "(generation 2 to 3;" in told
         assert "Lost before that" not in told

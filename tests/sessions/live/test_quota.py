@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from house import Build, House
+from engine import Build, Engine
 
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
@@ -19,31 +19,31 @@ ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 LARGE = {"text": "x" * 100_000}
 
 
-async def measured(house: House, owner: Principal) -> int:
+async def measured(engine: Engine, owner: Principal) -> int:
     """Wait for the measurement that is due, and return its result."""
-    start = house.clock.now()
+    start = engine.clock.now()
 
     def done() -> bool:
-        when = house.registry.quota.usage(owner.key)["measured_at"]
+        when = engine.registry.quota.usage(owner.key)["measured_at"]
         return when is not None and when >= start
 
-    await house.until(done)
-    return house.registry.quota.usage(owner.key)["bytes"]
+    await engine.until(done)
+    return engine.registry.quota.usage(owner.key)["bytes"]
 
 
 async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(build: Build):
     """Seen without: a caller wrote 559 MB in 20 seconds with states of 1 MB."""
     policy = Policy(stored_bytes_per_principal=1_000_000, retention=1000.0)
-    async with build(policy=policy) as house:
+    async with build(policy=policy) as engine:
         made: list[str] = []
 
         async def create_and_close() -> None:
-            session = await house.create(ANN, state=LARGE)
+            session = await engine.create(ANN, state=LARGE)
             made.append(session.id)
-            await house.registry.close(ANN, session.id)
+            await engine.registry.close(ANN, session.id)
 
         await create_and_close()
-        await measured(house, ANN)
+        await measured(engine, ANN)
         for _ in range(7):
             await create_and_close()
 
@@ -54,104 +54,104 @@ async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(b
         with pytest.raises(SessionLimit, match="closed ones included") as caught:
             await create_some()
         assert caught.value.retry_after == MEASURE_SECONDS
-        assert await house.store.usage(ANN.key) <= 1_000_000
-        await house.create(BOB, state=LARGE)
+        assert await engine.store.usage(ANN.key) <= 1_000_000
+        await engine.create(BOB, state=LARGE)
         for session in made[:2]:
-            await house.store.purge(session)
-        house.clock.advance(MEASURE_SECONDS)
-        await measured(house, ANN)
-        await house.create(ANN, state=LARGE)
+            await engine.store.purge(session)
+        engine.clock.advance(MEASURE_SECONDS)
+        await measured(engine, ANN)
+        await engine.create(ANN, state=LARGE)
 
 
 async def test_a_state_may_not_grow_past_the_budget_and_calls_go_on(build: Build):
-    async with build(policy=Policy(stored_bytes_per_principal=350_000)) as house:
-        session = await house.create(ANN, state=LARGE)
+    async with build(policy=Policy(stored_bytes_per_principal=350_000)) as engine:
+        session = await engine.create(ANN, state=LARGE)
         for _ in range(20):
-            await house.registry.states.update(ANN, session.id, {"text": "y" * 100_000})
+            await engine.registry.states.update(ANN, session.id, {"text": "y" * 100_000})
         with pytest.raises(SessionLimit):
-            await house.registry.states.update(ANN, session.id, {"more": "y" * 300_000})
-        state = await house.registry.states.read(ANN, session.id)
+            await engine.registry.states.update(ANN, session.id, {"more": "y" * 300_000})
+        state = await engine.registry.states.read(ANN, session.id)
         assert "more" not in state.value
-        assert await house.count(session.id, principal=ANN) == 1
-        house.clock.advance(MEASURE_SECONDS)
-        await measured(house, ANN)
-        await house.registry.states.update(ANN, session.id, {"text": None})
-        await house.registry.states.update(ANN, session.id, {"more": "y" * 200_000})
+        assert await engine.count(session.id, principal=ANN) == 1
+        engine.clock.advance(MEASURE_SECONDS)
+        await measured(engine, ANN)
+        await engine.registry.states.update(ANN, session.id, {"text": None})
+        await engine.registry.states.update(ANN, session.id, {"more": "y" * 200_000})
 
 
 async def test_no_call_waits_for_the_measurement(build: Build, monkeypatch: pytest.MonkeyPatch):
-    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as house:
-        usage, go, asked = house.store.usage, anyio.Event(), list[str]()
+    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as engine:
+        usage, go, asked = engine.store.usage, anyio.Event(), list[str]()
 
         async def slow_usage(owner: str) -> int:
             asked.append(owner)
             await go.wait()
             return await usage(owner)
 
-        monkeypatch.setattr(house.store, "usage", slow_usage)
+        monkeypatch.setattr(engine.store, "usage", slow_usage)
         with anyio.fail_after(10):
-            session = await house.create(ANN, state=LARGE)
-            await house.until(lambda: asked)
+            session = await engine.create(ANN, state=LARGE)
+            await engine.until(lambda: asked)
             for number in range(5):
-                await house.registry.states.update(ANN, session.id, {f"n{number}": LARGE["text"]})
+                await engine.registry.states.update(ANN, session.id, {f"n{number}": LARGE["text"]})
             with pytest.raises(SessionLimit):
-                await house.create(ANN, state={"text": "x" * 500_000})
+                await engine.create(ANN, state={"text": "x" * 500_000})
         assert asked == [ANN.key], "one measurement at a time"
         go.set()
-        assert await measured(house, ANN) >= 600_000
+        assert await measured(engine, ANN) >= 600_000
 
 
 async def test_the_next_measurement_sees_what_others_stored(build: Build, tmp_path: Path):
-    async with build(folder=tmp_path) as house:
+    async with build(folder=tmp_path) as engine:
         for _ in range(5):
-            await house.create(ANN, state=LARGE)
+            await engine.create(ANN, state=LARGE)
     policy = Policy(stored_bytes_per_principal=500_000)
-    async with build(folder=tmp_path, policy=policy) as house:
-        await house.create(ANN)
-        assert await measured(house, ANN) > 500_000
+    async with build(folder=tmp_path, policy=policy) as engine:
+        await engine.create(ANN)
+        assert await measured(engine, ANN) > 500_000
         with pytest.raises(SessionLimit):
-            await house.create(ANN)
+            await engine.create(ANN)
 
 
 async def test_files_of_open_and_closed_sessions_count(build: Build):
     policy = Policy(stored_bytes_per_principal=1_000_000)
-    async with build() as house:
-        made = [await house.create(ANN) for _ in range(2)]
-        await house.create(BOB)
-        await house.registry.close(ANN, made[0].id)
+    async with build() as engine:
+        made = [await engine.create(ANN) for _ in range(2)]
+        await engine.create(BOB)
+        await engine.registry.close(ANN, made[0].id)
         asked: list[str] = []
 
         def files(ids: Sequence[str]) -> int:
             asked.extend(ids)
             return 600_000
 
-        quota = Quota(replace(house.registry.core, policy=policy, file_bytes=files))
+        quota = Quota(replace(engine.registry.core, policy=policy, file_bytes=files))
         quota.admit(ANN.key, 1)
-        await house.until(lambda: quota.usage(ANN.key)["bytes"] >= 600_000)
+        await engine.until(lambda: quota.usage(ANN.key)["bytes"] >= 600_000)
         assert sorted(asked) == sorted(session.id for session in made)
         with pytest.raises(SessionLimit):
             quota.admit(ANN.key, 400_000)
 
 
 async def test_a_refused_session_does_not_count(build: Build):
-    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as house:
-        await house.create(ANN, name="one")
-        await measured(house, ANN)
+    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as engine:
+        await engine.create(ANN, name="one")
+        await measured(engine, ANN)
         for _ in range(20):
             with pytest.raises(NameTaken):
-                await house.create(ANN, name="one", state=LARGE)
-        assert house.registry.quota.usage(ANN.key)["bytes"] < 10_000
+                await engine.create(ANN, name="one", state=LARGE)
+        assert engine.registry.quota.usage(ANN.key)["bytes"] < 10_000
 
 
 async def test_with_a_disk_nearly_full_nothing_new_is_stored_and_calls_go_on(
     build: Build, tmp_path: Path
 ):
     policy = Policy(free_disk_bytes=1 << 60)
-    async with build(folder=tmp_path) as house:
-        session = await house.create(ANN)
-    async with build(folder=tmp_path, policy=policy) as house:
+    async with build(folder=tmp_path) as engine:
+        session = await engine.create(ANN)
+    async with build(folder=tmp_path, policy=policy) as engine:
         with pytest.raises(SessionLimit, match="MiB left"):
-            await house.create(ANN)
+            await engine.create(ANN)
         with pytest.raises(SessionLimit, match="MiB left"):
-            await house.registry.states.update(ANN, session.id, {"a": 1})
-        assert await house.count(session.id, principal=ANN) == 1
+            await engine.registry.states.update(ANN, session.id, {"a": 1})
+        assert await engine.count(session.id, principal=ANN) == 1

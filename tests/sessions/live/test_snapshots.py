@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from checkpointed import SECONDS, counted, saving, settled
+from checkpoints import SECONDS, counted, saving, settled
 from counting import Counter
-from house import Build, House
+from engine import Build, Engine
 
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -46,8 +46,8 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("counting.Counter", Restless)
 
 
-async def saved_count(house: House, session: Session) -> int | None:
-    found = await house.store.snapshot(session.id, "counter")
+async def saved_count(engine: Engine, session: Session) -> int | None:
+    found = await engine.store.snapshot(session.id, "counter")
     return None if found is None else kept.decode_snapshot(found.data).data["count"]
 
 
@@ -71,206 +71,206 @@ async def test_a_checkpoint_waits_for_a_call_that_takes_longer_than_saving_may(
 ):
     monkeypatch.setattr(kept, "SNAPSHOT_BOUND", 0.0)
     with anyio.fail_after(5):
-        async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
-            session, _ = await counted(house)
-            await house.count(session.id)
-            tasks.start_soon(house.call, session.id, "hold")
-            await house.counter.holding.wait()
-            await settled(house, SECONDS)
-            assert await saved_count(house, session) == 1
-            house.counter.let_go.set()
-            await settled(house)
-            assert await saved_count(house, session) == 2
+        async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
+            session, _ = await counted(engine)
+            await engine.count(session.id)
+            tasks.start_soon(engine.call, session.id, "hold")
+            await engine.counter.holding.wait()
+            await settled(engine, SECONDS)
+            assert await saved_count(engine, session) == 1
+            engine.counter.let_go.set()
+            await settled(engine)
+            assert await saved_count(engine, session) == 2
 
 
 async def test_calls_that_wait_for_each_other_make_one_checkpoint(build: Build):
     with anyio.fail_after(5):
-        async with build(saving(concurrency=1)) as house:
-            session, _ = await counted(house)
+        async with build(saving(concurrency=1)) as engine:
+            session, _ = await counted(engine)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(house.call, session.id, "hold")
-                await house.counter.holding.wait()
+                tasks.start_soon(engine.call, session.id, "hold")
+                await engine.counter.holding.wait()
                 for _ in range(5):
-                    tasks.start_soon(house.call, session.id)
-                await settled(house, SECONDS)
-                house.counter.let_go.set()
-            await settled(house)
-            assert house.counter.checkpoints <= 2
-            await settled(house, SECONDS)
-            assert await saved_count(house, session) == 6
+                    tasks.start_soon(engine.call, session.id)
+                await settled(engine, SECONDS)
+                engine.counter.let_go.set()
+            await settled(engine)
+            assert engine.counter.checkpoints <= 2
+            await settled(engine, SECONDS)
+            assert await saved_count(engine, session) == 6
 
 
 async def test_a_checkpoint_that_failed_is_tried_again_later_and_later(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         tried = failing(counter, times=3)
-        await house.count(session.id)
+        await engine.count(session.id)
         for wait, so_far in ((0.0, 1), (4.9, 1), (0.1, 2), (9.9, 2), (0.1, 3), (19.9, 3)):
-            await settled(house, wait)
+            await settled(engine, wait)
             assert len(tried) == so_far
-        assert await saved_count(house, session) == 1
-        await settled(house, 0.1)
-        assert await saved_count(house, session) == 2
-        await settled(house, 1000.0)
+        assert await saved_count(engine, session) == 1
+        await settled(engine, 0.1)
+        assert await saved_count(engine, session) == 2
+        await settled(engine, 1000.0)
         assert len(tried) == 4
 
 
 async def test_a_call_does_not_wait_for_the_next_attempt_of_a_checkpoint_that_failed(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         tried = failing(counter, times=3)
-        await house.count(session.id)
+        await engine.count(session.id)
         for wait in (0.0, 5.0, 10.0):
-            await settled(house, wait)
+            await settled(engine, wait)
         assert len(tried) == 3
-        await house.count(session.id)
-        await settled(house, SECONDS)
-        assert await saved_count(house, session) == 3
-        await settled(house, 1000.0)
+        await engine.count(session.id)
+        await settled(engine, SECONDS)
+        assert await saved_count(engine, session) == 3
+        await settled(engine, 1000.0)
         assert len(tried) == 4
 
 
 async def test_a_checkpoint_that_was_not_stored_is_taken_again(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
 
         async def write(_: object) -> None:
             raise StoreUnavailable("The disk is full.")
 
         with monkeypatch.context() as patch:
-            patch.setattr(house.store, "write", write)
-            await house.count(session.id)
-            await settled(house)
+            patch.setattr(engine.store, "write", write)
+            await engine.count(session.id)
+            await settled(engine)
         assert not counter.unsaved
-        assert await saved_count(house, session) == 1
-        await settled(house, SECONDS)
-        assert await saved_count(house, session) == 2
+        assert await saved_count(engine, session) == 1
+        await settled(engine, SECONDS)
+        assert await saved_count(engine, session) == 2
 
 
 async def test_a_checkpoint_is_taken_of_the_connection_that_is_there_when_it_is_due(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        await house.count(session.id)
-        await settled(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
+        await engine.count(session.id)
+        await settled(engine)
         # The next one is not due before the connection is another one.
-        await house.count(session.id)
+        await engine.count(session.id)
         counter.die("killed")
-        await house.until(lambda: session.status == "error")
-        await house.pass_time(lambda: session.status == "idle")
-        assert await house.count(session.id) == 3
-        await settled(house, SECONDS)
-        assert await saved_count(house, session) == 3
+        await engine.until(lambda: session.status == "error")
+        await engine.pass_time(lambda: session.status == "idle")
+        assert await engine.count(session.id) == 3
+        await settled(engine, SECONDS)
+        assert await saved_count(engine, session) == 3
 
 
 async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        await house.count(session.id)
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        await engine.count(session.id)
         binding = session.bindings["counter"]
-        await house.registry.close(LOCAL, session.id)
-        await settled(house, SECONDS)
-        assert house.counter.checkpoints == 1
+        await engine.registry.close(LOCAL, session.id)
+        await settled(engine, SECONDS)
+        assert engine.counter.checkpoints == 1
         assert binding.checkpoint_at is None
 
 
 async def test_a_checkpoint_that_waits_ends_with_its_session(build: Build):
     """The waiting task keeps the session and its connection in memory."""
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        await house.count(session.id)
-        await settled(house)
-        await house.count(session.id)
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        await engine.count(session.id)
+        await settled(engine)
+        await engine.count(session.id)
         binding = session.bindings["counter"]
         assert binding.checkpoint_at is not None
-        await house.registry.close(LOCAL, session.id)
-        await settled(house)
+        await engine.registry.close(LOCAL, session.id)
+        await settled(engine)
         assert binding.checkpoint_at is None
 
 
 async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        await house.count(session.id)
-        await settled(house)
-        await house.count(session.id)
-        record = await house.registry.snapshots.take(session, session.bindings["counter"])
+    async with build(saving()) as engine:
+        session, _ = await counted(engine)
+        await engine.count(session.id)
+        await settled(engine)
+        await engine.count(session.id)
+        record = await engine.registry.snapshots.take(session, session.bindings["counter"])
         assert record is not None
-        before = house.counter.checkpoints
-        await settled(house, SECONDS)
-        assert house.counter.checkpoints == before
+        before = engine.counter.checkpoints
+        await settled(engine, SECONDS)
+        assert engine.counter.checkpoints == before
 
 
 async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(build: Build):
     with anyio.fail_after(5):
-        async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
-            session, counter = await counted(house)
+        async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
+            session, counter = await counted(engine)
 
             async def hold() -> None:
                 with pytest.raises(OutcomeUnknown):
-                    await house.call(session.id, "hold")
+                    await engine.call(session.id, "hold")
 
             tasks.start_soon(hold)
-            await house.counter.holding.wait()
+            await engine.counter.holding.wait()
             counter.unsaved = True
-            house.registry.snapshots.schedule(session, session.bindings["counter"])
-            await settled(house)
+            engine.registry.snapshots.schedule(session, session.bindings["counter"])
+            await settled(engine)
             counter.die("killed")
-            await settled(house)
-            assert house.counter.checkpoints == 1
+            await settled(engine)
+            assert engine.counter.checkpoints == 1
 
 
 async def test_a_connection_does_not_make_up_for_the_checkpoints_of_the_one_before(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         tried = failing(counter, times=1)
-        await house.count(session.id)
-        await settled(house)
+        await engine.count(session.id)
+        await settled(engine)
         assert len(tried) == 1
         counter.die("killed")
-        await house.until(lambda: session.status == "error")
-        await house.pass_time(lambda: session.status == "idle")
-        await house.call(session.id, "get")
-        await settled(house, 1000.0)
-        assert house.counter.checkpoints == 1
+        await engine.until(lambda: session.status == "error")
+        await engine.pass_time(lambda: session.status == "idle")
+        await engine.call(session.id, "get")
+        await settled(engine, 1000.0)
+        assert engine.counter.checkpoints == 1
 
 
 # However a call ends.
 
 
-async def timed_out(house: House, session: Session) -> None:
+async def timed_out(engine: Engine, session: Session) -> None:
     with pytest.raises(CallTimedOut):
-        await house.call(session.id, "hold")
+        await engine.call(session.id, "hold")
 
 
-async def cancelled(house: House, session: Session) -> None:
+async def cancelled(engine: Engine, session: Session) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.call, session.id, "hold")
-        await house.counter.holding.wait()
+        tasks.start_soon(engine.call, session.id, "hold")
+        await engine.counter.holding.wait()
         tasks.cancel_scope.cancel()
 
 
-async def refused(house: House, session: Session) -> None:
+async def refused(engine: Engine, session: Session) -> None:
     async def call(tool: str, arguments: object, ctx: object) -> CallResult:
         raise InvalidArgument("The counter does not count that.")
 
-    house.counter.live[0].call = call
+    engine.counter.live[0].call = call
     with pytest.raises(InvalidArgument):
-        await house.call(session.id)
+        await engine.call(session.id)
 
 
 @pytest.mark.parametrize("ended", [timed_out, cancelled, refused])
 async def test_what_a_call_did_is_saved_however_it_ended(
-    build: Build, ended: Callable[[House, Session], Awaitable[None]]
+    build: Build, ended: Callable[[Engine, Session], Awaitable[None]]
 ):
     with anyio.fail_after(5):
-        async with build(saving(call_seconds=0.05)) as house:
-            session, counter = await counted(house)
+        async with build(saving(call_seconds=0.05)) as engine:
+            session, counter = await counted(engine)
             counter.count, counter.unsaved = 7, True
-            await ended(house, session)
-            await settled(house, SECONDS)
-            assert await saved_count(house, session) == 7
+            await ended(engine, session)
+            await settled(engine, SECONDS)
+            assert await saved_count(engine, session) == 7
 
 
 # Changes without a call.
@@ -278,18 +278,18 @@ async def test_what_a_call_did_is_saved_however_it_ended(
 
 @pytest.mark.usefixtures("restless")
 async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_session(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         assert isinstance(counter, Restless)
         idle_since = session.idle_since
-        await settled(house, 1.5)
+        await settled(engine, 1.5)
         counter.stir()
-        await settled(house, kept.ECHO_SECONDS - 0.1)
-        assert await saved_count(house, session) == 1
+        await settled(engine, kept.ECHO_SECONDS - 0.1)
+        assert await saved_count(engine, session) == 1
         # A change shortly after the notification is in the snapshot as well.
         counter.count += 1
-        await settled(house, 0.1)
-        assert await saved_count(house, session) == 3
+        await settled(engine, 0.1)
+        assert await saved_count(engine, session) == 3
         assert (session.idle_since, session.status) == (idle_since, "idle")
 
 
@@ -297,60 +297,60 @@ async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_se
 async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_and_then_seldom(
     build: Build,
 ):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         assert isinstance(counter, Restless)
         for _ in range(2):
-            before = house.counter.checkpoints
-            await house.call(session.id, "get")
+            before = engine.counter.checkpoints
+            await engine.call(session.id, "get")
             for _ in range(100):
-                await settled(house, 1.0)
+                await settled(engine, 1.0)
                 counter.stir()
-            taken = house.counter.checkpoints - before
+            taken = engine.counter.checkpoints - before
             often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 100 / kept.LATER_SECONDS
             assert seldom < taken <= often + seldom + 1
         assert counter.unsaved
         for _ in range(500):
             if session.status == "idle":
                 counter.stir()
-            await settled(house, 1.0)
+            await settled(engine, 1.0)
         assert session.status == "paused"
-        assert await saved_count(house, session) == counter.count
+        assert await saved_count(engine, session) == counter.count
 
 
 @pytest.mark.usefixtures("restless")
 async def test_what_changes_long_after_a_call_is_saved_within_a_minute(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
         assert isinstance(counter, Restless)
-        await settled(house, 2 * kept.AFTERMATH_SECONDS)
+        await settled(engine, 2 * kept.AFTERMATH_SECONDS)
         counter.stir()
-        await settled(house, kept.LATER_SECONDS)
-        assert await saved_count(house, session) == 2
+        await settled(engine, kept.LATER_SECONDS)
+        assert await saved_count(engine, session) == 2
 
 
 @pytest.mark.usefixtures("restless")
 async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build: Build):
-    async with build(saving(eager=True)) as house:
-        session = await house.create()
-        counter = house.counter.live[0]
+    async with build(saving(eager=True)) as engine:
+        session = await engine.create()
+        counter = engine.counter.live[0]
         assert isinstance(counter, Restless)
         counter.stir()
-        await settled(house, 10.0)
-        assert house.counter.checkpoints == 0
-        await house.count(session.id)
-        await settled(house, SECONDS)
-        assert house.counter.checkpoints == 1
+        await settled(engine, 10.0)
+        assert engine.counter.checkpoints == 0
+        await engine.count(session.id)
+        await settled(engine, SECONDS)
+        assert engine.counter.checkpoints == 1
     counter.stir()
-    assert house.counter.checkpoints == 1
+    assert engine.counter.checkpoints == 1
 
 
 async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
     build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        may_end, whole, write = anyio.Event(), counter.checkpoint, house.store.write
+    async with build(saving()) as engine:
+        session, counter = await counted(engine)
+        may_end, whole, write = anyio.Event(), counter.checkpoint, engine.store.write
 
         async def checkpoint() -> Snapshot | None:
             await may_end.wait()
@@ -363,10 +363,10 @@ async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
             await write(given)
 
         monkeypatch.setattr(counter, "checkpoint", checkpoint)
-        monkeypatch.setattr(house.store, "write", slowly)
-        await house.count(session.id)
-        await settled(house, SECONDS)
+        monkeypatch.setattr(engine.store, "write", slowly)
+        await engine.count(session.id)
+        await settled(engine, SECONDS)
         with anyio.fail_after(5):
-            await house.registry.close(LOCAL, session.id, force=True)
+            await engine.registry.close(LOCAL, session.id, force=True)
         assert may_end.is_set()
         assert caplog.messages == []

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nursery import Nursery
+from fork_server import ForkServer
 from sqlalchemy import Connection, create_engine, text
 from store_making import NODE, Sessions, node_record
 
@@ -111,7 +111,9 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("alembic", "
     assert done.stdout.strip() == "[]"
 
 
-def test_many_processes_may_open_a_new_folder_at_once(nursery: Nursery, tmp_path: Path) -> None:
+def test_many_processes_may_open_a_new_folder_at_once(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     program = f"""
 import sys, anyio
 from pathlib import Path
@@ -127,7 +129,7 @@ anyio.run(main)
 """
     pipe = subprocess.PIPE
     started = [
-        subprocess.Popen(nursery.command("-c", program), stdin=pipe, stdout=pipe, text=True)
+        subprocess.Popen(fork_server.command("-c", program), stdin=pipe, stdout=pipe, text=True)
         for _ in range(5)
     ]
     for process in started:

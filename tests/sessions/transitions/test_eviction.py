@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from counting import Counting, refuse
-from house import Build
+from engine import Build
 
 from statehold.sessions.errors import (
     SessionLimit,
@@ -18,64 +18,64 @@ BOB = Principal(subject="bob")
 
 
 async def test_the_least_recently_used_idle_session_gives_way(build: Build):
-    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=2)) as house:
-        a, b, c = [await house.create() for _ in range(3)]
-        await house.count(a.id)
-        await house.count(b.id)
-        await house.count(a.id)
-        assert await house.count(c.id) == 1
-        assert await house.status(b.id) == "paused"
-        assert await house.status(a.id) == "idle"
-        assert await house.count(b.id) == 2
+    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=2)) as engine:
+        a, b, c = [await engine.create() for _ in range(3)]
+        await engine.count(a.id)
+        await engine.count(b.id)
+        await engine.count(a.id)
+        assert await engine.count(c.id) == 1
+        assert await engine.status(b.id) == "paused"
+        assert await engine.status(a.id) == "idle"
+        assert await engine.count(b.id) == 2
 
 
 @pytest.mark.parametrize("saves", [False, True])
 async def test_an_idle_session_of_another_that_cannot_be_saved_stays(build: Build, saves: bool):
     """Whether its service never saves, or fails to."""
     policy = Policy(live_sessions=1, queue_seconds=0.05)
-    async with build(Counting(pause="snapshot" if saves else "keep"), policy=policy) as house:
-        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
-        assert await house.count(of_ann.id, principal=ANN) == 1
+    async with build(Counting(pause="snapshot" if saves else "keep"), policy=policy) as engine:
+        of_ann, of_bob = await engine.create(ANN), await engine.create(BOB)
+        assert await engine.count(of_ann.id, principal=ANN) == 1
         if saves:
-            house.counter.live[0].snapshot = refuse
+            engine.counter.live[0].snapshot = refuse
         with pytest.raises(SessionLimit):
-            await house.count(of_bob.id, principal=BOB)
+            await engine.count(of_bob.id, principal=BOB)
         assert of_ann.status == "idle"
-        assert await house.count(of_ann.id, principal=ANN) == 2
-        another = await house.create(ANN)
-        assert await house.count(another.id, principal=ANN) == 1
-        assert await house.status(of_ann.id, ANN) == "paused"
+        assert await engine.count(of_ann.id, principal=ANN) == 2
+        another = await engine.create(ANN)
+        assert await engine.count(another.id, principal=ANN) == 1
+        assert await engine.status(of_ann.id, ANN) == "paused"
 
 
 async def test_an_idle_session_of_another_that_is_saved_gives_way(build: Build):
-    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=1)) as house:
-        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
-        assert await house.count(of_ann.id, principal=ANN) == 1
-        assert await house.count(of_bob.id, principal=BOB) == 1
-        assert await house.count(of_ann.id, principal=ANN) == 2
+    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=1)) as engine:
+        of_ann, of_bob = await engine.create(ANN), await engine.create(BOB)
+        assert await engine.count(of_ann.id, principal=ANN) == 1
+        assert await engine.count(of_bob.id, principal=BOB) == 1
+        assert await engine.count(of_ann.id, principal=ANN) == 2
 
 
 async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: Build):
     policy = Policy(live_sessions=1, queue=1, queue_seconds=0.05)
-    async with build(policy=policy) as house:
-        busy, other = await house.create(), await house.create()
+    async with build(policy=policy) as engine:
+        busy, other = await engine.create(), await engine.create()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, busy.id, "hold")
-            await house.counter.holding.wait()
+            tasks.start_soon(engine.call, busy.id, "hold")
+            await engine.counter.holding.wait()
             with pytest.raises(SessionLimit) as caught:
-                await house.call(other.id)
+                await engine.call(other.id)
             assert caught.value.retry_after is not None
             assert busy.status == "active"
-            house.counter.let_go.set()
-        assert await house.count(other.id) == 1
+            engine.counter.let_go.set()
+        assert await engine.count(other.id) == 1
 
 
 async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
-    async with build(policy=Policy(sessions_per_principal=2)) as house:
-        await house.create(ANN)
-        second = await house.create(ANN)
+    async with build(policy=Policy(sessions_per_principal=2)) as engine:
+        await engine.create(ANN)
+        second = await engine.create(ANN)
         with pytest.raises(SessionLimit):
-            await house.create(ANN)
-        await house.create(BOB)
-        await house.registry.close(ANN, second.id)
-        await house.create(ANN)
+            await engine.create(ANN)
+        await engine.create(BOB)
+        await engine.registry.close(ANN, second.id)
+        await engine.create(ANN)

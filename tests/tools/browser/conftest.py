@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from browsing import Browse, opened, running
-from hibernating import launched
 from keeping import Keeping
 from listening import listening, told
 from playwright.async_api import Browser
+from saved_contexts import launched
 
 from statehold.tools.browser.service import BrowserService
 

@@ -15,9 +15,9 @@ import anyio.lowlevel
 import psutil
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running, section, text_of
-from departed import until_gone
 from lab import Lab
 from playwright.async_api import Error
+from process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.process import driver

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from departed import alive, until_gone
+from fork_server import ForkServer
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
-from nursery import Nursery
+from process_exit import alive, until_gone
 
 from statehold.tools.processes import procfs
 from statehold.tools.processes.child import ChildProcess, ProcessLimits
@@ -255,7 +255,7 @@ async def test_a_request_to_a_child_that_reads_nothing_waits_and_a_cancellation_
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux only")
 @pytest.mark.parametrize("setpriv", [True, False])
-async def test_the_child_dies_when_we_are_killed(nursery: Nursery, setpriv: bool) -> None:
+async def test_the_child_dies_when_we_are_killed(fork_server: ForkServer, setpriv: bool) -> None:
     if setpriv and find_setpriv() is None:
         pytest.skip("there is no setpriv that knows the death signal")
     code = (
@@ -269,7 +269,7 @@ async def test_the_child_dies_when_we_are_killed(nursery: Nursery, setpriv: bool
         "    await anyio.sleep_forever()\n"
         "anyio.run(main)\n"
     )
-    process = nursery.start("-c", code, piped=True)
+    process = fork_server.start("-c", code, piped=True)
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:

@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from departed import alive, until_gone
-from nursery import Nursery
+from fork_server import ForkServer
+from process_exit import alive, until_gone
 
 from statehold.tools.processes import procfs
 from statehold.tools.processes.child import ChildProcess
@@ -45,11 +45,11 @@ ESCAPES = f"setsid sleep 3600 </dev/null >/dev/null 2>&1 & {TELLS}; wait"
 
 
 async def killed_parent(
-    nursery: Nursery, folder: Path, watchdog: str, script: str
+    fork_server: ForkServer, folder: Path, watchdog: str, script: str
 ) -> dict[str, int]:
     """Run a process that starts `script`, kill it with -9, and return the pids it told."""
     command = ("-c", PARENT, str(folder), watchdog, script)
-    said = await anyio.to_thread.run_sync(lambda: nursery.told_by(*command, lines=2))
+    said = await anyio.to_thread.run_sync(lambda: fork_server.told_by(*command, lines=2))
     first, second = map(json.loads, said)
     return first | second
 
@@ -71,16 +71,18 @@ async def test_a_child_is_written_down_for_us_alone_and_struck_out_when_it_is_go
 
 @pytest.mark.fault
 async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    told = await killed_parent(nursery, tmp_path, "watchdog", WRAPPER)
+    told = await killed_parent(fork_server, tmp_path, "watchdog", WRAPPER)
     await until_gone(*told.values())
 
 
 @pytest.mark.fault
 @pytest.mark.skipif(not procfs.LINUX, reason="needs /proc")
-async def test_the_watchdog_finds_what_left_the_group(nursery: Nursery, tmp_path: Path) -> None:
-    told = await killed_parent(nursery, tmp_path, "watchdog", ESCAPES)
+async def test_the_watchdog_finds_what_left_the_group(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    told = await killed_parent(fork_server, tmp_path, "watchdog", ESCAPES)
     await until_gone(*told.values())
 
 
@@ -88,9 +90,9 @@ async def test_the_watchdog_finds_what_left_the_group(nursery: Nursery, tmp_path
 @pytest.mark.skipif(not procfs.LINUX, reason="needs /proc")
 @pytest.mark.parametrize("script", [WRAPPER, ESCAPES])
 async def test_the_next_start_sweeps_what_a_killed_process_left(
-    nursery: Nursery, tmp_path: Path, script: str
+    fork_server: ForkServer, tmp_path: Path, script: str
 ) -> None:
-    told = await killed_parent(nursery, tmp_path, "none", script)
+    told = await killed_parent(fork_server, tmp_path, "none", script)
     assert alive(told["pid"])
     ledger = Ledger(tmp_path, node="node")
     (swept,) = await ledger.sweep()

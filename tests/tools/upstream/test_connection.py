@@ -12,7 +12,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
-from nursery import Nursery
+from fork_server import ForkServer
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -52,14 +52,14 @@ def counter(
     transport: str,
     era: Era,
     serving: Serving,
-    nursery: Nursery,
+    fork_server: ForkServer,
     counter_server: Callable[..., str],
     tmp_path: Path,
 ) -> UpstreamService:
     """The counting server on the SDK, over each transport and in each era."""
     log = ("--log", str(tmp_path / "log"))
     if transport == "stdio":
-        return serving("counter", **nursery.service(UPSTREAMS / "counter.py", *log), era=era)
+        return serving("counter", **fork_server.service(UPSTREAMS / "counter.py", *log), era=era)
     url = counter_server(transport, *log)
     return UpstreamService("counter", UpstreamConfig(url=url, era=era))
 

@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
+from fork_server import ForkServer
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
-from nursery import Nursery
 
 from statehold.tools.upstream import list_changes as subject
 from statehold.tools.upstream.config import UpstreamConfig
@@ -63,11 +63,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def counter(
     request: pytest.FixtureRequest,
     serving: Serving,
-    nursery: Nursery,
+    fork_server: ForkServer,
     counter_server: Callable[..., str],
 ) -> UpstreamService:
     if request.param == "stdio":
-        program = nursery.service(UPSTREAMS / "counter.py", "--era", "modern")
+        program = fork_server.service(UPSTREAMS / "counter.py", "--era", "modern")
         return serving("counter", **program, era="modern")
     url = counter_server(request.param, "--era", "modern")
     return UpstreamService("counter", UpstreamConfig(url=url, era="modern"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from front import service
+from gateway_process import service
 from langchain_core.messages import ToolMessage
 
 from statehold.client.errors import SessionClosed

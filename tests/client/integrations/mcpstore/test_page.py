@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nursery import Nursery
+from fork_server import ForkServer
 
 from statehold.client.integrations.mcpstore import MCPStore
 
@@ -54,11 +54,11 @@ def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
     assert {"bind_service", "use_tool", "restart_session", "extend_session"} <= named
 
 
-def test_the_program_runs_and_writes_nothing(tmp_path: Path, nursery: Nursery) -> None:
+def test_the_program_runs_and_writes_nothing(tmp_path: Path, fork_server: ForkServer) -> None:
     """Without a folder, no file is written."""
     example = "examples/migrating_from_mcpstore.py"
     assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
-    given = nursery.command(str(ROOT / example))
+    given = fork_server.command(str(ROOT / example))
     env = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         given, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import UPSTREAMS
+from fork_server import ForkServer
+from gateway_process import UPSTREAMS
 from listening import listening
-from nursery import Nursery
 
 from statehold.client.integrations.mcpstore import MCPStore
 
@@ -74,10 +74,10 @@ AgentExecutor(agent=agent, tools=tools).invoke({"input": "打开百度并截图"
 
 
 @pytest.fixture(scope="module")
-def browser(nursery: Nursery) -> Generator[str]:
+def browser(fork_server: ForkServer) -> Generator[str]:
     """The address of a browser that serves SSE."""
     program = str(UPSTREAMS / "pages.py")
-    with listening(nursery.command(program, "--transport", "sse")) as port:
+    with listening(fork_server.command(program, "--transport", "sse")) as port:
         yield f"http://127.0.0.1:{port}/sse"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import service
+from gateway_process import service
 
 from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
 from statehold.client.integrations.mcpstore import Context, MCPStore

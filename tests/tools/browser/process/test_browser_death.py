@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running, saved
-from later import Later
+from loop_clock import LoopClock
 from playwright.async_api import Browser, Error
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
@@ -154,7 +154,7 @@ async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
         given = await browse.saved()
     monkeypatch.setattr(World, "run", crash)
     with anyio.fail_after(8):
-        async with opened(service, browse.later(), given) as resumed:
+        async with opened(service, browse.loop_clock(), given) as resumed:
             assert f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.opened.lost
             assert (await resumed.saved()).data["tabs"][0]["url"] == f"{lab}/frame?name=one"
             assert "crashed" in await resumed.text("snapshot")
@@ -280,7 +280,7 @@ async def test_what_a_page_does_by_a_timer_after_a_call_is_looked_for(
         await browse.text("evaluate", function="() => { localStorage.n = 1 }")
         await connection.checkpoint()
         assert not connection.unsaved
-        clock = Later(monkeypatch)
+        clock = LoopClock(monkeypatch)
         for seconds in LINGER_SECONDS:
             told = anyio.Event()
             connection.on_unsaved = told.set

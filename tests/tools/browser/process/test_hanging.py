@@ -149,5 +149,5 @@ async def test_a_browser_elsewhere_that_hangs_is_given_up(
                 assert browse.connection.lost.is_set()
             finally:
                 os.kill(pid, signal.SIGCONT)
-        async with opened(service, browse.later(), given) as browse:
+        async with opened(service, browse.loop_clock(), given) as browse:
             assert "Counter" in await browse.text("snapshot")

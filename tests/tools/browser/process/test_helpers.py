@@ -10,8 +10,8 @@ import anyio
 import psutil
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running
-from departed import until_gone
 from playwright.async_api import BrowserContext
+from process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot
@@ -142,7 +142,7 @@ async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_t
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.snapshot()
                 assert browse.connection.unsaved
-            async with opened(service, browse.later(), given) as browse:
+            async with opened(service, browse.loop_clock(), given) as browse:
                 await browse.text("cookie_clear")
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.checkpoint()

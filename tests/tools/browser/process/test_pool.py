@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running
-from departed import until_gone
+from process_exit import until_gone
 
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from browsing import Browse
-from later import Later
+from loop_clock import LoopClock
 
 from statehold.tools.browser.connection import COLLECT_SECONDS, WATCH_SECONDS
 
@@ -25,10 +25,10 @@ async def test_pages_collect_their_garbage_when_the_session_is_idle(
     for _ in range(2):
         await browse.text("evaluate", function=LEAVE_GARBAGE)
         await browse.value("() => { globalThis.collected = false }")
-        later = Later(monkeypatch)
-        await later.by(WATCH_SECONDS)
+        loop_clock = LoopClock(monkeypatch)
+        await loop_clock.by(WATCH_SECONDS)
         assert not await browse.value(COLLECTED)
-        await later.by(COLLECT_SECONDS)
+        await loop_clock.by(COLLECT_SECONDS)
         with anyio.fail_after(20):
             while not await browse.value(COLLECTED):
                 pass

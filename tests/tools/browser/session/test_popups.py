@@ -219,7 +219,7 @@ async def test_a_tab_that_nobody_waits_for_any_more_is_not_left_behind(
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
         given = await browse.saved()
-    async with opened(service, browse.later(), given) as resumed:
+    async with opened(service, browse.loop_clock(), given) as resumed:
         session = resumed.connection.session
         ways: list[dict[str, Any]] = [{"action": "select", "index": 0}, {"action": "new"}]
         for turns in range(1, 40, 3):

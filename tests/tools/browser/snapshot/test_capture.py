@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hibernating import (
+from keeping import Keeping
+from playwright.async_api import Browser, Page
+from saved_contexts import (
     SECONDS,
     asleep,
     filled,
@@ -16,8 +18,6 @@ from hibernating import (
     resumed,
     save,
 )
-from keeping import Keeping
-from playwright.async_api import Browser, Page
 
 from statehold.tools.browser.snapshot import capture
 from statehold.tools.browser.snapshot.encryption import Encryption

@@ -146,8 +146,8 @@ async def test_fields_that_mirror_their_value_come_back_again_and_again(
         async with again(browse) as once, again(once) as twice:
             assert await twice.value("[a.value, b.value]") == ["one", "two"]
             await twice.text("type", target="#b", text="three")
-            async with again(twice) as later:
-                assert await later.value("[a.value, b.value]") == ["one", "three"]
+            async with again(twice) as loop_clock:
+                assert await loop_clock.value("[a.value, b.value]") == ["one", "three"]
 
 
 async def test_choices_that_the_site_was_sent_at_once_are_not_sent_again(

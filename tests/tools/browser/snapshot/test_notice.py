@@ -61,7 +61,7 @@ async def test_a_loss_of_the_current_tab_is_told_once_also_when_it_does_not_load
         found = await browse.saved()
     monkeypatch.setattr(opening, "RESTORE_SECONDS", 0.3)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.later(), found) as once, again(once) as twice:
+    async with opened(service, browse.loop_clock(), found) as once, again(once) as twice:
         assert "what was typed into password" in lost(once)
         assert "did not load" in lost(twice)
         assert "what was typed into password" not in lost(twice)
@@ -116,7 +116,7 @@ async def test_tabs_that_are_nowhere_have_their_size_and_media_again(
         await browse.text("emulate_media", colorScheme="dark")
         found = await browse.saved()
         assert found.data["tabs"][0]["lost"] == []
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert await resumed.value(shape) == [800, 600, True]
 
 
@@ -127,5 +127,5 @@ async def test_content_written_into_an_empty_window_is_told_as_lost(
         await browse.text("navigate", url=site.url)
         await browse.text("evaluate", function=WRITE)
         found = await browse.saved()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert "what scripts had written into it of tab 1" in resumed.connection.opened.lost

@@ -90,7 +90,7 @@ async def test_a_dropped_site_is_not_restored(
         await browse.text("navigate", url=site.at(2))
         found = await browse.saved()
     monkeypatch.setattr(records, "KNOWN_BYTES", 1500)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
         found = await resumed.saved()
         assert set(found.data["origins"]) == {site.at(2)}

@@ -10,7 +10,9 @@ from typing import Any
 
 import anyio
 import pytest
-from hibernating import (
+from keeping import Keeping
+from playwright.async_api import Browser, BrowserContext, Error, Page, Route, async_playwright
+from saved_contexts import (
     FLAGS,
     SECONDS,
     asleep,
@@ -21,8 +23,6 @@ from hibernating import (
     resumed,
     save,
 )
-from keeping import Keeping
-from playwright.async_api import Browser, BrowserContext, Error, Page, Route, async_playwright
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot

@@ -37,12 +37,12 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         assert [tab["lost"] for tab in found.data["tabs"]] == [late, []]
         assert len(browse.connection.session.context.pages) == 2
     # Save once before the tab is used again, and once after.
-    async with opened(service, browse.later(), found) as slept:
+    async with opened(service, browse.loop_clock(), found) as slept:
         found = await slept.saved()
         await slept.text("tabs", action="select", index=0)
         found = await slept.saved(light=True)
         assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
-    async with opened(service, slept.later(), found) as resumed:
+    async with opened(service, slept.loop_clock(), found) as resumed:
         assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => ({...sessionStorage})") == {"cart": "full"}
@@ -70,7 +70,7 @@ async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
         await browse.saved()
         await browse.page.goto(url)
         found = await browse.saved()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert await resumed.value("location.href") == "about:blank"
         again = await resumed.saved()
         assert again.data["tabs"][0]["sessions"] == found.data["tabs"][0]["sessions"]

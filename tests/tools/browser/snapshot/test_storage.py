@@ -54,7 +54,7 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         await browse.saved()
         await browse.value("() => localStorage.setItem('login', 'late')")
         found = await browse.saved(light=True)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert "the latest of the database large" in resumed.connection.opened.lost
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
@@ -101,7 +101,7 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
         await browse.saved()
         await page.evaluate(PUT, ["login", "late"])
         found = await browse.saved(light=True)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         lost = resumed.connection.opened.lost
         assert told in lost
         assert "login" not in lost
@@ -141,7 +141,7 @@ async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
         await browse.value(BUSY)
         await browse.text("type", target="#field", text="typed")
         found = await browse.saved()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert "the database busy" in resumed.connection.opened.lost
         state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
         assert state == ["typed", "kept", "kept"]
@@ -175,7 +175,7 @@ async def test_numbers_of_records_that_were_deleted_are_not_given_again(
         await browse.value(f"({NUMBERED})(3)")
         await browse.saved(light=True)
         found = await browse.saved(light=True)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert await resumed.value(f"({NUMBERED})(1)") == [4, [1, 2, 4], 4, [2, 3, 4]]
 
 
@@ -217,11 +217,11 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         found = await browse.saved()
     monkeypatch.setattr("statehold.tools.browser.snapshot.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.later(), found) as slow:
+    async with opened(service, browse.loop_clock(), found) as slow:
         assert "did not load within 1 seconds" in slow.connection.opened.lost
         found = await slow.saved()
     site.held.pop("/").set()
-    async with opened(service, slow.later(), found) as resumed:
+    async with opened(service, slow.loop_clock(), found) as resumed:
         assert await resumed.value("[field.value, sessionStorage.step]") == ["mine", "2"]
         await resumed.text("navigate", url=site.at(2))
         assert (await resumed.saved()).data["tabs"][0]["url"] == site.at(2) + "/"
@@ -235,14 +235,14 @@ async def test_storage_states_have_and_replace_what_is_still_asleep(
             await browse.text("navigate", url=site.at(number))
             await browse.value(f"() => localStorage.setItem('user', 'ann {number}')")
         found = await browse.saved()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.text("storage_state", filename="state.json")
         data, _ = await resumed.connection.session.files.read("files/state.json")
         assert {origin["origin"] for origin in json.loads(data)["origins"]} == {
             site.at(1),
             site.at(2),
         }
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         other = {"origin": site.at(3), "localStorage": [{"name": "user", "value": "bob"}]}
         state = json.dumps({"cookies": [], "origins": [other]}).encode()
         await resumed.connection.session.files.write("other.json", state)
@@ -262,7 +262,7 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
         )
         found = await browse.saved()
     found.data["cookies"][0]["expires"] = 1.0
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert "cookie" not in resumed.connection.opened.restored + resumed.connection.opened.lost
 
 
@@ -282,7 +282,7 @@ async def test_storage_that_a_redirecting_logout_clears_stays_cleared(
         await browse.saved()
         await browse.text("navigate", url=site.at(1) + "/logout")
         found = await browse.saved(light=True)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.text("navigate", url=site.at(1))
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -303,7 +303,7 @@ async def test_storage_that_a_logout_clears_at_an_ipv6_loopback_address_stays_cl
             await browse.saved()
             await browse.text("navigate", url=here + "/logout")
             found = await browse.saved(light=True)
-        async with opened(service, browse.later(), found) as resumed:
+        async with opened(service, browse.loop_clock(), found) as resumed:
             await resumed.text("navigate", url=here)
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -324,11 +324,11 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_other_tabs(
         asleep = await browse.saved()
         await log_out(browse)
         awake = await browse.saved(light=True)
-    async with opened(service, browse.later(), asleep) as resumed:
+    async with opened(service, browse.loop_clock(), asleep) as resumed:
         await log_out(resumed)
         woken = await resumed.saved(light=True)
     for found in (awake, woken):
-        async with opened(service, browse.later(), found) as resumed:
+        async with opened(service, browse.loop_clock(), found) as resumed:
             for number in (0, 1):
                 await resumed.text("tabs", action="select", index=number)
                 await resumed.text("navigate", url=site.at(1))
@@ -346,13 +346,13 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_a_tab_that_did_not_
     answering = site.held["/"] = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(opening, "RESTORE_SECONDS", 0.3)
-        async with opened(service, browse.later(), found) as resumed:
+        async with opened(service, browse.loop_clock(), found) as resumed:
             assert "did not load" in resumed.connection.opened.lost
             await resumed.text("tabs", action="new", url=site.at(1) + "/logout")
             await resumed.text("tabs", action="close")
             found = await resumed.saved()
     answering.set()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         assert await resumed.value("location.href") == site.at(1) + "/"
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -391,7 +391,7 @@ async def test_later_storage_of_a_frame_is_saved(
         if gone:
             await browse.text("evaluate", function="() => document.body.replaceChildren()")
         found = await browse.saved(light=True)
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.text("navigate", url=framed.url)
         assert await resumed.value("localStorage.cart") == "late"
 
@@ -407,7 +407,7 @@ async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
         assert found.data["lost"] == []
         assert len(browse.connection.session.tabs) == 0
         assert browse.connection.session.context.pages == []
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.cart") == "full"
 
@@ -434,7 +434,7 @@ async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
             await browse.text("navigate", url=site.at(number))
             await browse.value("() => { localStorage.login = 'kept' }")
         found = await browse.saved()
-    async with opened(service, browse.later(), found) as resumed:
+    async with opened(service, browse.loop_clock(), found) as resumed:
         context = resumed.connection.session.context
         for turns in range(1, 12):
             async with anyio.create_task_group() as tasks:

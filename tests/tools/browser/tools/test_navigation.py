@@ -10,7 +10,7 @@ import anyio
 import pytest
 from browsing import Browse, section, text_of
 from lab import Lab
-from later import Later
+from loop_clock import LoopClock
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
@@ -108,7 +108,7 @@ async def test_a_site_that_takes_its_time_costs_no_page(
     browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/counter")
-    later, answered = Later(monkeypatch), anyio.Event()
+    loop_clock, answered = LoopClock(monkeypatch), anyio.Event()
     texts: list[str] = []
     real = World.ask
 
@@ -127,7 +127,7 @@ async def test_a_site_that_takes_its_time_costs_no_page(
             tasks.start_soon(go)
         with anyio.fail_after(10):
             await answered.wait()
-        await later.by(navigation.HANGS_SECONDS + 1)
+        await loop_clock.by(navigation.HANGS_SECONDS + 1)
         lab_site.open("download")
     assert "Downloaded late.txt" in texts[0]
     assert "Increment" in texts[0]
@@ -340,7 +340,7 @@ async def test_waiting_tells_each_second_how_far_it_is(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await browse.text("navigate", url="about:blank")
-    listener, later = Listener(), Later(monkeypatch)
+    listener, loop_clock = Listener(), LoopClock(monkeypatch)
     browse.ctx = listener
     results: list[str] = []
 
@@ -353,9 +353,9 @@ async def test_waiting_tells_each_second_how_far_it_is(
             await anyio.wait_all_tasks_blocked()
             for _ in range(3):
                 told = listener.told
-                await later.by(1.0)
+                await loop_clock.by(1.0)
                 await told.wait()
-            await later.by(1.0)
+            await loop_clock.by(1.0)
     assert [heard[:2] for heard in listener.heard[:3]] == [(1.0, 3.5), (2.0, 3.5), (3.0, 3.5)]
     assert section(results[0], "Result") == "Waited for 3.5 seconds"
 

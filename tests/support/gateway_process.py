@@ -20,12 +20,12 @@ from typing import Any, Literal, cast
 
 import httpx2
 import mcp_types as types
+from fork_server import ForkedProgram, ForkServer
 from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel import Server
-from nursery import Born, Nursery
 
 from statehold.sessions.json_codec import JSON
 
@@ -47,10 +47,10 @@ FEW_WAYS: list[tuple[Transport, Era]] = [
 
 
 def statehold() -> list[str]:
-    """Return the command that starts Statehold, forked from the nursery if one runs; then the command line is the
+    """Return the command that starts Statehold, forked from the fork server if one runs; then the command line is the
     nursery's.
     """
-    return STATEHOLD if Nursery.current is None else Nursery.current.command(*MODULE)
+    return STATEHOLD if ForkServer.current is None else ForkServer.current.command(*MODULE)
 
 
 def toml(document: Mapping[str, Any], table: str = "") -> str:
@@ -81,7 +81,7 @@ def service(program: str, *arguments: str, **options: Any) -> JSON:
     given = [str(UPSTREAMS / f"{program}.py"), *arguments]
     if program == "counter":
         # With the SDK; the others need the standard library alone.
-        command = [sys.executable] if Nursery.current is None else Nursery.current.command()
+        command = [sys.executable] if ForkServer.current is None else ForkServer.current.command()
     else:
         command = [sys.executable, "-S", "-E"]
     return {"command": command[0], "args": [*command[1:], *given], **options}
@@ -91,7 +91,7 @@ def service(program: str, *arguments: str, **options: Any) -> JSON:
 class Running:
     """A `statehold serve` of a test's own."""
 
-    process: subprocess.Popen[bytes] | Born
+    process: subprocess.Popen[bytes] | ForkedProgram
     lines: list[str] = field(default_factory=list[str])
     url: str = ""
 
@@ -114,11 +114,11 @@ def serving(
     env: Mapping[str, str] | None = None,
     as_installed: bool = False,
 ) -> Generator[Running]:
-    """Run `statehold serve` on a free port until the block ends, forked from the nursery if one runs and that suffices."""
+    """Run `statehold serve` on a free port until the block ends, forked from the fork server if one runs."""
     given = ["serve", "--config", str(config), "--data", str(data), "--port", "0", *options]
     environment = {**os.environ, **(env or {})}
-    if Nursery.current is not None and not as_installed:
-        process = Nursery.current.start(*MODULE, *given, env=environment)
+    if ForkServer.current is not None and not as_installed:
+        process = ForkServer.current.start(*MODULE, *given, env=environment)
     else:
         process = subprocess.Popen(
             [*STATEHOLD, *given],

@@ -1,4 +1,4 @@
-"""Stands for a program that a nursery runs: `born.py SOCKET PROGRAM [ARGUMENT...]`; see nursery.py.
+"""Stands for a program that a fork server runs: `fork_client.py SOCKET PROGRAM [ARGUMENT...]`; see fork_server.py.
 
 Its standard streams are the program's. It passes signals on and ends as the program ended; when it is killed, so is the
 program.
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 def asked(
     address: str, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
 ) -> tuple[socket, BufferedReader, int]:
-    """Have a nursery run a program. Return the connection, the stream that tells the exit status, and the pid.
+    """Have a fork server run a program. Return the connection, the stream that tells the exit status, and the pid.
 
     The program is killed if the connection is closed before its end.
     """
-    nursery = socket(AF_UNIX)
-    nursery.connect(address)
+    fork_server = socket(AF_UNIX)
+    fork_server.connect(address)
     given = {"arguments": [*arguments], "folder": os.getcwd(), "environment": {**environment}}
     wish = marshal.dumps(given)
     numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in streams)
     head = len(wish).to_bytes(4, sys.byteorder)
-    nursery.sendmsg([head + wish], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
-    told = open(nursery.fileno(), "rb", closefd=False)  # noqa: SIM115 - it lives as long as the program
-    return nursery, told, int(told.readline())
+    fork_server.sendmsg([head + wish], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
+    told = open(fork_server.fileno(), "rb", closefd=False)  # noqa: SIM115 - it lives as long as the program
+    return fork_server, told, int(told.readline())
 
 
 def main() -> int:
-    nursery, told, pid = asked(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
+    fork_server, told, pid = asked(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     code = os.waitstatus_to_exitcode(int(told.readline()))
-    nursery.close()
+    fork_server.close()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 from counting import Counter, Counting
-from house import House
+from engine import Engine
 
 from statehold.sessions.live.session import Session
 
@@ -17,21 +17,21 @@ def saving(**options: Any) -> Counting:
     return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
 
 
-async def settled(house: House, seconds: float = 0.0) -> None:
+async def settled(engine: Engine, seconds: float = 0.0) -> None:
     """Move the clock and let everything that is due happen."""
-    house.clock.advance(seconds)
+    engine.clock.advance(seconds)
     await anyio.wait_all_tasks_blocked()
-    await house.store.flush()
+    await engine.store.flush()
     await anyio.wait_all_tasks_blocked()
 
 
-async def counted(house: House) -> tuple[Session, Counter]:
+async def counted(engine: Engine) -> tuple[Session, Counter]:
     """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
-    session = await house.create(idle=600.0)
-    await house.count(session.id)
-    await settled(house)
-    await settled(house, SECONDS)
-    counter = house.counter.live[0]
+    session = await engine.create(idle=600.0)
+    await engine.count(session.id)
+    await settled(engine)
+    await settled(engine, SECONDS)
+    counter = engine.counter.live[0]
     assert not counter.unsaved
     return session, counter
 

@@ -26,7 +26,7 @@ from statehold.sessions.transitions.create import SessionOptions
 
 
 @dataclass
-class House:
+class Engine:
     """One node with everything a test needs to look into it."""
 
     registry: Registry
@@ -78,30 +78,30 @@ class House:
 
 
 @contextmanager
-def failing(house: House, method: str = "write") -> Generator[None]:
+def failing(engine: Engine, method: str = "write") -> Generator[None]:
     """Make one method of the store fail until the block ends."""
 
     async def refuse(*_: object, **__: object) -> None:
         raise StoreUnavailable("The disk is full.")
 
-    setattr(house.store, method, refuse)
+    setattr(engine.store, method, refuse)
     try:
         yield
     finally:
-        delattr(house.store, method)
+        delattr(engine.store, method)
 
 
 Build = Callable[..., Any]
 
 
 @asynccontextmanager
-async def house(
+async def engine(
     *services: Counting,
     folder: Path | None = None,
     policy: Policy | None = None,
     clock: ManualClock | None = None,
     new_id: Callable[[], str] | None = None,
-) -> AsyncGenerator[House]:
+) -> AsyncGenerator[Engine]:
     chosen = {s.name: s for s in services or (Counting(),)}
     clock = clock or ManualClock()
     async with AsyncExitStack() as stack:
@@ -115,4 +115,4 @@ async def house(
         registry = await stack.enter_async_context(
             Registry(Core.create(store, node, chosen, policy=policy, clock=clock, **options))
         )
-        yield House(registry, Router(registry), store, clock, node, chosen)
+        yield Engine(registry, Router(registry), store, clock, node, chosen)

@@ -1,7 +1,8 @@
-"""Python programs with their imports done: `python nursery.py SOCKET` forks one for each process that asks for it.
+"""Python programs with their imports done: `python fork_server.py SOCKET` forks one for each process that asks for it.
 
-Importing the SDK takes a program longer than everything else it does in a test. A program that is started in this way is a
-separate process like any other, but its command line is that of the nursery; tests of command lines need the real program.
+Importing the SDK takes a program longer than everything else it does in a test. A program started in this way is a
+separate process like any other, but its command line is that of the fork server; tests of command lines need the real
+program.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, Literal, NoReturn
 
-from born import asked
+from fork_client import asked
 
 HERE: Final = Path(__file__).resolve().parent
 PRELOADED: Final = (
@@ -47,8 +48,8 @@ PRELOADED: Final = (
 )
 
 
-class Born:
-    """A program that a nursery runs, with the part of the interface of `subprocess.Popen` that the tests use."""
+class ForkedProgram:
+    """A program that a fork server runs, with the part of the interface of `subprocess.Popen` that the tests use."""
 
     def __init__(
         self, address: Path, arguments: Sequence[str], env: Mapping[str, str], *, piped: bool
@@ -59,7 +60,7 @@ class Born:
         out, self.stdout = self._pipe("rb") if piped else (os.open(os.devnull, os.O_WRONLY), None)
         error, self.stderr = (os.dup(2), None) if piped else self._pipe("rb")
         streams = (given, out, error)
-        self._nursery, self._told, self.pid = asked(str(address), arguments, env, streams)
+        self._fork_server, self._told, self.pid = asked(str(address), arguments, env, streams)
         for stream in streams:
             os.close(stream)
 
@@ -71,18 +72,18 @@ class Born:
         return theirs, open(ours, mode)
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._nursery], [], [], 0)[0]:
+        if self.returncode is None and select.select([self._fork_server], [], [], 0)[0]:
             return self.wait()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._nursery], [], [], timeout)[0]:
+            if not select.select([self._fork_server], [], [], timeout)[0]:
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(self.args, timeout)
             self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
             self._told.close()
-            self._nursery.close()
+            self._fork_server.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -93,19 +94,21 @@ class Born:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class ForkServer:
     """A running one."""
 
-    current: ClassVar[Nursery | None] = None
+    current: ClassVar[ForkServer | None] = None
 
     def __init__(self, address: Path) -> None:
         self._address = address
 
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, piped: bool = False
-    ) -> Born:
+    ) -> ForkedProgram:
         """Start a Python program out of it. Its standard error can be read, or, when piped, its other streams used."""
-        return Born(self._address, arguments, os.environ if env is None else env, piped=piped)
+        return ForkedProgram(
+            self._address, arguments, os.environ if env is None else env, piped=piped
+        )
 
     def told_by(self, *arguments: str, lines: int) -> list[str]:
         """Run a program until it has printed a number of lines, and kill it."""
@@ -121,7 +124,14 @@ class Nursery:
     def command(self, *arguments: str) -> list[str]:
         """Return a command that starts a program out of it and ends with it, as `[sys.executable, ...]` would without."""
         # Neither site-packages nor the environment: all it imports is in the standard library.
-        return [sys.executable, "-S", "-E", str(HERE / "born.py"), str(self._address), *arguments]
+        return [
+            sys.executable,
+            "-S",
+            "-E",
+            str(HERE / "fork_client.py"),
+            str(self._address),
+            *arguments,
+        ]
 
     def service(self, program: Path | str, *arguments: str, **options: Any) -> dict[str, Any]:
         """Describe a service that runs a program out of it."""
@@ -130,10 +140,10 @@ class Nursery:
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path) -> Generator[Nursery]:
-        address = folder / "nursery"
+    def running(cls, folder: Path) -> Generator[ForkServer]:
+        address = folder / "fork_server"
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "nursery.py"), str(address)],
+            [sys.executable, str(HERE / "fork_server.py"), str(address)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -150,7 +160,7 @@ class Nursery:
             process.stdout.close()
 
 
-class Mother:
+class ForkParent:
     """The process that forks."""
 
     def __init__(self, address: str) -> None:
@@ -272,7 +282,7 @@ def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
-    mother = Mother(sys.argv[1])
+    mother = ForkParent(sys.argv[1])
     print("ready", flush=True)  # noqa: T201
     mother.run()
 
@@ -280,4 +290,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-__all__ = ["Born", "Nursery"]
+__all__ = ["ForkedProgram", "ForkServer"]

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 
-class Later:
+class LoopClock:
     """Moves the time of the running loop: `await later.by(400)`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
