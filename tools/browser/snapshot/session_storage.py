@@ -32,7 +32,6 @@ class SessionStorage:
         self._watch = watch
         self._kept: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         self._cut: WeakKeyDictionary[Page, set[str]] = WeakKeyDictionary()
-        self._empty: WeakKeyDictionary[Page, set[str]] = WeakKeyDictionary()
 
     def adopt(self, page: Page, kept: Mapping[str, str]) -> None:
         """Set the session storage of a tab from a snapshot."""
@@ -44,15 +43,11 @@ class SessionStorage:
         origin = found["origin"]
         kept = self._kept.setdefault(page, {})
         cut = self._cut.setdefault(page, set())
-        empty = self._empty.setdefault(page, set())
         kept.pop(origin, None)
         cut.discard(origin)
-        empty.discard(origin)
         if "session storage" in found["cut"]:
             cut.add(origin)
-        elif found["session"] is None:
-            empty.add(origin)
-        else:
+        elif found["session"] is not None:
             kept[origin] = found["session"]
         size = sum(map(len, kept.values()))
         for oldest in list(kept)[:-1]:
@@ -73,11 +68,9 @@ class SessionStorage:
     def unsaved(self, page: Page, *, at: str | None) -> list[str]:
         """Return, in words, the session storage that of() lacks or has in an older state, but for the origin `at`."""
         cut = self._cut.get(page, set()) - {at}
-        left = set(self._watch.visited.get(page, ())) - self._empty.get(page, set()) - cut - {at}
-        return [
-            *listed("session storage", sorted(cut), " (too much)"),
-            *listed("the latest session storage", sorted(left)),
-        ]
+        left = set(self._watch.visited.get(page, ())) - cut - {at}
+        lost = listed("session storage", sorted(cut), " (too much)")
+        return [*lost, "the latest session storage of left sites"] if left else lost
 
     async def put_back(self, page: Page, *, at: str | None) -> list[str]:
         """Restore the session storage of a tab but for the origin `at`. Return, in words, what failed.
