@@ -56,9 +56,9 @@ def test_keys_that_the_page_names_exist() -> None:
 
 
 def test_commands_of_the_page_can_be_parsed() -> None:
-    [block] = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
-    lines = [line.partition("#")[0].split() for line in block.splitlines()]
-    assert len(lines) == 2
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
+    lines = [line.partition("#")[0].split() for block in blocks for line in block.splitlines()]
+    assert len(lines) == 4
     for line in lines:
         assert line[0] == "statehold"
         parse_command_line(line[1:])

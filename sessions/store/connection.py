@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -51,9 +51,9 @@ class _Job:
 
 
 class KeptConnection:
-    """One connection, kept because opening one costs more than a statement. It lives from serve() to aclose().
+    """One connection, kept because opening one costs more than a statement. It lives from start() to aclose().
 
-    The task that runs serve() alone uses the connection. Cancelling a caller does not reach its transaction; the next one
+    The task that start() starts alone uses the connection. Cancelling a caller does not reach its transaction; the next one
     waits for it. A connection that failed is closed, and opened again at its next use, unless it holds the database
     (`forever`) or can go on: it may be impossible just then to open its files again. Work is run again when the database
     undid it because of a conflict, or had closed the connection before; so it must be repeatable.
@@ -90,10 +90,13 @@ class KeptConnection:
         self._jobs.put_nowait(_Job(work, durable, future))
         return await future
 
-    async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Run the work of callers, one after the other, until closed. Cancelling the task's scope does not stop it."""
+    def start(self, tasks: TaskGroup) -> None:
+        """Start the task that owns the connection. Cancelling its scope does not stop it: aclose() does."""
         self._closed = False
-        task_status.started()
+        tasks.start_soon(self._serve)
+
+    async def _serve(self) -> None:
+        """Run the work of callers, one after the other, until closed."""
         try:
             with anyio.CancelScope(shield=True) as self._scope:
                 while (job := await self._jobs.get()) is not None:

@@ -79,7 +79,7 @@ class Connections:
             StoreUnavailable: when that is not possible. Then the database is unchanged.
         """
         for connection in self._all:
-            await tasks.start(connection.serve)
+            connection.start(tasks)
         place = self._place
         if place is None:
             await self._writer.run(lambda connection: upgrade(connection, None))

@@ -293,7 +293,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
                 raise Error(words)
             return await send_command(session, wanted, params)
 
-        monkeypatch.setattr(world, "asked", ask)
+        monkeypatch.setattr(world, "send_command", ask)
         return refused
 
     return fail
