@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
 
 from mcp.shared.message import SessionMessage
 
 from ..sdk import ReadStream, WriteStream
+
+
+class ClosingStream:
+    """A stream of the SDK that closes when its `async with` block ends."""
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
 
 
 class Transport(Protocol):
@@ -48,4 +68,4 @@ class Transport(Protocol):
 OpenChannel: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["Transport", "OpenChannel"]
+__all__ = ["ClosingStream", "OpenChannel", "Transport"]

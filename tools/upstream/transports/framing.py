@@ -12,8 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -31,6 +30,7 @@ from mcp_types import (
 )
 
 from ..sdk import ReadStream
+from .base import ClosingStream
 
 QUEUED_BYTES: Final = 4 * 2**20
 """Bytes that may wait to be consumed; while there are more, the pipe is not read."""
@@ -100,7 +100,7 @@ def _repaired(line: bytes) -> JSONRPCMessage | None:
     return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
 
 
-class Incoming(asyncio.Protocol):
+class Incoming(ClosingStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
 
     def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
@@ -238,20 +238,8 @@ class Incoming(asyncio.Protocol):
         self.discard()
         self._end()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-        return None
-
-
-class Outgoing(asyncio.BaseProtocol):
+class Outgoing(ClosingStream, asyncio.BaseProtocol):
     """The stdin of a child as the SDK's write stream. Closing it is the end of the child's stdin."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
@@ -302,18 +290,6 @@ class Outgoing(asyncio.BaseProtocol):
         """Accept nothing more. The pipe itself is closed by the process, which knows when."""
         self.ended = True
         self._room.set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-        return None
 
 
 LINE_BYTES: Final = 8192

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from types import TracebackType
 from typing import cast
 from urllib.parse import urljoin, urlsplit
 
@@ -19,14 +18,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
 
 from ..sdk import request_within_origin, sse_within_origin
-from .base import Transport
+from .base import ClosingStream, Transport
 from .framing import decode, encode
 from .http import RESULT_BYTES, Client
 
 Received = SessionMessage | Exception
 
 
-class SseTransport:
+class SseTransport(ClosingStream):
     """The event stream of a server as the read stream, and one POST per message as the write stream."""
 
     http = False
@@ -82,17 +81,6 @@ class SseTransport:
 
     async def aclose(self) -> None:
         return
-
-    async def __aenter__(self) -> SseTransport:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return None
 
     def never_sent(self, number: int) -> bool:
         return number in self._client.unsent
