@@ -222,7 +222,7 @@ class ReceiptRecord(Record):
     """Digest of the request, so that the id cannot be used for another one."""
     status: str
     seq: int
-    """Position of its entry in the journal; see claims.py for receipts without one."""
+    """Position of its entry in the journal; 0 for the call of an own tool, which has no such entry."""
     epoch: int
     started_at: float
     ended_at: float | None = None

@@ -202,15 +202,9 @@ def transition_entry(
         seq=seq,
         kind=JournalKind.TRANSITION,
         epoch=epoch,
-        service=None,
-        tool=None,
         status=target,
-        run=None,
-        role=None,
-        operation_id=None,
         started_at=at,
         ended_at=at,
-        generation=0,
         request={
             "code": code,
             "event": event,
@@ -218,8 +212,6 @@ def transition_entry(
             "to": target,
             "cause": None if cause is None else redactor.text(cause, CAUSE),
         },
-        result=None,
-        error=None,
     )
 
 
@@ -240,18 +232,11 @@ def message_entry(
         seq=seq,
         kind=JournalKind.MESSAGE,
         epoch=epoch,
-        service=None,
-        tool=None,
-        status=None,
         run=run,
         role=role,
-        operation_id=None,
         started_at=at,
         ended_at=at,
-        generation=0,
         request={"content": redactor.text(content)},
-        result=None,
-        error=None,
     )
 
 
