@@ -86,6 +86,8 @@ def _run_configured(arguments: CommandLine) -> int:
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         return complain(str(error), USAGE if isinstance(error, ConfigError) else FAILURE)
+    finally:
+        gc.enable()
 
 
 def _serve(config: Config, *, http: bool) -> int:
