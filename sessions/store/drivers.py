@@ -47,7 +47,7 @@ class Driver(Protocol):
 
 
 class _Handle:
-    """What aiosqlite holds, and closes in its thread: SQLAlchemy's connection, once it is open."""
+    """SQLAlchemy's connection, once it is open. aiosqlite holds it, and closes it in its thread."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None

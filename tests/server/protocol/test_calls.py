@@ -34,7 +34,7 @@ WAYS = [
     ("stdio", "modern"),
     ("stdio", "legacy"),
 ]
-"""What clients use; other modules run in this process."""
+"""The transports that clients use; other modules run in this process."""
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 
