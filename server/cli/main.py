@@ -59,7 +59,7 @@ def _run_configured(arguments: CommandLine) -> int:
         config = load_for(arguments)
         match arguments.command:
             case "sessions":
-                from .sessions import run as run_sessions
+                from .sessions.run import run as run_sessions
 
                 return run_sessions(config, arguments)
             case "services":

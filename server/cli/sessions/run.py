@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ...sessions.errors import StoreUnavailable
-from ...sessions.records import SessionRecord
-from ...sessions.store import SQLStore
-from ..config.model import Config, ConfigError
-from ..gateway.stores import is_made, store_of
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import FAILURE
+from ....sessions.errors import StoreUnavailable
+from ....sessions.records import SessionRecord
+from ....sessions.store import SQLStore
+from ...config.model import Config, ConfigError
+from ...gateway.stores import is_made, store_of
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import FAILURE
+from ..output import complain, say_json
 from .lookup import find_session
-from .output import complain, say_json
 
 
 def run(config: Config, arguments: CommandLine) -> int:

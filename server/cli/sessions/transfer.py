@@ -10,22 +10,22 @@ from typing import Final
 
 import anyio.to_thread
 
-from ...sessions.actions.document import read, written
-from ...sessions.actions.export import export_document
-from ...sessions.clock import SystemClock
-from ...sessions.errors import SessionError
-from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
-from ...sessions.records import LOCAL, Principal, SessionRecord
-from ...sessions.store import SQLStore
-from ..config.model import Config, ServiceConfig
-from ..config.secrets import redactor_of
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import OK
+from ....sessions.actions.document import read, written
+from ....sessions.actions.export import export_document
+from ....sessions.clock import SystemClock
+from ....sessions.errors import SessionError
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import Status
+from ....sessions.records import LOCAL, Principal, SessionRecord
+from ....sessions.store import SQLStore
+from ...config.model import Config, ServiceConfig
+from ...config.secrets import redactor_of
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import OK
+from ..output import plain, plural, say, say_json
 from .filters import parse_metadata
 from .lookup import find_session, parse_owner
-from .output import plain, plural, say, say_json
 from .tool_calls import ToolCaller
 
 

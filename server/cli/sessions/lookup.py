@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...sessions.lifecycle import Status
-from ...sessions.records import LOCAL, SessionFilter, SessionRecord
-from ...sessions.store import SQLStore
-from .errors import CommandError
-from .exit_codes import USAGE
+from ....sessions.lifecycle import Status
+from ....sessions.records import LOCAL, SessionFilter, SessionRecord
+from ....sessions.store import SQLStore
+from ..errors import CommandError
+from ..exit_codes import USAGE
 
 _PAGE = 500
 

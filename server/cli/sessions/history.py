@@ -6,17 +6,17 @@ import json
 import time
 from typing import Any
 
-from ...sessions.actions.history import cursor_before, position, show_in_session, summarize
-from ...sessions.errors import InvalidArgument
-from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
-from ...sessions.store import SQLStore
-from ..config.model import Config
-from ..config.secrets import redactor_of
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import OK
-from .nodes import LiveNodes
-from .output import ago, plain_lines, say, say_json, table
+from ....sessions.actions.history import cursor_before, position, show_in_session, summarize
+from ....sessions.errors import InvalidArgument
+from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
+from ....sessions.store import SQLStore
+from ...config.model import Config
+from ...config.secrets import redactor_of
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import OK
+from ..nodes import LiveNodes
+from ..output import ago, plain_lines, say, say_json, table
 
 WIDTH = 100
 """Characters of a message that a line of the table shows."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from ...sessions.errors import InvalidArgument
-from ...sessions.json_codec import JSON
-from ...sessions.records import LABELS
-from ...tools.own.definition import moment
-from .command_line import CommandLine
-from .errors import CommandError
+from ....sessions.errors import InvalidArgument
+from ....sessions.json_codec import JSON
+from ....sessions.records import LABELS
+from ....tools.own.definition import moment
+from ..command_line import CommandLine
+from ..errors import CommandError
 
 
 def filter_fields(arguments: CommandLine) -> JSON:

@@ -8,15 +8,15 @@ from typing import Final
 
 import anyio.to_thread
 
-from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
-from ...sessions.records import SessionRecord
-from ...sessions.store import SQLStore
-from ..config.model import Config, ServiceConfig
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import OK
-from .output import plain, say, say_json
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import Status
+from ....sessions.records import SessionRecord
+from ....sessions.store import SQLStore
+from ...config.model import Config, ServiceConfig
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import OK
+from ..output import plain, say, say_json
 from .tool_calls import ToolCaller
 
 KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}

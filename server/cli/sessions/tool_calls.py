@@ -8,23 +8,23 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Self
 
-from ...sessions.clock import SystemClock
-from ...sessions.core import Core
-from ...sessions.errors import SessionError
-from ...sessions.json_codec import JSON
-from ...sessions.node import NODES, Node
-from ...sessions.records import LOCAL, NodeRecord, SessionRecord
-from ...sessions.registry import Registry
-from ...sessions.store import SQLStore
-from ...tools.footprint import FOLDERS
-from ...tools.processes.ledger import Ledger
-from ...tools.processes.workdir import plain
-from ..config.model import Config, ServiceConfig
-from ..control.handler import ControlHandler
-from ..control.requests import ControlRequest
-from ..control.socket import ControlRefused, ControlUnavailable, ask
-from .errors import CommandError
-from .exit_codes import BUSY
+from ....sessions.clock import SystemClock
+from ....sessions.core import Core
+from ....sessions.errors import SessionError
+from ....sessions.json_codec import JSON
+from ....sessions.node import NODES, Node
+from ....sessions.records import LOCAL, NodeRecord, SessionRecord
+from ....sessions.registry import Registry
+from ....sessions.store import SQLStore
+from ....tools.footprint import FOLDERS
+from ....tools.processes.ledger import Ledger
+from ....tools.processes.workdir import plain
+from ...config.model import Config, ServiceConfig
+from ...control.handler import ControlHandler
+from ...control.requests import ControlRequest
+from ...control.socket import ControlRefused, ControlUnavailable, ask
+from ..errors import CommandError
+from ..exit_codes import BUSY
 
 
 class ToolCaller:
@@ -155,7 +155,7 @@ class ToolCaller:
             node = await self.join()
             built: dict[str, Any] = {}
             if services:
-                from ..gateway.services import service_of
+                from ...gateway.services import service_of
 
                 ledger = Ledger(self.config.data, node=node.id)
                 self._stack.push_async_callback(ledger.aclose)

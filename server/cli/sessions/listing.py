@@ -6,18 +6,18 @@ import json
 import time
 from typing import Any
 
-from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import OPEN, Status
-from ...sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ...sessions.store import SQLStore
-from ...sessions.views import describe, describe_binding, expiry, timestamp
-from ..config.model import Config
-from .command_line import CommandLine
-from .exit_codes import OK
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import OPEN, Status
+from ....sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
+from ....sessions.store import SQLStore
+from ....sessions.views import describe, describe_binding, expiry, timestamp
+from ...config.model import Config
+from ..command_line import CommandLine
+from ..exit_codes import OK
+from ..nodes import LiveNodes
+from ..output import ago, pairs, plain, say, say_json, span, table, until
 from .filters import filter_fields
 from .lookup import parse_owner, read_pages, show_owner
-from .nodes import LiveNodes
-from .output import ago, pairs, plain, say, say_json, span, table, until
 
 
 async def list_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:

@@ -11,29 +11,29 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from ...sessions.concurrency import Overtaken, beside
-from ...sessions.errors import SessionBusy, SessionError, SessionNotFound
-from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
-from ...sessions.node import NODES
-from ...sessions.records import SessionRecord
-from ...sessions.store import SQLStore
-from ...tools.browser.config import BrowserConfig
-from ...tools.browser.features.picture import take_picture
-from ...tools.browser.process.choice import NoBrowser, find_browser
-from ...tools.browser.process.executables import Machine
-from ...tools.browser.process.window import Window
-from ...tools.browser.snapshot.encryption import Encryption
-from ..config.model import Config
-from ..control.operator_tools import Screenshot
-from ..control.requests import ControlRequest
-from ..control.screenshot import picture_to_json
-from ..control.socket import serve_control
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import BUSY, OK
+from ....sessions.concurrency import Overtaken, beside
+from ....sessions.errors import SessionBusy, SessionError, SessionNotFound
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import Status
+from ....sessions.node import NODES
+from ....sessions.records import SessionRecord
+from ....sessions.store import SQLStore
+from ....tools.browser.config import BrowserConfig
+from ....tools.browser.features.picture import take_picture
+from ....tools.browser.process.choice import NoBrowser, find_browser
+from ....tools.browser.process.executables import Machine
+from ....tools.browser.process.window import Window
+from ....tools.browser.snapshot.encryption import Encryption
+from ...config.model import Config
+from ...control.operator_tools import Screenshot
+from ...control.requests import ControlRequest
+from ...control.screenshot import picture_to_json
+from ...control.socket import serve_control
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import BUSY, OK
+from ..output import say, say_json
 from .held_browser import HeldBrowser, hold_browser
-from .output import say, say_json
 from .screenshot import refuse_without_browser
 from .tool_calls import ToolCaller
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import anyio
 
-from ...sessions.clock import SystemClock
-from ...sessions.errors import ServiceUnavailable, SessionBusy, SessionError
-from ...sessions.lifecycle import Event, Status
-from ...sessions.live.connector import OPENED_IN_WINDOW
-from ...sessions.live.session import Session
-from ...sessions.live.snapshots import decode_snapshot, encode_snapshot
-from ...sessions.node import Node
-from ...sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
-from ...sessions.services import SessionView, Snapshot
-from ...tools.browser.config import BrowserConfig
-from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.service import BrowserService
-from ...tools.processes.ledger import Ledger
-from ..gateway.services import service_of
+from ....sessions.clock import SystemClock
+from ....sessions.errors import ServiceUnavailable, SessionBusy, SessionError
+from ....sessions.lifecycle import Event, Status
+from ....sessions.live.connector import OPENED_IN_WINDOW
+from ....sessions.live.session import Session
+from ....sessions.live.snapshots import decode_snapshot, encode_snapshot
+from ....sessions.node import Node
+from ....sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
+from ....sessions.services import SessionView, Snapshot
+from ....tools.browser.config import BrowserConfig
+from ....tools.browser.connection import BrowserConnection
+from ....tools.browser.service import BrowserService
+from ....tools.processes.ledger import Ledger
+from ...gateway.services import service_of
 from .tool_calls import ToolCaller
 
 SAVE_SECONDS = 20.0

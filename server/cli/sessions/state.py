@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import NoReturn
 
-from ...sessions.errors import SessionError
-from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
-from ...sessions.records import SessionRecord, StateRecord
-from ...sessions.state.patch import MISSING, at, tokens_of
-from ...sessions.store import SQLStore
-from ..config.model import Config
-from .command_line import CommandLine
-from .errors import CommandError
-from .exit_codes import FAILURE, OK
-from .output import say, say_json
+from ....sessions.errors import SessionError
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import Status
+from ....sessions.records import SessionRecord, StateRecord
+from ....sessions.state.patch import MISSING, at, tokens_of
+from ....sessions.store import SQLStore
+from ...config.model import Config
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..exit_codes import FAILURE, OK
+from ..output import say, say_json
 from .tool_calls import ToolCaller
 
 

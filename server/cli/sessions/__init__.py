@@ -1,0 +1,1 @@
+"""`statehold sessions`: one file for each group of actions."""
