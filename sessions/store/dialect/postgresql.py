@@ -50,7 +50,7 @@ class _Upsert:
         self._keys = [column.name for column in table.primary_key]
         kinds = {column.name: _ARRAYS.get(type(column.type), _TEXTS) for column in table.c}
         self._columns = {name: kind for name, (_, kind) in kinds.items()}
-        arrays = ", ".join(f"%({name})s::{array}" for name, (array, _) in kinds.items())
+        arrays = ", ".join(f"%({name})b::{array}" for name, (array, _) in kinds.items())
         old = f"{table.name}." if add else ""
         new = ", ".join(
             f"{name} = {old}{name} + excluded.{name}" if add else f"{name} = excluded.{name}"
