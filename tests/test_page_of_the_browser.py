@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from gateway_process import serving
+from served import Served
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
@@ -29,6 +35,46 @@ def rows(head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
 
 
+class Example(BaseHTTPRequestHandler):
+    """The page of example.com."""
+
+    def do_GET(self) -> None:
+        page = b"<title>Example Domain</title><h1>Example Domain</h1>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+class ExampleSite(Served):
+    handler = Example
+
+
+def test_program_of_the_page_runs_as_printed(headless_shell: str, tmp_path: Path) -> None:
+    [(program, printed)] = re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.M | re.S
+    )
+    config, file = tmp_path / "statehold.toml", tmp_path / "program.py"
+    config.write_text("[services.browser]\n")
+    with ExampleSite() as site, serving(config, tmp_path / "data") as running:
+        program = program.replace("http://127.0.0.1:8931", running.url)
+        file.write_text(program.replace("https://example.com", site.at(1)))
+        done = subprocess.run(
+            [sys.executable, str(file)],
+            env=dict(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == printed.split()
+
+
 def test_groups_of_tools_are_those_of_the_configuration() -> None:
     told = [re.findall(r"`(\w+)`", row[0])[0] for row in rows("| group, in `caps` | tools |")]
     assert sorted(told) == sorted(CAPABILITIES)
@@ -37,8 +83,9 @@ def test_groups_of_tools_are_those_of_the_configuration() -> None:
 def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     [block] = re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S)
     path = tmp_path / "statehold.toml"
-    path.write_text(block)
-    assert list(load(config=path, environ={}).browsers()) == ["browser"]
+    path.write_text(block.replace("~/Documents", str(tmp_path)))
+    loaded = load(config=path, environ={"BROWSER_KEY": "a key of 32 characters for tests"})
+    assert list(loaded.browsers()) == ["browser"]
     for line in re.findall(r"`(\w+ = [^`]+)`", PAGE):
         key, value = next(iter(tomllib.loads(line).items()))
         # A variable in an address has a value only when the configuration is read.
@@ -47,7 +94,7 @@ def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
 
 def test_keys_that_the_page_names_exist() -> None:
     known = set(BrowserConfig.model_fields)
-    for key in ("install", "settle_seconds", "checkpoint", "key", "uploads", "private", "allow"):
+    for key in ("settle_seconds", "checkpoint", "key", "uploads", "private", "allow"):
         assert f"`{key}`" in PAGE
         assert key in known
     for key in ("download_bytes", "script_seconds", "tabs", "permissions", "user_agent"):
@@ -58,7 +105,7 @@ def test_keys_that_the_page_names_exist() -> None:
 def test_commands_of_the_page_can_be_parsed() -> None:
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
     lines = [line.partition("#")[0].split() for block in blocks for line in block.splitlines()]
-    assert len(lines) == 4
+    assert {"serve", "doctor", "sessions"} <= {line[1] for line in lines}
     for line in lines:
         assert line[0] == "statehold"
         parse_command_line(line[1:])
