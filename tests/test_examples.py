@@ -45,7 +45,7 @@ async def said_by(example: str, *arguments: str) -> list[str]:
     with anyio.fail_after(55):
         command = [sys.executable, example, *arguments]
         done = await anyio.run_process(command, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    assert (done.returncode, done.stderr.decode()) == (0, "")
     return done.stdout.decode().splitlines()
 
 

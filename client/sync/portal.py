@@ -49,6 +49,8 @@ def _new_provider() -> BlockingPortalProvider:
 
 _provider = _new_provider()
 _open: Final[dict[Portal, Closable]] = {}
+_abandoned: Final[list[BlockingPortalProvider]] = []
+"""Providers of the parent process. uvloop forks in the thread itself, which a collected provider would try to join."""
 
 
 class Portal:
@@ -149,6 +151,7 @@ def _abandon_all() -> None:
     for portal in _open:
         portal.abandon()
     _open.clear()
+    _abandoned.append(_provider)
     _provider = _new_provider()
 
 
