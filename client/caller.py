@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
+    from .options import CallOptions
     from .results import CallResult, ResourceContent, Tool
-    from .transport.base import ProgressCallback
 
 
 class Caller(Protocol):
@@ -20,14 +20,10 @@ class Caller(Protocol):
         tool: str,
         arguments: Mapping[str, Any],
         *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
         retry: bool = True,
+        **options: Unpack[CallOptions],
     ) -> CallResult:
-        """Call a tool in a session, or in none.
+        """Call a tool in a session, or in none. `retry` waits for a server that cannot be reached.
 
         Raises:
             SessionError: the tree of errors.py; ToolFailed only with `check`.

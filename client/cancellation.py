@@ -17,37 +17,37 @@ async def create_or_undo(
     create: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]]
 ) -> T:
     """Return the result of `create`. When the caller is cancelled meanwhile, undo it, since no other code knows of it."""
-    created: list[T] = []
-    failed: list[Exception] = []
-    over, scope = anyio.Event(), anyio.CancelScope(shield=True)
+    results: list[T] = []
+    errors: list[Exception] = []
+    finished, scope = anyio.Event(), anyio.CancelScope(shield=True)
 
-    async def run() -> None:
+    async def run_create() -> None:
         with scope:
             try:
-                created.append(await create())
+                results.append(await create())
             except Exception as error:
                 # Not through the task group, which would wrap it.
-                failed.append(error)
-        over.set()
+                errors.append(error)
+        finished.set()
 
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
+            tasks.start_soon(run_create)
             try:
-                await over.wait()
+                await finished.wait()
             except BaseException:
                 with anyio.move_on_after(LEAVE_SECONDS, shield=True):
-                    await over.wait()
+                    await finished.wait()
                 scope.cancel()
                 raise
     except BaseException:
         with anyio.CancelScope(shield=True):
-            for each in created:
+            for each in results:
                 await undo(each)
         raise
-    if failed:
-        raise failed[0]
-    return created[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 __all__ = ["create_or_undo"]

@@ -19,7 +19,7 @@ from .errors import (
     SessionNotFound,
 )
 from .modules import LoadResult, StateModule, load_modules, require_modules, save_modules
-from .options import SessionOptions
+from .options import CallOptions, SessionOptions
 from .protocol.calls import WITHOUT_SESSION, ToolCalls, arguments_of
 from .results import (
     CallResult,
@@ -32,12 +32,12 @@ from .results import (
 )
 from .scopes import AutoSession, SessionBlock
 from .session import Session, current_sessions
-from .transport.base import ProgressCallback, TransportBroken
+from .transport.base import TransportBroken
 
 if TYPE_CHECKING:
     from .protocol.retry import RetryingRequests
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Seconds between two checks of wait_service()."""
 
 
@@ -83,9 +83,9 @@ class Client:
             await transport.open()
             if transport.breaks:
                 await shared.requests.check_server()
-        except TransportBroken as broken:
+        except TransportBroken as error:
             await transport.aclose()
-            raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
+            raise ServerUnreachable(f"Statehold cannot be reached: {error.cause}.") from None
         except BaseException:
             await transport.aclose()
             raise
@@ -203,10 +203,10 @@ class Client:
         Raises:
             TypeError: a value in a state is not JSON; nothing was saved.
         """
-        given = require_modules(modules)
+        require_modules(modules)
         if isinstance(session, str):
             session = await self.directory.get_or_create(session)
-        await save_modules(session.state, given)
+        await save_modules(session.state, modules)
 
     async def load_session_state(
         self,
@@ -226,60 +226,38 @@ class Client:
             SessionNotFound: a module has no saved state; no module was changed.
             KeyError: the saved state lacks an attribute; no module was changed.
         """
-        given = require_modules(modules)
-        found: Session | None = None
+        require_modules(modules)
+        source: Session | None = None
         try:
-            found = session if isinstance(session, Session) else await self.get(session)
+            source = session if isinstance(session, Session) else await self.get(session)
         except SessionNotFound:
             if not allow_not_exist:
                 raise
-        return await load_modules(found, given, allow_not_exist=allow_not_exist, strict=strict)
+        return await load_modules(source, modules, allow_not_exist=allow_not_exist, strict=strict)
 
     async def call(
-        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
         """Call a tool in the current session: that of the innermost block, in this task or thread, of this client.
 
         Raises:
             NoCurrentSession: there is none.
         """
-        return await self.call_tool(tool, {**given, **arguments} if given else arguments)
+        return await self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
 
     async def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
-        *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
+        **options: Unpack[CallOptions],
     ) -> CallResult:
         """Call a tool in the current session, as Session.call_tool does."""
         self.calls.require_open()
-        given = arguments or {}
-        if name in WITHOUT_SESSION or "session_id" in given:
-            return await self.calls.call(
-                None,
-                name,
-                given,
-                read_timeout_seconds=read_timeout_seconds,
-                progress_callback=progress_callback,
-                operation_id=operation_id,
-                run_id=run_id,
-                check=check,
-            )
+        arguments = arguments or {}
+        if name in WITHOUT_SESSION or "session_id" in arguments:
+            return await self.calls.call(None, name, arguments, **options)
         session = self.current_session or await self._auto_session_for(name)
-        return await session.call_tool(
-            name,
-            given,
-            read_timeout_seconds=read_timeout_seconds,
-            progress_callback=progress_callback,
-            operation_id=operation_id,
-            run_id=run_id,
-            check=check,
-        )
+        return await session.call_tool(name, arguments, **options)
 
     async def _auto_session_for(self, tool: str) -> Session:
         auto = self._shared.auto_sessions.get(self.scope)
@@ -303,16 +281,16 @@ class Client:
         Raises:
             InvalidArgument: an automatic session of another name or with other options is in force.
         """
-        given = arguments_of(name=name, **options)
-        found = self._shared.auto_sessions.get(self.scope)
-        if found is None or found.is_ended:
-            found = self._shared.auto_sessions[self.scope] = AutoSession(self.directory, given)
-        elif given and given != found.options:
+        arguments = arguments_of(name=name, **options)
+        auto = self._shared.auto_sessions.get(self.scope)
+        if auto is None or auto.is_ended:
+            auto = self._shared.auto_sessions[self.scope] = AutoSession(self.directory, arguments)
+        elif arguments and arguments != auto.options:
             raise InvalidArgument(
                 "Another session is the automatic one here.",
                 recovery="End that with manual_session() first, or ask for the same one.",
             )
-        return found
+        return auto
 
     async def manual_session(self, *, close: bool = True) -> None:
         """End the automatic session of auto_session(); `close=False` leaves the session open."""
@@ -331,8 +309,8 @@ class Client:
 
     async def list_services(self) -> list[ServiceStatus]:
         """Return the configured services and their statuses. Needs the toolset `admin`."""
-        found = await self.directory.call_own("service_list", {})
-        return [dataclass_of(ServiceStatus, each) for each in found["services"]]
+        answer = await self.directory.call_own("service_list", {})
+        return [dataclass_of(ServiceStatus, each) for each in answer["services"]]
 
     async def stats(self) -> Stats:
         """Return the statistics of the server. Needs the toolset `admin`."""
@@ -344,18 +322,18 @@ class Client:
         Raises:
             ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
-        ends = anyio.current_time() + timeout_seconds
+        deadline = anyio.current_time() + timeout_seconds
         while True:
-            found = {each.service: each for each in await self.list_services()}
-            if name not in found:
-                known = ", ".join(found) or "none"
-                raise ServiceUnavailable(f"There is no service {name[:128]!r}; there is {known}.")
-            if found[name].status == "available":
-                return found[name]
-            if anyio.current_time() >= ends:
-                why = found[name].problem or "it is still starting"
-                raise ServiceUnavailable(f"{name} is not available: {why}")
-            await anyio.sleep(LOOK_SECONDS)
+            services = {each.service: each for each in await self.list_services()}
+            if name not in services:
+                names = ", ".join(services) or "none"
+                raise ServiceUnavailable(f"There is no service {name[:128]!r}; there is {names}.")
+            if services[name].status == "available":
+                return services[name]
+            if anyio.current_time() >= deadline:
+                reason = services[name].problem or "it is still starting"
+                raise ServiceUnavailable(f"{name} is not available: {reason}")
+            await anyio.sleep(POLL_SECONDS)
 
     async def add_service(self, name: str, spec: Mapping[str, Any]) -> ServiceStatus:
         """Offer one more MCP server, described as in a client's `mcpServers` table; embedded only. New sessions use it.

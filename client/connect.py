@@ -81,28 +81,28 @@ def connect(
     return client.namespace(namespace) if namespace else client
 
 
-def _require_matching(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
-    chosen_ways = [name for name, chosen, _ in ways if chosen]
-    if len(chosen_ways) > 1:
+def _require_matching(*transports: tuple[str, bool, Mapping[str, object]]) -> None:
+    chosen = [name for name, is_chosen, _ in transports if is_chosen]
+    if len(chosen) > 1:
         raise TypeError("connect() takes a url or stdio, not both")
-    for name, chosen, options in ways:
+    for name, is_chosen, options in transports:
         wrong = [option for option, value in options.items() if value is not None]
-        if wrong and not chosen:
-            needed = (
+        if wrong and not is_chosen:
+            requirement = (
                 f"needs {name}" if name else "is for an embedded Statehold, without url and stdio"
             )
-            raise TypeError(f"{wrong[0]} {needed}")
+            raise TypeError(f"{wrong[0]} {requirement}")
 
 
 def _is_plain(callback: Callable[..., object]) -> bool:
     """Return whether a function is certainly not async. A lambda may return an awaitable."""
     while isinstance(callback, partial):
         callback = callback.func
-    found = inspect.unwrap(callback)
+    function = inspect.unwrap(callback)
     return (
-        (inspect.isfunction(found) or inspect.ismethod(found))
-        and found.__name__ != "<lambda>"
-        and not any(map(inspect.iscoroutinefunction, (callback, found)))
+        (inspect.isfunction(function) or inspect.ismethod(function))
+        and function.__name__ != "<lambda>"
+        and not any(map(inspect.iscoroutinefunction, (callback, function)))
     )
 
 
@@ -123,10 +123,10 @@ def _endpoint(url: str) -> str:
 
 
 def _headers(headers: Mapping[str, str] | None, token: str | None) -> dict[str, str]:
-    found = dict(headers or {})
+    merged = dict(headers or {})
     if token is not None:
-        found["authorization"] = f"Bearer {token}"
-    return found
+        merged["authorization"] = f"Bearer {token}"
+    return merged
 
 
 __all__ = ["connect"]

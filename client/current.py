@@ -11,11 +11,11 @@ S = TypeVar("S")
 
 @dataclass(slots=True, eq=False)
 class CurrentEntry(Generic[S]):
-    """One block that was entered. `left` marks a block that was left, in every context that still holds the entry."""
+    """One block that was entered. `is_left` marks a block that was left, in every context that still holds the entry."""
 
     scope: object
     session: S
-    left: bool = False
+    is_left: bool = False
 
 
 class Current(Generic[S]):
@@ -37,13 +37,13 @@ class Current(Generic[S]):
     def leave(self, entry: CurrentEntry[S]) -> None:
         """End an entry, also in another context, or before the end of a block that was entered later."""
         # Not with a token, which works in the context of enter() only: fixtures and exit stacks leave in other contexts.
-        entry.left = True
-        self._inside.set(tuple(each for each in self._inside.get() if not each.left))
+        entry.is_left = True
+        self._inside.set(tuple(each for each in self._inside.get() if not each.is_left))
 
     def find(self, scope: object) -> S | None:
         """Return the innermost session of a scope."""
         for entry in reversed(self._inside.get()):
-            if entry.scope == scope and not entry.left:
+            if entry.scope == scope and not entry.is_left:
                 return entry.session
         return None
 

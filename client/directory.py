@@ -63,10 +63,10 @@ class SessionDirectory:
             info = await self.call_own("session_info", {"session_id": ref})
             return self.session_of(info, attached=True)
         name = unicodedata.normalize("NFC", ref)
-        found = [each for each in await self.list({"name": name}) if each.name == name]
-        if not found:
+        matches = [each for each in await self.list({"name": name}) if each.name == name]
+        if not matches:
             raise SessionNotFound(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
-        return await self.get(found[0].session_id)
+        return await self.get(matches[0].session_id)
 
     async def get_or_create(self, ref: str) -> Session:
         """Return the session with this id, or the open one of this name; create the latter when there is none."""
@@ -75,12 +75,12 @@ class SessionDirectory:
     async def list(self, filters: Mapping[str, Any]) -> list[SessionInfo]:
         """Return all sessions that match; without a namespace those of all namespaces."""
         arguments = arguments_of(**filters, namespace=self.namespace or None, limit=PAGE)
-        found: list[SessionInfo] = []
+        sessions: list[SessionInfo] = []
         while True:
             page = await self.call_own("session_list", arguments)
-            found += [SessionInfo.of(each) for each in page["sessions"]]
+            sessions += [SessionInfo.of(each) for each in page["sessions"]]
             if page["next_cursor"] is None:
-                return found
+                return sessions
             arguments["cursor"] = page["next_cursor"]
 
     def session_of(self, info: Mapping[str, Any], *, attached: bool = False) -> Session:

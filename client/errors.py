@@ -123,12 +123,12 @@ def error_of_result(details: Mapping[str, Any], text: str) -> SessionError:
     return error
 
 
-def error_of_refusal(refused: RequestRefused) -> SessionError:
+def error_of_refusal(refusal: RequestRefused) -> SessionError:
     """Return the session error that a JSON-RPC error carries, else the argument."""
-    details: object = refused.data
+    details: object = refusal.data
     if not isinstance(details, dict) or cast("JSON", details).get("code") not in CODES:
-        return refused
-    error = error_of_result(cast("JSON", details), refused.message)
+        return refusal
+    error = error_of_result(cast("JSON", details), refusal.message)
     error.message = error.message.removesuffix(error.recovery).rstrip()
     return error
 

@@ -60,14 +60,14 @@ class _LoadPlan:
     )
 
     def apply(self) -> None:
-        done: list[tuple[StateModule, str, Any]] = []
+        previous: list[tuple[StateModule, str, Any]] = []
         try:
             for module, name, value in self.values:
                 before = getattr(module, name)
                 setattr(module, name, value)
-                done.append((module, name, before))
+                previous.append((module, name, before))
         except BaseException:
-            for module, name, before in reversed(done):
+            for module, name, before in reversed(previous):
                 setattr(module, name, before)
             raise
 
@@ -81,7 +81,7 @@ class StateModule:
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        modules, states = self._registered()
+        modules, states = self._modules_and_states()
         if isinstance(value, StateModule):
             if name in states:
                 raise ValueError(
@@ -94,11 +94,11 @@ class StateModule:
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        modules, states = self._registered()
+        modules, states = self._modules_and_states()
         self.__dict__[_MODULES] = _without(modules, name)
         self.__dict__[_STATES] = _without(states, name)
 
-    def _registered(
+    def _modules_and_states(
         self,
     ) -> tuple[dict[str, StateModule], dict[str, tuple[Dump | None, Load | None]]]:
         # Not in __init__, which a subclass may forget to call. The dicts are replaced, never changed: a `copy.copy()` of
@@ -113,7 +113,7 @@ class StateModule:
             ValueError: it is a module, which is part of the state anyway.
             TypeError: its value is not JSON, and there is no `dump`, or `dump` makes none.
         """
-        modules, states = self._registered()
+        modules, states = self._modules_and_states()
         if attr in modules:
             raise ValueError(f"{attr!r} is a module; its state is kept without being registered")
         value = getattr(self, attr)
@@ -129,12 +129,12 @@ class StateModule:
         return self._dump("")
 
     def _dump(self, path: str) -> JSON:
-        modules, states = self._registered()
-        found: JSON = {name: module._dump(f"{path}{name}.") for name, module in modules.items()}
+        modules, states = self._modules_and_states()
+        state: JSON = {name: module._dump(f"{path}{name}.") for name, module in modules.items()}
         for name, (dump, _) in states.items():
             value = getattr(self, name)
-            found[name] = _json(value if dump is None else dump(value), f"{path}{name}")
-        return found
+            state[name] = _json(value if dump is None else dump(value), f"{path}{name}")
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Load a state. All of it is checked and converted before the first attribute is changed.
@@ -152,24 +152,26 @@ class StateModule:
     def _add_to_plan(self, state: object, plan: _LoadPlan, path: str) -> None:
         if not isinstance(state, Mapping):
             raise TypeError(f"the state of {path.rstrip('.') or 'a module'} should be an object")
-        given = object_of(dict(state))  # pyright: ignore[reportUnknownArgumentType]
-        modules, states = self._registered()
-        plan.result.unknown += [f"{path}{k}" for k in given if k not in modules and k not in states]
+        values = object_of(dict(state))  # pyright: ignore[reportUnknownArgumentType]
+        modules, states = self._modules_and_states()
+        plan.result.unknown += [
+            f"{path}{k}" for k in values if k not in modules and k not in states
+        ]
         for name, module in modules.items():
-            if name in given:
-                module._add_to_plan(given[name], plan, f"{path}{name}.")
+            if name in values:
+                module._add_to_plan(values[name], plan, f"{path}{name}.")
             else:
                 plan.result.missing.append(path + name)
         for name, (_, load) in states.items():
-            if name not in given:
+            if name not in values:
                 plan.result.missing.append(path + name)
                 continue
-            value = copy.deepcopy(given[name])
+            value = copy.deepcopy(values[name])
             plan.values.append((self, name, value if load is None else load(value)))
 
 
-def _without(registered: Mapping[str, T], name: str) -> dict[str, T]:
-    return {key: value for key, value in registered.items() if key != name}
+def _without(entries: Mapping[str, T], name: str) -> dict[str, T]:
+    return {key: value for key, value in entries.items() if key != name}
 
 
 def _require_all(result: LoadResult, strict: bool) -> None:
@@ -185,10 +187,10 @@ async def save_modules(state: State, modules: Mapping[str, StateModule]) -> None
     """
     states = {name: module._dump(f"{name}.") for name, module in modules.items()}  # pyright: ignore[reportPrivateUsage]
     while True:
-        saved = await state.read(PATH)
+        current = await state.read(PATH)
         try:
-            values: JSON = {**object_of(saved.value), **states}
-            await state.replace(values, path=PATH, if_version=saved.version)
+            values: JSON = {**object_of(current.value), **states}
+            await state.replace(values, path=PATH, if_version=current.version)
         except StateConflict:
             # Another client wrote meanwhile: merge with its version instead of overwriting it.
             continue
@@ -203,27 +205,27 @@ async def load_modules(
     strict: bool,
 ) -> LoadResult | None:
     """Load the states of modules, all or none; return None when none was saved and that is allowed."""
-    saved: JSON = {} if session is None else object_of(await session.state.get(PATH))
-    missing = [name for name in modules if name not in saved]
+    states: JSON = {} if session is None else object_of(await session.state.get(PATH))
+    missing = [name for name in modules if name not in states]
     if missing and not allow_not_exist:
-        where = "there is no such session" if session is None else f"{session.id} keeps none"
-        raise SessionNotFound(f"No state of {', '.join(missing)} is kept: {where}.")
+        reason = "there is no such session" if session is None else f"{session.id} has none"
+        raise SessionNotFound(f"No state of {', '.join(missing)} was saved: {reason}.")
     for name in missing:
-        logger.info("no state of module %s is kept; it stays as it is", name)
+        logger.info("no state of module %s was saved; it stays as it is", name)
     if len(missing) == len(modules):
         return None
     plan = _LoadPlan(LoadResult())
     for name, module in modules.items():
-        if name in saved:
-            module._add_to_plan(saved[name], plan, f"{name}.")  # pyright: ignore[reportPrivateUsage]
+        if name in states:
+            module._add_to_plan(states[name], plan, f"{name}.")  # pyright: ignore[reportPrivateUsage]
     _require_all(plan.result, strict)
     plan.apply()
     plan.result.missing += missing
     return plan.result
 
 
-def require_modules(modules: Mapping[str, Any]) -> dict[str, StateModule]:
-    """Return the modules, if all of them are modules with usable names.
+def require_modules(modules: Mapping[str, Any]) -> None:
+    """Check that all of them are modules with usable names.
 
     Raises:
         TypeError: one is no StateModule, or has the name of an option of load_session_state().
@@ -235,7 +237,6 @@ def require_modules(modules: Mapping[str, Any]) -> dict[str, StateModule]:
             )
         if not isinstance(module, StateModule):
             raise TypeError(f"{name}: is no StateModule")
-    return dict(modules)
 
 
 def _json(value: Any, name: str) -> Any:

@@ -1,9 +1,32 @@
-"""The options of a new session."""
+"""The options of a call and of a new session."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from .transport.base import ProgressCallback
+
+
+class BasicCallOptions(TypedDict, total=False):
+    """The options of a call that the async and the blocking client share."""
+
+    read_timeout_seconds: float | None
+    """Seconds after which the call is cancelled; without a limit by default."""
+    operation_id: str | None
+    """The server runs at most one call of an id in a session, and returns its result to all others, of any caller."""
+    run_id: str | None
+    """Groups calls in the history."""
+    check: bool
+    """Whether an error of the tool is raised (the default) or returned."""
+
+
+class CallOptions(BasicCallOptions, total=False):
+    """The options of a call."""
+
+    progress_callback: ProgressCallback | None
+    """Receives the progress of the call."""
 
 
 class BasicSessionOptions(TypedDict, total=False):
@@ -33,4 +56,4 @@ class SessionOptions(BasicSessionOptions, total=False):
     workflow_id: str | None
 
 
-__all__ = ["BasicSessionOptions", "SessionOptions"]
+__all__ = ["BasicCallOptions", "BasicSessionOptions", "CallOptions", "SessionOptions"]

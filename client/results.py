@@ -22,10 +22,10 @@ NOTICE_META: Final = "statehold/notice"
 INSTANCE_META: Final = "statehold/instance"
 
 
-def dataclass_of(kind: type[T], found: Mapping[str, Any]) -> T:
+def dataclass_of(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return a dataclass with the fields that an answer holds."""
     names = (each.name for each in fields(kind))  # pyright: ignore[reportArgumentType]
-    return kind(**{name: found[name] for name in names if name in found})
+    return kind(**{name: values[name] for name in names if name in values})
 
 
 def object_of(value: object) -> JSON:
@@ -73,20 +73,20 @@ class CallResult:
     @property
     def session(self) -> SessionBrief | None:
         """The session after the call."""
-        found = self.meta.get(SESSION_META)
-        return dataclass_of(SessionBrief, cast("JSON", found)) if isinstance(found, dict) else None
+        brief = self.meta.get(SESSION_META)
+        return dataclass_of(SessionBrief, cast("JSON", brief)) if isinstance(brief, dict) else None
 
     @property
     def notice(self) -> str | None:
         """The notice of what was restored or lost when a connection was replaced before this call; None when none was."""
-        found = self.meta.get(NOTICE_META)
-        return found if isinstance(found, str) else None
+        notice = self.meta.get(NOTICE_META)
+        return notice if isinstance(notice, str) else None
 
     @property
     def blocks(self) -> list[JSON]:
         """The unchanged content blocks, without the notice."""
-        found: list[JSON] = self.payload.get("content") or []
-        return found[1:] if self.notice is not None else found
+        blocks: list[JSON] = self.payload.get("content") or []
+        return blocks[1:] if self.notice is not None else blocks
 
     @cached_property
     def content(self) -> list[ContentBlock]:
@@ -105,13 +105,13 @@ class CallResult:
     @property
     def structured_content(self) -> JSON | None:
         """The structured content without the notice, None where the tool has none."""
-        found = self.payload.get("structuredContent")
-        if self.notice is not None and isinstance(found, dict):
-            content = cast("JSON", found)
+        content = self.payload.get("structuredContent")
+        if self.notice is not None and isinstance(content, dict):
+            content = cast("JSON", content)
             return {key: value for key, value in content.items() if key != NOTICE_MEMBER}
-        if found is None or isinstance(found, dict):
-            return cast("JSON | None", found)
-        return {"result": found}
+        if content is None or isinstance(content, dict):
+            return cast("JSON | None", content)
+        return {"result": content}
 
     @property
     def images(self) -> list[Image]:
@@ -139,18 +139,18 @@ class Tool:
     """The argument that names the session; None for a tool that needs none."""
 
     @classmethod
-    def of(cls, found: JSON) -> Tool:
-        schema: JSON = found["inputSchema"]
-        service = object_of(found.get("_meta")).get("statehold/service")
+    def of(cls, definition: JSON) -> Tool:
+        schema: JSON = definition["inputSchema"]
+        service = object_of(definition.get("_meta")).get("statehold/service")
         argument = session_argument(schema)
         return cls(
-            name=found["name"],
-            description=found.get("description") or "",
+            name=definition["name"],
+            description=definition.get("description") or "",
             arguments=_without(schema, argument),
             input_schema=schema,
-            output_schema=found.get("outputSchema"),
-            title=found.get("title"),
-            annotations=found.get("annotations") or {},
+            output_schema=definition.get("outputSchema"),
+            title=definition.get("title"),
+            annotations=definition.get("annotations") or {},
             service=service,
             session_argument=argument,
         )
@@ -180,13 +180,13 @@ def _without(schema: JSON, argument: str | None) -> JSON:
     if argument is None:
         return schema
     properties = {k: v for k, v in schema["properties"].items() if k != argument}
-    found = {**schema, "properties": properties}
+    own_schema = {**schema, "properties": properties}
     required = [name for name in schema.get("required", ()) if name != argument]
     if required:
-        found["required"] = required
+        own_schema["required"] = required
     else:
-        found.pop("required", None)
-    return found
+        own_schema.pop("required", None)
+    return own_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +234,9 @@ class SessionInfo:
     """The notice of what was restored or lost, if this answers a call of the session: given once, as with any call."""
 
     @classmethod
-    def of(cls, found: JSON) -> SessionInfo:
-        services = [dataclass_of(ServiceInfo, service) for service in found.get("services", ())]
-        return dataclass_of(cls, {**found, "services": services})
+    def of(cls, info: JSON) -> SessionInfo:
+        services = [dataclass_of(ServiceInfo, service) for service in info.get("services", ())]
+        return dataclass_of(cls, {**info, "services": services})
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +295,10 @@ class HistoryEntry:
     """Further fields of the entry, such as the statuses of a transition."""
 
     @classmethod
-    def of(cls, found: JSON) -> HistoryEntry:
-        known = {each.name for each in fields(cls)}
-        more = {name: value for name, value in found.items() if name not in known}
-        return dataclass_of(cls, {**found, "more": more})
+    def of(cls, entry: JSON) -> HistoryEntry:
+        names = {each.name for each in fields(cls)}
+        more = {name: value for name, value in entry.items() if name not in names}
+        return dataclass_of(cls, {**entry, "more": more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,15 +314,15 @@ class Summary:
     """The summary of a session: the digest made from its history, and the last summary that a client wrote."""
 
     digest: JSON
-    written: JSON | None
+    client_summary: JSON | None
 
     @property
     def text(self) -> str:
-        return (self.written or self.digest)["text"]
+        return (self.client_summary or self.digest)["text"]
 
     @property
     def topics(self) -> list[str]:
-        return (self.written or self.digest)["topics"]
+        return (self.client_summary or self.digest)["topics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,10 +353,10 @@ class ResourceContent:
     data: bytes | None
 
     @classmethod
-    def of(cls, found: JSON) -> ResourceContent:
-        blob = found.get("blob")
+    def of(cls, part: JSON) -> ResourceContent:
+        blob = part.get("blob")
         data = None if blob is None else base64.b64decode(blob)
-        return cls(found["uri"], found.get("mimeType"), found.get("text"), data)
+        return cls(part["uri"], part.get("mimeType"), part.get("text"), data)
 
 
 __all__ = [

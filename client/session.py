@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
 import anyio
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
     from .caller import Caller
     from .integrations.langchain import Handler
-    from .transport.base import ProgressCallback
+    from .options import CallOptions
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
@@ -116,7 +116,7 @@ class Session:
             current_sessions.leave(entry)
 
     async def call(
-        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
         """Call a tool in this session. Arguments are keywords, or a mapping, or both.
 
@@ -125,18 +125,13 @@ class Session:
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        return await self.call_tool(tool, {**given, **arguments} if given else arguments)
+        return await self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
 
     async def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
-        *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
+        **options: Unpack[CallOptions],
     ) -> CallResult:
         """Call a tool, with options for the call.
 
@@ -145,16 +140,7 @@ class Session:
         tool is returned, not raised.
         """
         try:
-            result = await self._caller.call(
-                self.id,
-                name,
-                arguments or {},
-                read_timeout_seconds=read_timeout_seconds,
-                progress_callback=progress_callback,
-                operation_id=operation_id,
-                run_id=run_id,
-                check=check,
-            )
+            result = await self._caller.call(self.id, name, arguments or {}, **options)
         except SessionError as error:
             self._note_error(error, name)
             raise
@@ -167,8 +153,8 @@ class Session:
         return result.structured_content or {}
 
     async def _call_for_info(self, tool: str, **arguments: Any) -> SessionInfo:
-        given = {name: value for name, value in arguments.items() if value is not None}
-        result = await self.call_tool(tool, given)
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        result = await self.call_tool(tool, arguments)
         return SessionInfo.of({**(result.structured_content or {}), "notice": result.notice})
 
     def _note_result(self, result: CallResult) -> None:
@@ -205,8 +191,8 @@ class Session:
         """
         if names is not None:
             return select_tools(await self._caller.list_tools(), names)
-        used = {service.service for service in (await self.info()).services}
-        return [tool for tool in await self._caller.list_tools() if tool.service in used]
+        services = {service.service for service in (await self.info()).services}
+        return [tool for tool in await self._caller.list_tools() if tool.service in services]
 
     async def langchain_tools(
         self,
@@ -288,8 +274,8 @@ class Session:
 
     async def export(self, *, secrets: bool = False) -> JSON:
         """Return all its stored data as one document, for Client.import_session. Needs the toolset `admin`."""
-        found = await self.call_own("session_export", {"secrets": True} if secrets else {})
-        return found["document"]
+        answer = await self.call_own("session_export", {"secrets": True} if secrets else {})
+        return answer["document"]
 
     async def history(
         self,
@@ -308,7 +294,7 @@ class Session:
         cursor: str | None = None,
     ) -> History:
         """Return the newest matching entries: calls, messages, and changes of its status."""
-        wanted = {
+        filters = {
             "kind": kind,
             "tool": tool,
             "skip_tools": skip_tools,
@@ -321,29 +307,29 @@ class Session:
             "until": until,
             "cursor": cursor,
         }
-        given: JSON = {"last": last}
-        for name, value in wanted.items():
+        arguments: JSON = {"last": last}
+        for name, value in filters.items():
             if value is not None:
-                given[name] = value if isinstance(value, str | int) else list(value)
-        found = await self.call_own("session_history", given)
-        return History([HistoryEntry.of(entry) for entry in found["entries"]], found["next_cursor"])
+                arguments[name] = value if isinstance(value, str | int) else list(value)
+        page = await self.call_own("session_history", arguments)
+        return History([HistoryEntry.of(entry) for entry in page["entries"]], page["next_cursor"])
 
     async def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history."""
-        given: JSON = {"role": role, "content": content}
+        arguments: JSON = {"role": role, "content": content}
         if run_id is not None:
-            given["run_id"] = run_id
-        return HistoryEntry.of((await self.call_own("session_note", given))["entry"])
+            arguments["run_id"] = run_id
+        return HistoryEntry.of((await self.call_own("session_note", arguments))["entry"])
 
     async def summary(
         self, text: str | None = None, *, topics: Sequence[str] | None = None
     ) -> Summary:
         """Return its summary; with a text, store that as its summary first."""
-        given: JSON = {} if text is None else {"text": text}
+        arguments: JSON = {} if text is None else {"text": text}
         if topics is not None:
-            given["topics"] = list(topics)
-        found = await self.call_own("session_summary", given)
-        return Summary(found["digest"], found["summary"])
+            arguments["topics"] = list(topics)
+        answer = await self.call_own("session_summary", arguments)
+        return Summary(answer["digest"], answer["summary"])
 
     async def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
@@ -352,19 +338,19 @@ class Session:
 
         Children of a session whose block is still open are closed with that block, unless `keep`.
         """
-        given: JSON = {"count": count}
+        arguments: JSON = {"count": count}
         if names is not None:
-            given["names"] = list(names)
+            arguments["names"] = list(names)
         if self.children is None or keep:
-            return await self._fork(given)
-        children = await create_or_undo(lambda: self._fork(given), _end_sessions)
+            return await self._fork(arguments)
+        children = await create_or_undo(lambda: self._fork(arguments), _end_sessions)
         for child in children:
             child.children = []
         self.children += children
         return children
 
-    async def _fork(self, given: JSON) -> list[Session]:
-        found = await self.call_own("session_fork", given)
+    async def _fork(self, arguments: JSON) -> list[Session]:
+        answer = await self.call_own("session_fork", arguments)
         return [
             Session(
                 self._caller,
@@ -372,7 +358,7 @@ class Session:
                 scope=self._scope,
                 namespace=self.namespace,
             )
-            for child in found["children"]
+            for child in answer["children"]
         ]
 
     async def merge(
@@ -380,9 +366,9 @@ class Session:
     ) -> MergeResult:
         """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
-        found = await self.call_own("session_merge", {"sources": ids, "policy": policy})
-        conflicts = [dataclass_of(Conflict, each) for each in found["conflicts"]]
-        return MergeResult(found["version"], conflicts, found["conflict_count"])
+        outcome = await self.call_own("session_merge", {"sources": ids, "policy": policy})
+        conflicts = [dataclass_of(Conflict, each) for each in outcome["conflicts"]]
+        return MergeResult(outcome["version"], conflicts, outcome["conflict_count"])
 
     async def close_quietly(self) -> None:
         """Close it if it is open, without retries. Logs an error instead of raising it."""
@@ -416,10 +402,10 @@ async def _end_sessions(sessions: list[Session]) -> None:
 
 
 def _family(session: Session, children: list[Session]) -> list[Session]:
-    found = [session]
+    family = [session]
     for child in children:
-        found += _family(child, child.children or [])
-    return found
+        family += _family(child, child.children or [])
+    return family
 
 
 __all__ = ["MergePolicy", "Session", "Words", "current_sessions", "end_session"]

@@ -27,15 +27,15 @@ class State:
 
     async def read(self, path: str = "") -> StateValue:
         """Return the value at a path (a JSON pointer; default: all of the state), and the version of the state."""
-        found = await self._session.call_own("state_get", {"path": path} if path else {})
-        value = dataclass_of(StateValue, found)
+        answer = await self._session.call_own("state_get", {"path": path} if path else {})
+        value = dataclass_of(StateValue, answer)
         self.version = value.version
         return value
 
     async def get(self, path: str = "", default: Any = None) -> Any:
         """Return the value at a path, `default` when there is none."""
-        found = await self.read(path)
-        return found.value if found.found else default
+        entry = await self.read(path)
+        return entry.value if entry.found else default
 
     async def update(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
         """Merge values into the state, or into the value at a path; None deletes. Return the new version.
@@ -51,14 +51,14 @@ class State:
         return await self._change("replace", values, if_version, path)
 
     async def _change(self, mode: str, values: Any, if_version: int | None, path: str) -> int:
-        given: JSON = {"values": dict(values) if isinstance(values, Mapping) else values}  # pyright: ignore[reportUnknownArgumentType]
-        given["mode"] = mode
+        arguments: JSON = {"values": dict(values) if isinstance(values, Mapping) else values}  # pyright: ignore[reportUnknownArgumentType]
+        arguments["mode"] = mode
         if if_version is not None:
-            given["if_version"] = if_version
+            arguments["if_version"] = if_version
         if path:
-            given["path"] = path
-        found = await self._session.call_own("state_update", given)
-        self.version = found["version"]
+            arguments["path"] = path
+        answer = await self._session.call_own("state_update", arguments)
+        self.version = answer["version"]
         return self.version
 
 

@@ -67,11 +67,11 @@ class SessionToolError(ToolException):
 
     def __init__(self, error: SessionError, *, images: bool = True) -> None:
         # The error text of a tool is shown without code and remedy.
-        failed = isinstance(error, ToolFailed)
-        text = error.message if failed else f"{error.code}: {error}\n{error.recovery}"
+        is_tool_error = isinstance(error, ToolFailed)
+        text = error.message if is_tool_error else f"{error.code}: {error}\n{error.recovery}"
         super().__init__(text)
         self.error = error
-        self.content = (_content(error.result, images=images) if failed else None) or text
+        self.content = (_content(error.result, images=images) if is_tool_error else None) or text
         """The content that a model reads."""
 
     @property

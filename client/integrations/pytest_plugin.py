@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _name(f, "anyio"): pytest.fixture(f, name=_name(f, "anyio")) for f in _ASYNC
     }
     if config.pluginmanager.hasplugin("asyncio"):
-        # In strict mode pytest-asyncio runs only fixtures that it fixtures itself.
+        # In strict mode pytest-asyncio runs only fixtures that its own decorator made.
         fixture: Callable[..., Any] = getattr(__import__("pytest_asyncio"), "fixture")  # noqa: B009 it may be missing
         fixtures |= {_name(f, "asyncio"): fixture(f, name=_name(f, "asyncio")) for f in _ASYNC}
     plugin = ModuleType("statehold-async")
@@ -56,7 +56,7 @@ def _is_async(request: pytest.FixtureRequest) -> bool:
 
 
 def _async_fixture_value(request: pytest.FixtureRequest, name: str) -> Any:
-    """Return what the async fixture of this name yields, fixtures by the plugin that runs the test."""
+    """Return what the async fixture of this name yields, from the plugin that runs the test."""
     if "anyio_backend" in request.fixturenames:
         if request.getfixturevalue("anyio_backend_name") != "asyncio":
             pytest.fail(f"{request.fixturename} {NO_ASYNCIO}", pytrace=False)
@@ -75,20 +75,20 @@ def _report(whose: str, problems: list[str]) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Cut the traceback of a Statehold error at the line of the test, unless a full traceback or a debugger is requested."""
     errors = sys.modules.get("statehold.sessions.errors")
-    found, used = call.excinfo, getattr(item, "fixturenames", ())
-    if errors is None or found is None or call.when != "call" or FIXTURES.isdisjoint(used):
+    failure, fixtures = call.excinfo, getattr(item, "fixturenames", ())
+    if errors is None or failure is None or call.when != "call" or FIXTURES.isdisjoint(fixtures):
         return
-    asked = item.config.getoption("fulltrace") or item.config.getoption("usepdb", False)
-    if isinstance(found.value, errors.SessionError) and not asked:
-        _end_before_ours(found.tb)
+    wants_full = item.config.getoption("fulltrace") or item.config.getoption("usepdb", False)
+    if isinstance(failure.value, errors.SessionError) and not wants_full:
+        _cut_at_client(failure.tb)
 
 
-def _end_before_ours(at: TracebackType) -> None:
-    while at.tb_next is not None:
-        if FOLDER in Path(at.tb_next.tb_frame.f_code.co_filename).parents:
-            at.tb_next = None
+def _cut_at_client(frame: TracebackType) -> None:
+    while frame.tb_next is not None:
+        if FOLDER in Path(frame.tb_next.tb_frame.f_code.co_filename).parents:
+            frame.tb_next = None
             return
-        at = at.tb_next
+        frame = frame.tb_next
 
 
 @pytest.fixture(scope="session")
@@ -168,10 +168,10 @@ async def _statehold_session(
 
 
 def _options(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"metadata": {"test": request.node.nodeid}, "keep": False}
+    options: dict[str, Any] = {"metadata": {"test": request.node.nodeid}, "keep": False}
     for mark in reversed(list(request.node.iter_markers("statehold"))):
-        found |= mark.kwargs
-    return found
+        options |= mark.kwargs
+    return options
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ NAME: Final = "server"
 """The service of a server under test."""
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
-GONE_SECONDS: Final = 1.0
+EXIT_SECONDS: Final = 1.0
 FDS: Final = 16
 """Descriptors that a server may open and keep during a test, by default."""
 TOOLSETS: Final = "core,lifecycle,state,history,branch,admin"
@@ -41,9 +41,9 @@ class ServerProcess:
     """A `statehold serve` on a free port of this machine, with all its data in one folder. It runs until stop()."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        given = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
+        arguments = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
         self._process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "statehold.server", *given],
+            [sys.executable, "-m", "statehold.server", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -58,7 +58,7 @@ class ServerProcess:
         """Its address for connect(); `url + "/mcp"` is for any other client."""
         self._lines: list[str] = []
         self._listens = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         if not self._listens.wait(START_SECONDS) or not self.url:
             self._process.kill()
@@ -74,7 +74,7 @@ class ServerProcess:
         """The text of its log."""
         return "".join(self._lines)
 
-    def _read(self) -> None:
+    def _read_log(self) -> None:
         assert self._process.stderr is not None
         with self._process.stderr as lines:
             for line in lines:
@@ -94,8 +94,8 @@ class ServerProcess:
             self._process.kill()
             code = self._process.wait(STOP_SECONDS)
         self._reader.join(STOP_SECONDS)
-        left = _describe_running(family)
-        return [*left, *([] if code == 0 else [f"the exit code {code}; its log:\n{self.log}"])]
+        problems = _describe_running(family)
+        return [*problems, *([] if code == 0 else [f"the exit code {code}; its log:\n{self.log}"])]
 
 
 def options_of(
@@ -107,9 +107,9 @@ def options_of(
         options += ["--services", str(root / services)]
     elif services:
         table: Mapping[str, Any] = services.get("mcpServers", services)
-        found = {name: {"cwd": str(root), **entry} for name, entry in table.items()}
+        entries = {name: {"cwd": str(root), **entry} for name, entry in table.items()}
         path = folder / "services.json"
-        path.write_text(json.dumps({"mcpServers": found}), encoding="utf-8")
+        path.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
         options += ["--services", str(path)]
     return options
 
@@ -141,13 +141,13 @@ class StdioSessions:
         session = await self._stack.enter_async_context(client.session(services=[NAME], keep=False))
         watch = ProcessWatch(client, fds)
         self._watches.append(watch)
-        self._stack.callback(watch.look)
+        self._stack.callback(watch.check_descriptors)
         return session
 
     async def aclose(self) -> list[str]:
         """End the servers and return what they left behind."""
         await self._stack.aclose()
-        return [found for watch in self._watches for found in watch.report()]
+        return [problem for watch in self._watches for problem in watch.report()]
 
 
 class BlockingStdioSessions:
@@ -175,13 +175,13 @@ class BlockingStdioSessions:
         session = self._stack.enter_context(client.session(services=[NAME], keep=False))
         watch = ProcessWatch(client.inner, fds)
         self._watches.append(watch)
-        self._stack.callback(watch.look)
+        self._stack.callback(watch.check_descriptors)
         return session
 
     def close(self) -> list[str]:
         """End the servers and return what they left behind."""
         self._stack.close()
-        return [found for watch in self._watches for found in watch.report()]
+        return [problem for watch in self._watches for problem in watch.report()]
 
 
 def _table(
@@ -196,9 +196,9 @@ def _table(
         )
     program, *args = (os.fspath(part) for part in command)
     folder = os.getcwd() if cwd is None else os.fspath(cwd)
-    given = {"command": program, "args": args, "env": dict(env or {}), "cwd": folder}
+    entry = {"command": program, "args": args, "env": dict(env or {}), "cwd": folder}
     # `${` would be a variable of this environment; here the test has filled in everything.
-    return {NAME: {**_verbatim(given), "connect": "eager", **options}}
+    return {NAME: {**_verbatim(entry), "connect": "eager", **options}}
 
 
 def _verbatim(value: Any) -> Any:
@@ -215,28 +215,32 @@ class ProcessWatch:
     def __init__(self, client: Client, fds: int) -> None:
         self._fds = fds
         self._ledger = _ledger(client)
-        self._began = {c.pid: Counter(procfs.descriptors(c.pid)) for c in self._ledger.children}
+        self._descriptors_at_start = {
+            c.pid: Counter(procfs.descriptors(c.pid)) for c in self._ledger.children
+        }
         self._family: dict[int, tuple[str, str]] = {}
-        self._found: list[str] = []
+        self._problems: list[str] = []
 
-    def look(self) -> None:
-        """Look at the server before it is ended."""
+    def check_descriptors(self) -> None:
+        """Report descriptors that the server opened since its start and still holds. Call it before the server ends."""
         for child in self._ledger.children:
             self._family |= _family(child.pid)
-            began = self._began.get(child.pid)
+            before = self._descriptors_at_start.get(child.pid)
             new = Counter(procfs.descriptors(child.pid))
-            new -= new if began is None else began
+            new -= new if before is None else before
             if new.total() > self._fds:
-                most = ", ".join(f"{count} x {target}" for target, count in new.most_common(5))
-                self._found.append(
-                    f"{new.total()} open descriptors more than at its start, where {self._fds} are allowed: {most}"
+                commonest = ", ".join(f"{count} x {target}" for target, count in new.most_common(5))
+                self._problems.append(
+                    f"{new.total()} open descriptors more than at its start, where {self._fds} are allowed: {commonest}"
                 )
 
     def report(self) -> list[str]:
         """Return what it left behind, after it was ended."""
-        for left in self._ledger.remaining:
-            self._found += [f"process {pid} ({name})" for pid, name in left.processes.items()]
-        return [*self._found, *_describe_running(self._family)]
+        for leftover in self._ledger.remaining:
+            self._problems += [
+                f"process {pid} ({name})" for pid, name in leftover.processes.items()
+            ]
+        return [*self._problems, *_describe_running(self._family)]
 
 
 def _ledger(client: Client) -> Ledger:
@@ -252,27 +256,27 @@ def _ledger(client: Client) -> Ledger:
 
 
 def _family(pid: int) -> dict[int, tuple[str, str]]:
-    """Return a process and all below it, each with when it started and its program; Linux only, else the process."""
-    found: dict[int, tuple[str, str]] = {}
-    started = procfs.start_time(pid)
-    if started is not None:
-        found[pid] = (started, procfs.program(pid))
+    """Return a process and all below it, each with its start time and its program; Linux only, else the process."""
+    family: dict[int, tuple[str, str]] = {}
+    started_at = procfs.start_time(pid)
+    if started_at is not None:
+        family[pid] = (started_at, procfs.program(pid))
         for child in procfs.children(pid):
-            found |= _family(child)
-    return found
+            family |= _family(child)
+    return family
 
 
 def _describe_running(family: Mapping[int, tuple[str, str]]) -> list[str]:
-    """Return which of these still run, a moment later too: one that was killed may take it to be gone."""
-    ends = time.monotonic() + GONE_SECONDS
-    while time.monotonic() < ends:
-        if not any(procfs.start_time(pid) == started for pid, (started, _) in family.items()):
+    """Return the processes of these that still run after EXIT_SECONDS, which a killed process may need to disappear."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    while time.monotonic() < deadline:
+        if not any(procfs.start_time(pid) == started_at for pid, (started_at, _) in family.items()):
             return []
         time.sleep(0.01)
     return [
         f"process {pid} ({name})"
-        for pid, (started, name) in family.items()
-        if procfs.start_time(pid) == started
+        for pid, (started_at, name) in family.items()
+        if procfs.start_time(pid) == started_at
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from ..errors import (
     NotAllowed,
@@ -16,6 +16,7 @@ from ..errors import (
     UnknownTool,
     error_of_refusal,
 )
+from ..options import CallOptions
 from ..results import (
     SESSION_META,
     CallResult,
@@ -24,7 +25,7 @@ from ..results import (
     object_of,
     session_argument,
 )
-from ..transport.base import INVALID_PARAMS, ProgressCallback
+from ..transport.base import INVALID_PARAMS
 from .acknowledgements import Acknowledgements
 from .retry import Repeat, RetryingRequests, error_in
 
@@ -90,31 +91,31 @@ class ToolCalls:
         tool: str,
         arguments: Mapping[str, Any],
         *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
         retry: bool = True,
+        **options: Unpack[CallOptions],
     ) -> CallResult:
         """Call a tool in a session, or in none; see Caller.call."""
+        unknown = options.keys() - CallOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"a call has no option {', '.join(sorted(unknown))}")
         self.require_open()
+        operation_id, run_id = options.get("operation_id"), options.get("run_id")
         # The session remembers ids of the caller; the process remembers ours, if it has a name.
         instance = self.requests.instance if tool in _ONCE and operation_id is None else None
-        remembered = tool not in OWN or instance is not None
-        operation = operation_id or (self.requests.new_operation_id() if remembered else None)
+        needs_id = tool not in OWN or instance is not None
+        operation = operation_id or (self.requests.new_operation_id() if needs_id else None)
         repeat = _repeat_of(tool, operation is not None)
         meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
         if instance is not None:
             meta["statehold/operation_instance"] = instance
         if run_id is not None:
             meta["statehold/run_id"] = run_id
-        received: Acknowledgements | None = None
+        acknowledgements: Acknowledgements | None = None
         if session_id is not None and operation is not None and tool not in OWN:
-            received = self._acknowledgements.setdefault(session_id, Acknowledgements())
+            acknowledgements = self._acknowledgements.setdefault(session_id, Acknowledgements())
             if operation_id is None:
-                meta["statehold/operation_epoch"] = received.epoch
-            if due := received.due():
+                meta["statehold/operation_epoch"] = acknowledgements.epoch
+            if due := acknowledgements.due():
                 meta["statehold/settled"] = due
         params = await self._add_session(session_id, tool, arguments)
         for attempt in range(TRIES):
@@ -124,32 +125,32 @@ class ToolCalls:
                     params,
                     repeat=repeat,
                     meta=meta,
-                    read_timeout_seconds=read_timeout_seconds,
-                    progress_callback=progress_callback,
+                    read_timeout_seconds=options.get("read_timeout_seconds"),
+                    progress_callback=options.get("progress_callback"),
                     retry=retry,
                 )
             except BaseException as error:
                 # The id is ours and is not sent again, so the server need not keep its outcome.
-                if received is not None and operation is not None and operation_id is None:
-                    received.add(operation, {})
+                if acknowledgements is not None and operation is not None and operation_id is None:
+                    acknowledgements.add(operation, {})
                 if isinstance(error, RequestRefused):
                     raise await self._explain(error, tool) from None
                 raise
             self.requests.note_instance(payload)
             self._note_epoch(payload)
             error = error_in(payload) if payload.get("isError") is True else None
-            if received is not None:
+            if acknowledgements is not None:
                 if error is None:
-                    received.remove(meta.get("statehold/settled", []))
+                    acknowledgements.remove(meta.get("statehold/settled", []))
                 if operation is not None and operation_id is None:
-                    received.add(operation, payload)
+                    acknowledgements.add(operation, payload)
             if error is None:
                 result = CallResult(payload)
-                if check and result.is_error:
+                if options.get("check", True) and result.is_error:
                     raise ToolFailed(tool, result)
                 return result
-            named = meta.get("statehold/operation_instance", self.requests.instance)
-            if self.requests.instance != named:
+            named_instance = meta.get("statehold/operation_instance", self.requests.instance)
+            if self.requests.instance != named_instance:
                 # It did not run: another process answered than the named one. After the second time name none.
                 if attempt:
                     del meta["statehold/operation_instance"], meta["statehold/operation_id"]
@@ -166,15 +167,15 @@ class ToolCalls:
 
     async def list_tools(self) -> list[Tool]:
         self.require_open()
-        return [Tool.of(found) for found in await self.requests.list_tools()]
+        return [Tool.of(definition) for definition in await self.requests.list_tools()]
 
     async def read_resource(self, uri: str) -> list[ResourceContent]:
         self.require_open()
         try:
-            found = await self.requests.request("resources/read", {"uri": uri})
-        except RequestRefused as refused:
-            raise error_of_refusal(refused) from None
-        return [ResourceContent.of(part) for part in found["contents"]]
+            answer = await self.requests.request("resources/read", {"uri": uri})
+        except RequestRefused as refusal:
+            raise error_of_refusal(refusal) from None
+        return [ResourceContent.of(part) for part in answer["contents"]]
 
     def forget(self, session_id: str) -> None:
         self._acknowledgements.pop(session_id, None)
@@ -189,8 +190,8 @@ class ToolCalls:
     def _note_epoch(self, payload: JSON) -> None:
         session: JSON = object_of(object_of(payload.get("_meta")).get(SESSION_META))
         if "epoch" in session and "id" in session:
-            received = self._acknowledgements.setdefault(session["id"], Acknowledgements())
-            received.epoch = session["epoch"]
+            acknowledgements = self._acknowledgements.setdefault(session["id"], Acknowledgements())
+            acknowledgements.epoch = session["epoch"]
 
     async def _add_session(
         self, session_id: str | None, tool: str, arguments: Mapping[str, Any]
@@ -204,24 +205,24 @@ class ToolCalls:
         return {**arguments, name: session_id}
 
     async def _learn_session_arguments(self) -> None:
-        for found in await self.requests.list_tools():
-            argument = session_argument(found["inputSchema"]) or SESSION
-            self._session_arguments[found["name"]] = argument
+        for definition in await self.requests.list_tools():
+            argument = session_argument(definition["inputSchema"]) or SESSION
+            self._session_arguments[definition["name"]] = argument
 
-    async def _explain(self, refused: RequestRefused, tool: str) -> SessionError:
-        if refused.rpc_code != INVALID_PARAMS or not refused.message.startswith("Unknown tool"):
-            return refused
+    async def _explain(self, refusal: RequestRefused, tool: str) -> SessionError:
+        if refusal.rpc_code != INVALID_PARAMS or not refusal.message.startswith("Unknown tool"):
+            return refusal
         if tool in OWN:
             return NotAllowed(f"This server does not offer {tool}.", recovery=TOOLSETS)
-        names = [found["name"] for found in await self.requests.list_tools()]
+        names = [definition["name"] for definition in await self.requests.list_tools()]
         near = difflib.get_close_matches(tool, names, NEAR, 0.4)
-        return UnknownTool(refused.rpc_code, tool, near)
+        return UnknownTool(refusal.rpc_code, tool, near)
 
 
-def _repeat_of(tool: str, remembered: bool) -> Repeat:
+def _repeat_of(tool: str, has_operation_id: bool) -> Repeat:
     if tool in _IDEMPOTENT:
         return "always"
-    return "operation" if remembered else "never"
+    return "operation" if has_operation_id else "never"
 
 
 def _misses_session_argument(error: SessionError) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of a tool, which it needs answer_all to go on."""
+    """A question that a tool asks during a call. The call goes on when it is answered."""
 
     message: str
     schema: JSON | None = None
@@ -39,7 +39,7 @@ ElicitationCallback: TypeAlias = Callable[[Question], Awaitable[AnswerLike]]
 class ElicitationRound:
     """The questions of one call, put to a callback one after the other.
 
-    When the callback fails, this and every later question is answer_all with `cancel`, so that the call ends at the server;
+    When the callback fails, this and every later question is answered with `cancel`, so that the call ends at the server;
     the caller raises `failure` then.
     """
 
@@ -47,9 +47,9 @@ class ElicitationRound:
         self._callback = answer
         self.failure: Exception | None = None
 
-    async def answer_all(self, asked: Mapping[str, Any]) -> JSON:
+    async def answer_all(self, questions: Mapping[str, Any]) -> JSON:
         """Return the answers by the keys of the questions."""
-        return {key: await self._answer_or_cancel(request) for key, request in asked.items()}
+        return {key: await self._answer_or_cancel(request) for key, request in questions.items()}
 
     async def _answer_or_cancel(self, request: JSON) -> JSON:
         if self.failure is None:
@@ -67,14 +67,14 @@ class ElicitationRound:
         question = Question(
             str(params.get("message", "")), params.get("requestedSchema"), params.get("url")
         )
-        found = await self._callback(question)
-        if found is None:
+        reply = await self._callback(question)
+        if reply is None:
             return {"action": "decline"}
-        if not isinstance(found, Answer):
-            return {"action": "accept", "content": dict(found)}
-        answer: JSON = {"action": found.action}
-        if found.content is not None:
-            answer["content"] = dict(found.content)
+        if not isinstance(reply, Answer):
+            return {"action": "accept", "content": dict(reply)}
+        answer: JSON = {"action": reply.action}
+        if reply.content is not None:
+            answer["content"] = dict(reply.content)
         return answer
 
 

@@ -130,12 +130,12 @@ class RetryingRequests:
             ServerUnreachable: no server answers, or it is no Statehold.
         """
         try:
-            found = await self.request("server/discover", {}, retry=False)
-        except RequestRefused as refused:
-            raise ServerUnreachable(f"This is no Statehold: {refused.message}.") from None
-        self.note_instance(found)
-        server: JSON = object_of(object_of(found.get("_meta")).get(f"{META}serverInfo"))
-        if server.get("name") != "statehold" or VERSION not in found.get("supportedVersions", ()):
+            answer = await self.request("server/discover", {}, retry=False)
+        except RequestRefused as refusal:
+            raise ServerUnreachable(f"This is no Statehold: {refusal.message}.") from None
+        self.note_instance(answer)
+        server: JSON = object_of(object_of(answer.get("_meta")).get(f"{META}serverInfo"))
+        if server.get("name") != "statehold" or VERSION not in answer.get("supportedVersions", ()):
             name = str(server.get("name") or "it has no name")
             raise ServerUnreachable(
                 f"This is no Statehold of revision {VERSION}: {name[:128]}.",
@@ -193,45 +193,47 @@ class RetryingRequests:
         try:
             return await self._send_with_answers(request, request.meta)
         except TransportBroken as error:
-            broken = error
-        return await self._send_again(request, broken)
+            failure = error
+        return await self._send_again(request, failure)
 
-    async def _send_again(self, request: RepeatableRequest, broken: TransportBroken) -> JSON:
-        sent = broken.sent
+    async def _send_again(self, request: RepeatableRequest, failure: TransportBroken) -> JSON:
+        may_have_run = failure.sent
         retry = request.retry and self.transport.breaks
-        ends = anyio.current_time() + (self._policy.seconds if retry else 0)
+        deadline = anyio.current_time() + (self._policy.seconds if retry else 0)
         attempt = 0
         while True:
-            if sent and request.repeat == "never":
-                _raise_outcome_unknown(request.name, broken.cause, broken)
+            if may_have_run and request.repeat == "never":
+                _raise_outcome_unknown(request.name, failure.cause, failure)
             pause = self._policy.pause(attempt)
-            if anyio.current_time() + pause > ends:
+            if anyio.current_time() + pause > deadline:
                 break
             with anyio.move_on_after(pause):
                 await self._closed.wait()
             if self._closed.is_set():
                 break
             attempt += 1
-            meta = {**request.meta, REPEATED: True} if sent else request.meta
+            meta = {**request.meta, REPEATED: True} if may_have_run else request.meta
             try:
                 result = await self._send_with_answers(request, meta)
-            except TransportBroken as failed:
-                broken = failed
-                sent = sent or failed.sent
+            except TransportBroken as error:
+                failure = error
+                may_have_run = may_have_run or error.sent
                 continue
-            except NotAllowed as refused:
-                if sent and request.repeat != "always":
-                    _raise_outcome_unknown(request.name, refused.message, refused)
+            except NotAllowed as refusal:
+                if may_have_run and request.repeat != "always":
+                    _raise_outcome_unknown(request.name, refusal.message, refusal)
                 raise
-            error = _error_if_any(result) if sent and request.repeat == "operation" else None
+            error = (
+                _error_if_any(result) if may_have_run and request.repeat == "operation" else None
+            )
             if error is None or not (error.code in _SILENT_ABOUT_OUTCOME or _is_retryable(error)):
                 return result
             if error.code not in _RETRYABLE:
                 _raise_outcome_unknown(request.name, error.message, error)
-            broken = TransportBroken(error.message, sent=True)
-        if sent and request.repeat != "always":
-            _raise_outcome_unknown(request.name, broken.cause, broken)
-        raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
+            failure = TransportBroken(error.message, sent=True)
+        if may_have_run and request.repeat != "always":
+            _raise_outcome_unknown(request.name, failure.cause, failure)
+        raise ServerUnreachable(f"Statehold cannot be reached: {failure.cause}.") from None
 
     async def _send_with_answers(self, request: RepeatableRequest, meta: Mapping[str, Any]) -> JSON:
         """Send a request once, and answer the questions that the server asks meanwhile."""
@@ -258,8 +260,8 @@ class RetryingRequests:
         """Send a request, once more if the server wants headers that repeat arguments."""
         try:
             return await self._send_once(request, params)
-        except RequestRefused as refused:
-            if refused.rpc_code != HEADER_MISMATCH or "name" not in params:
+        except RequestRefused as refusal:
+            if refusal.rpc_code != HEADER_MISMATCH or "name" not in params:
                 raise
         await self._learn_headers(params["name"])
         return await self._send_once(request, params)
@@ -282,31 +284,31 @@ class RetryingRequests:
 
     def _mirror_arguments(self, params: JSON) -> dict[str, str] | None:
         """Return the headers that repeat some arguments; a proxy may route by them."""
-        found = self._headers.get(params.get("name", ""))
-        if not found:
+        headers = self._headers.get(params.get("name", ""))
+        if not headers:
             return None
         from mcp.shared.inbound import mcp_param_headers
 
-        return mcp_param_headers(found, object_of(params.get("arguments")))
+        return mcp_param_headers(headers, object_of(params.get("arguments")))
 
     async def _learn_headers(self, tool: str) -> None:
         from mcp.shared.inbound import x_mcp_header_map
 
-        for found in await self.list_tools():
-            self._headers[found["name"]] = x_mcp_header_map(found["inputSchema"])
+        for definition in await self.list_tools():
+            self._headers[definition["name"]] = x_mcp_header_map(definition["inputSchema"])
         self._headers.setdefault(tool, {})
 
     async def list_tools(self) -> list[JSON]:
         """Return the definitions of all tools."""
-        found: list[JSON] = []
+        definitions: list[JSON] = []
         cursor: str | None = None
         while True:
             params: JSON = {} if cursor is None else {"cursor": cursor}
             page = await self.request("tools/list", params)
-            found += page["tools"]
+            definitions += page["tools"]
             cursor = page.get("nextCursor")
             if cursor is None:
-                return found
+                return definitions
 
 
 def _is_retryable(error: SessionError) -> bool:
@@ -327,9 +329,9 @@ def error_in(result: JSON) -> SessionError | None:
     return error_of_result(cast("JSON", details), str(content[0].get("text", "")))
 
 
-def _raise_outcome_unknown(what: str, cause: str, error: Exception) -> NoReturn:
+def _raise_outcome_unknown(call: str, cause: str, error: Exception) -> NoReturn:
     raise OutcomeUnknown(
-        f"The connection to Statehold broke during {what}, which may have run: {cause}"
+        f"The connection to Statehold broke during {call}, which may have run: {cause}"
     ) from error
 
 

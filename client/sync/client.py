@@ -17,7 +17,11 @@ from ..results import (
     Stats,
     Tool,
 )
-from .portal import Portal, ProgressCallback, in_thread
+from .portal import (
+    CallOptions,
+    Portal,
+    async_call_options,
+)
 from .scopes import AutoSession, SessionBlock
 from .session import Session
 
@@ -190,45 +194,26 @@ class Client:
         )
 
     def call(
-        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
         """Call a tool in the current session: that of the innermost block, in this thread, of this client.
 
         Raises:
             NoCurrentSession: there is none.
         """
-        return self.call_tool(tool, {**given, **arguments} if given else arguments)
+        return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
 
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallResult:
         """Call a tool in the current session, as Session.call_tool does."""
-        return self.portal.run(
-            self.inner.call_tool,
-            name,
-            arguments,
-            read_timeout_seconds=read_timeout_seconds,
-            progress_callback=None
-            if progress_callback is None
-            else in_thread(progress_callback, "progress_callback"),
-            operation_id=operation_id,
-            run_id=run_id,
-            check=check,
-        )
+        return self.portal.run(self.inner.call_tool, name, arguments, **async_call_options(options))
 
     @property
     def current_session(self) -> Session | None:
         """The session of the innermost block of this client around the running code, in this thread."""
-        found = self.inner.current_session
-        return None if found is None else Session(self.portal, found)
+        session = self.inner.current_session
+        return None if session is None else Session(self.portal, session)
 
     def auto_session(
         self, name: str | None = None, **options: Unpack[SessionOptions]

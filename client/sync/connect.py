@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..connect import StrPath
 from ..connect import connect as connect_async
 from .client import Client
-from .portal import ElicitationCallback, in_thread
+from .portal import (
+    ElicitationCallback,
+    in_thread,
+)
 
 if TYPE_CHECKING:
     from ...server.config.model import Config

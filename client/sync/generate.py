@@ -30,12 +30,14 @@ SIBLINGS: Final = {
     "Client": "client",
     "connect": "connect",
     "AutoSession": "scopes",
+    "CallOptions": "portal",
     "SessionBlock": "scopes",
     "Session": "session",
     "State": "state",
     "ElicitationCallback": "portal",
     "Portal": "portal",
     "ProgressCallback": "portal",
+    "async_call_options": "portal",
     "in_thread": "portal",
 }
 """The names of the blocking client, each with its module."""
@@ -164,8 +166,8 @@ def __exit__(
 }
 """The members of each class that are not made from the async one."""
 BODIES: Final = {
-    "Client.call": "return self.call_tool(tool, {**given, **arguments} if given else arguments)",
-    "Session.call": "return self.call_tool(tool, {**given, **arguments} if given else arguments)",
+    "Client.call": "return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)",
+    "Session.call": "return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)",
     "Session.use": "with self.inner.use():\n    yield self",
     "Session.langchain_tools": """
 from .langchain import langchain_tools
@@ -262,23 +264,23 @@ def _deepen_imports(node: ast.stmt) -> ast.stmt:
 
 
 def _module(tree: ast.Module, name: str) -> Iterator[str]:
-    made = {node.name for node in _definitions(tree)}
+    names = {node.name for node in _definitions(tree)}
     yield from _imports(tree, name)
     for node in _definitions(tree):
         if isinstance(node, ast.ClassDef):
             yield _protocol(node) if node.name in PROTOCOLS else _class(node)
         else:
             yield _function(node, "")
-    yield f"__all__ = {sorted(made)}"
+    yield f"__all__ = {sorted(names)}"
 
 
 def _definitions(tree: ast.Module) -> list[ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef]:
-    wanted = (*INTERNAL, *FUNCTIONS, *PROTOCOLS)
+    names = (*INTERNAL, *FUNCTIONS, *PROTOCOLS)
     return [
         node
         for node in tree.body
         if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef)
-        and node.name in wanted
+        and node.name in names
     ]
 
 
@@ -307,12 +309,12 @@ def _imports(tree: ast.Module, name: str) -> Iterator[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     ]
     local += [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    made = {node.name for node in _definitions(tree)}
+    names = {node.name for node in _definitions(tree)}
     for each in local:
-        if each not in made and each not in SIBLINGS:
+        if each not in names and each not in SIBLINGS:
             yield f"from ..{origin} import {each}"
     for each in INTERNAL:
-        if each in made:
+        if each in names:
             yield f"from ..{origin} import {each} as Async{each}"
     if name == "connect":
         yield "from ..connect import connect as connect_async"
@@ -414,7 +416,7 @@ def _arguments(args: ast.arguments) -> Iterator[str]:
     for each in args.kwonlyargs:
         yield f"{each.arg}={_value(each)}"
     if args.kwarg is not None:
-        yield f"**{args.kwarg.arg}"
+        yield f"**{_value(args.kwarg)}"
 
 
 def _value(arg: ast.arg) -> str:
@@ -424,7 +426,9 @@ def _value(arg: ast.arg) -> str:
             return f"{name} if isinstance({name}, str) else {name}.inner"
         case "Sequence[Session | str]":
             return f"[each if isinstance(each, str) else each.inner for each in {name}]"
-        case "ProgressCallback | None" | "ElicitationCallback | None":
+        case "Unpack[CallOptions]":
+            return f"async_call_options({name})"
+        case "ElicitationCallback | None":
             return f"None if {name} is None else in_thread({name}, {name!r})"
         case _:
             return name
@@ -437,8 +441,8 @@ def _return(value: str, returns: str) -> str:
         case "Session" | "SessionBlock" | "AutoSession":
             return f"return {returns}(self.portal, {value})"
         case "Session | None":
-            found = f"found = {value}"
-            return f"{found}\nreturn None if found is None else Session(self.portal, found)"
+            wrap = "return None if session is None else Session(self.portal, session)"
+            return f"session = {value}\n{wrap}"
         case "list[Session]":
             return f"return [Session(self.portal, each) for each in {value}]"
         case "Client":

@@ -23,6 +23,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
+from .. import options as async_options
 from ..protocol.elicitation import AnswerLike, Question
 
 T = TypeVar("T")
@@ -31,6 +32,14 @@ ElicitationCallback: TypeAlias = Callable[[Question], AnswerLike]
 """Answers a question, in a thread of its own: a mapping that fits its schema, None to decline, or an Answer."""
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], None]
 """Receives the progress of a call, in a thread of its own: the amount done, the total, and a message."""
+
+
+class CallOptions(async_options.BasicCallOptions, total=False):
+    """The options of a call."""
+
+    progress_callback: ProgressCallback | None
+    """Receives the progress of the call."""
+
 
 LEAVE_SECONDS: Final = 20.0
 """Seconds that an interrupted call (Ctrl-C) waits for its end in the loop's thread."""
@@ -146,6 +155,15 @@ def in_thread(function: Callable[..., T], name: str = "a callback") -> Callable[
     return call
 
 
+def async_call_options(options: CallOptions) -> async_options.CallOptions:
+    """Return the options for the same call of the async client."""
+    callback = options.get("progress_callback")
+    return {
+        **options,
+        "progress_callback": None if callback is None else in_thread(callback, "progress_callback"),
+    }
+
+
 def _abandon_all() -> None:
     global _provider
     for portal in _open:
@@ -171,4 +189,11 @@ _at_end(_close_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
 
-__all__ = ["ElicitationCallback", "Portal", "ProgressCallback", "in_thread"]
+__all__ = [
+    "CallOptions",
+    "ElicitationCallback",
+    "Portal",
+    "ProgressCallback",
+    "async_call_options",
+    "in_thread",
+]

@@ -9,7 +9,9 @@ from typing import Self
 
 from ..scopes import AutoSession as AsyncAutoSession
 from ..scopes import SessionBlock as AsyncSessionBlock
-from .portal import Portal
+from .portal import (
+    Portal,
+)
 from .session import Session
 
 

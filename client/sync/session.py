@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import SessionError
 from ..results import (
@@ -20,7 +20,11 @@ from ..results import (
 )
 from ..session import MergePolicy, Words
 from ..session import Session as AsyncSession
-from .portal import Portal, ProgressCallback, in_thread
+from .portal import (
+    CallOptions,
+    Portal,
+    async_call_options,
+)
 from .state import State
 
 if TYPE_CHECKING:
@@ -98,7 +102,7 @@ class Session:
             yield self
 
     def call(
-        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
         """Call a tool in this session. Arguments are keywords, or a mapping, or both.
 
@@ -107,18 +111,10 @@ class Session:
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        return self.call_tool(tool, {**given, **arguments} if given else arguments)
+        return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
 
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        read_timeout_seconds: float | None = None,
-        progress_callback: ProgressCallback | None = None,
-        operation_id: str | None = None,
-        run_id: str | None = None,
-        check: bool = True,
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallResult:
         """Call a tool, with options for the call.
 
@@ -126,18 +122,7 @@ class Session:
         caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
         tool is returned, not raised.
         """
-        return self.portal.run(
-            self.inner.call_tool,
-            name,
-            arguments,
-            read_timeout_seconds=read_timeout_seconds,
-            progress_callback=None
-            if progress_callback is None
-            else in_thread(progress_callback, "progress_callback"),
-            operation_id=operation_id,
-            run_id=run_id,
-            check=check,
-        )
+        return self.portal.run(self.inner.call_tool, name, arguments, **async_call_options(options))
 
     def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""

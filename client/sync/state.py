@@ -7,7 +7,9 @@ from typing import Any
 
 from ..results import StateValue
 from ..state import State as AsyncState
-from .portal import Portal
+from .portal import (
+    Portal,
+)
 
 
 class State:

@@ -55,7 +55,7 @@ class EmbeddedRequest:
     """One request and its progress callback; the SDK's DispatchContext of it."""
 
     request_id: int
-    to: ProgressCallback | None
+    progress_callback: ProgressCallback | None
     transport: TransportContext = _CONTEXT
     message_metadata: None = None
     can_send_request: bool = False
@@ -64,8 +64,8 @@ class EmbeddedRequest:
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        if method == "notifications/progress" and self.to is not None:
-            await report_progress(self.to, dict(params or {}))
+        if method == "notifications/progress" and self.progress_callback is not None:
+            await report_progress(self.progress_callback, dict(params or {}))
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -75,9 +75,9 @@ class EmbeddedRequest:
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        if self.to is not None:
+        if self.progress_callback is not None:
             await report_progress(
-                self.to, {"progress": progress, "total": total, "message": message}
+                self.progress_callback, {"progress": progress, "total": total, "message": message}
             )
 
 
@@ -116,11 +116,15 @@ class EmbeddedTransport:
         """Offer one more service from now on, and return its status; see Gateway.add_service."""
         await self.open()
         assert self.gateway is not None
-        found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
-        settings = found.enabled().get(name)
+        config = load(flags={"services": {name: dict(spec)}}, environ=_environment())
+        settings = config.enabled().get(name)
         if not isinstance(settings, UpstreamConfig):
-            what = "it is disabled" if settings is None else "the browser is load_config beforehand"
-            raise InvalidArgument(f"services.{name}: cannot be added, because {what}.")
+            reason = (
+                "it is disabled"
+                if settings is None
+                else "the browser is configured before the start"
+            )
+            raise InvalidArgument(f"services.{name}: cannot be added, because {reason}.")
         await self.gateway.add_service(name, settings)
         return next(each for each in self.gateway.services_seen() if each["service"] == name)
 
@@ -138,13 +142,13 @@ class EmbeddedTransport:
         if progress_callback is not None:
             params["_meta"]["progressToken"] = request.request_id
         # A copy: the caller may change its arguments later, and they may be kept here.
-        given = copy_json(params)
+        copy = copy_json(params)
         try:
             if method == "tools/call":
-                found = await self._server.call(_context(request, given))
+                result = await self._server.call(_context(request, copy))
                 # A copy: results of own tools share objects that are kept here. Results of services came over a pipe.
-                return copy_json(found) if given["name"] in self._server.catalog.own else found
-            return await self._handle(cast("Any", request), method, given)
+                return copy_json(result) if copy["name"] in self._server.catalog.own else result
+            return await self._handle(cast("Any", request), method, copy)
         except MCPError as error:
             raise JsonRpcError(error.code, error.message, error.error.data) from None
 
@@ -185,11 +189,11 @@ def load_config(
     Raises:
         ConfigError: a setting is wrong; the error names the first.
     """
-    kept: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
+    storage: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
     if data is not None:
-        kept["data"] = str(Path(data).expanduser().absolute())
+        storage["data"] = str(Path(data).expanduser().absolute())
     if isinstance(config, Config):
-        changes: JSON = {**kept, **({"data": Path(kept["data"])} if data is not None else {})}
+        changes: JSON = {**storage, **({"data": Path(storage["data"])} if data is not None else {})}
         if "toolsets" not in config.model_fields_set:
             changes["toolsets"] = list(TOOLSETS)
         if services is not None:
@@ -197,20 +201,20 @@ def load_config(
                 flags={"services": service_table(services)}, environ=_environment()
             ).services
         return config.model_copy(update=changes)
-    flags = kept
+    flags = storage
     if services is not None:
         flags["services"] = service_table(services)
-    found = load(
+    settings = load(
         config=None if config is None else Path(config), flags=flags, environ=_environment()
     )
-    if "toolsets" in found.model_fields_set:
-        return found
+    if "toolsets" in settings.model_fields_set:
+        return settings
     # The program owns the server, so it gets all toolsets.
-    return found.model_copy(update={"toolsets": list(TOOLSETS)})
+    return settings.model_copy(update={"toolsets": list(TOOLSETS)})
 
 
 def service_table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
-    """Return a client's service_table of servers, from its file, its whole document, or as it is."""
+    """Return a client's `mcpServers` table, from its file, its whole document, or as it is."""
     if not isinstance(services, Mapping):
         return dict(read_services(Path(services).expanduser()))
     with suppress(KeyError):

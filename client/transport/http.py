@@ -36,7 +36,7 @@ KEEP_SECONDS: Final = 30.0
 _PLAIN: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _BROKEN: Final = (httpx2.RequestError, httpx2.StreamError)
-_MAY_PASS: Final = frozenset({408, 425, 429})
+_TRANSIENT: Final = frozenset({408, 425, 429})
 """HTTP statuses below 500 that a retry may avoid; all others below 500 are final."""
 _BASE: Final = {
     "content-type": "application/json",
@@ -82,12 +82,12 @@ class HttpTransport:
         if progress_callback is not None:
             params["_meta"]["progressToken"] = number
         body = encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        given = {"mcp-method": method}
+        header_values = {"mcp-method": method}
         if method in NAMED_BY:
-            given["mcp-name"] = _header_value(params[NAMED_BY[method]])
+            header_values["mcp-name"] = _header_value(params[NAMED_BY[method]])
         if headers:
-            given.update(headers)
-        request = self._http.build_request("POST", self.url, content=body, headers=given)
+            header_values.update(headers)
+        request = self._http.build_request("POST", self.url, content=body, headers=header_values)
         try:
             response = await self._http.send(request, stream=True)
             try:
@@ -111,7 +111,7 @@ class HttpTransport:
             raise AccessDenied(_describe_refusal(response, message))
         if message is not None and _is_answer(message, number):
             return result_of(message)
-        if 300 <= status < 500 and status not in _MAY_PASS:
+        if 300 <= status < 500 and status not in _TRANSIENT:
             raise JsonRpcError(NO_ANSWER, _describe_refusal(response, message))
         # Such an answer comes from a proxy, and the request may have reached the server.
         raise TransportBroken(f"status {status} instead of an answer", sent=True)
@@ -158,9 +158,9 @@ async def report_progress(callback: ProgressCallback, params: object) -> None:
     """Report progress to a caller; an error of its callback does not fail the call."""
     if not isinstance(params, dict):
         return
-    found = cast("JSON", params)
+    progress = cast("JSON", params)
     try:
-        await callback(found.get("progress", 0), found.get("total"), found.get("message"))
+        await callback(progress.get("progress", 0), progress.get("total"), progress.get("message"))
     except Exception:
         logger.exception("a progress callback failed")
 
@@ -173,14 +173,14 @@ def encode(message: JSON) -> bytes:
     """
     try:
         try:
-            found = orjson.dumps(message, option=_PLAIN)
+            body = orjson.dumps(message, option=_PLAIN)
         except TypeError:
             # Integers beyond 64 bits, which JSON knows and orjson does not.
             text = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
             return text.encode()
-        if b"null" in found:
+        if b"null" in body:
             _require_finite(message)
-        return found
+        return body
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"arguments: should be JSON ({error}).") from None
 
@@ -198,10 +198,10 @@ def _require_finite(value: object) -> None:
 def _parse(body: bytes | str) -> JSON | None:
     try:
         # Not orjson, which would turn an integer beyond 64 bits into a float.
-        found: Any = json.loads(body)
+        message: Any = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return cast("JSON", found) if isinstance(found, dict) else None
+    return cast("JSON", message) if isinstance(message, dict) else None
 
 
 def _header_value(value: str) -> str:
@@ -213,8 +213,10 @@ def _header_value(value: str) -> str:
 
 
 def _describe_refusal(response: httpx2.Response, message: JSON | None) -> str:
-    said = str(object_of(object_of(message).get("error")).get("message") or response.reason_phrase)
-    return f"The server answered with status {response.status_code}: {said}"
+    reason = str(
+        object_of(object_of(message).get("error")).get("message") or response.reason_phrase
+    )
+    return f"The server answered with status {response.status_code}: {reason}"
 
 
 def _text_of(error: Exception) -> str:

@@ -39,7 +39,7 @@ class SessionBlock:
         self._options = options
         self._is_entered = False
         self._is_abandoned = False
-        self._opened: session.Session | None = None
+        self._inner: session.Session | None = None
         self._entry: CurrentEntry[Session] | None = None
 
     def __await__(self) -> Generator[Any, None, SessionBlock]:
@@ -102,23 +102,23 @@ class SessionBlock:
     async def _open(self) -> Session:
         """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is open."""
         with anyio.CancelScope(shield=True):
-            self._opened = await self._space.open(self._session_id, **self._options)
+            self._inner = await self._space.open(self._session_id, **self._options)
             if self._is_abandoned:
                 await self._end()
-        opened = self._opened
-        assert opened is not None
-        if not opened.attached:
-            opened.children = []
-        return Session(self._client, self._space, opened, self._session_id)
+        session = self._inner
+        assert session is not None
+        if not session.attached:
+            session.children = []
+        return Session(self._client, self._space, session, self._session_id)
 
     def _abandon(self) -> bool:
         """Give up a session that is being opened; return whether it is open already and has to be closed."""
         self._is_abandoned = True
-        return self._opened is not None
+        return self._inner is not None
 
     async def _end(self) -> None:
-        if self._opened is not None and not self._opened.attached:
-            await end_session(self._opened)
+        if self._inner is not None and not self._inner.attached:
+            await end_session(self._inner)
 
 
 __all__ = ["SessionBlock"]

@@ -43,7 +43,7 @@ class LangChain:
     def _build_all(self, tools: list[SpaceTool], session: Session | None) -> list[StructuredTool]:
         return [self._tool(each, session) for each in tools]
 
-    def _tool(self, tool: SpaceTool, bound: Session | None) -> StructuredTool:
+    def _tool(self, tool: SpaceTool, bound_session: Session | None) -> StructuredTool:
         # Imported here, because the rest of this package works without the extra.
         from ..langchain import build_tool, content_and_artifact, tool_exception
 
@@ -54,20 +54,22 @@ class LangChain:
         ) -> tuple[Content, Artifact]:
             try:
                 if session is None:
-                    found = await space.call_somewhere(name, arguments, service=service, check=True)
+                    result = await space.call_somewhere(
+                        name, arguments, service=service, check=True
+                    )
                 else:
-                    found = await space.call(
+                    result = await space.call(
                         session.inner, name, arguments, service=service, check=True
                     )
             except SessionError as error:
                 raise tool_exception(error, images=True) from error
-            return content_and_artifact(found, images=True)
+            return content_and_artifact(result, images=True)
 
         def func(arguments: Mapping[str, Any]) -> tuple[Content, Artifact]:
-            return portal.run(call, bound or current_sessions.find(space), arguments)
+            return portal.run(call, bound_session or current_sessions.find(space), arguments)
 
         async def coroutine(arguments: Mapping[str, Any]) -> tuple[Content, Artifact]:
-            return await portal.wait(call, bound or current_sessions.find(space), arguments)
+            return await portal.wait(call, bound_session or current_sessions.find(space), arguments)
 
         return build_tool(tool.tool, None, func=func, coroutine=coroutine)
 

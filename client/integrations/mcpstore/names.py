@@ -39,14 +39,14 @@ def prefix_of(agent_id: str | None, service: str) -> str:
 def space_tool(tool: Tool, service: str, prefix: str) -> SpaceTool:
     """Return a tool of the server under the name that its space has for it."""
     original = tool.name.removeprefix(prefix)
-    shown = original if original.startswith(f"{service}_") else f"{service}_{original}"
-    return SpaceTool(replace(tool, name=shown, service=service), original, tool.name)
+    local_name = original if original.startswith(f"{service}_") else f"{service}_{original}"
+    return SpaceTool(replace(tool, name=local_name, service=service), original, tool.name)
 
 
 def find_tool(
-    tools: Sequence[SpaceTool], name: str, service: str | None, bound: Collection[str]
+    tools: Sequence[SpaceTool], name: str, service: str | None, bound_services: Collection[str]
 ) -> SpaceTool | None:
-    """Return the tool that a caller means, None when there is none; `bound` are the services its session uses.
+    """Return the tool that a caller means, None when there is none; `bound_services` are the services its session uses.
 
     Raises:
         InvalidArgument: several services have a tool of that name.
@@ -58,7 +58,7 @@ def find_tool(
         [each for each in among if each.remote == name],
     ):
         if len(fits) > 1:
-            fits = [each for each in fits if each.tool.service in bound] or fits
+            fits = [each for each in fits if each.tool.service in bound_services] or fits
         if len(fits) > 1:
             raise InvalidArgument(
                 f"Several services have a tool {name!r}.",
@@ -71,9 +71,9 @@ def find_tool(
 
 def unknown_tool(tools: Sequence[SpaceTool], name: str) -> UnknownTool:
     """Return the error for a tool that is not there, with the most similar names."""
-    shown = {each.original: each.tool.name for each in tools}
-    shown |= {each.tool.name: each.tool.name for each in tools}
-    near = dict.fromkeys(shown[each] for each in difflib.get_close_matches(name, shown, 8, 0.4))
+    names = {each.original: each.tool.name for each in tools}
+    names |= {each.tool.name: each.tool.name for each in tools}
+    near = dict.fromkeys(names[each] for each in difflib.get_close_matches(name, names, 8, 0.4))
     return UnknownTool(INVALID_PARAMS, name, list(near)[:NEAR])
 
 

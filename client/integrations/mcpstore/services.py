@@ -20,33 +20,35 @@ ServiceDescriptions: TypeAlias = (
 _ADVICE = 'Give {"name": ..., "url": ...}, {"name": ..., "command": ..., "args": [...]}, or an "mcpServers" table.'
 
 
-def read_descriptions(given: ServiceDescriptions) -> dict[str, JSON]:
+def read_descriptions(descriptions: ServiceDescriptions) -> dict[str, JSON]:
     """Return the described services, by name.
 
     Raises:
         InvalidArgument: it is none of the known forms.
         ConfigError: it is a file that cannot be read.
     """
-    if isinstance(given, str | os.PathLike):
+    if isinstance(descriptions, str | os.PathLike):
         from ....server.config.client_files import read_services
 
-        return read_services(Path(given).expanduser())
-    if isinstance(given, Mapping):
-        return _read_one(given)
+        return read_services(Path(descriptions).expanduser())
+    if isinstance(descriptions, Mapping):
+        return _read_one(descriptions)
     services: dict[str, JSON] = {}
-    for each in given:
+    for each in descriptions:
         services |= _read_one(each)
     return services
 
 
-def _read_one(given: Mapping[str, Any]) -> dict[str, JSON]:
-    table: object = given.get("mcpServers")
+def _read_one(description: Mapping[str, Any]) -> dict[str, JSON]:
+    table: object = description.get("mcpServers")
     if isinstance(table, Mapping):
         entries = cast("Mapping[str, Any]", table)
-    elif isinstance(given.get("name"), str):
-        entries = {given["name"]: {key: value for key, value in given.items() if key != "name"}}
-    elif given and all(isinstance(entry, Mapping) for entry in given.values()):
-        entries = given
+    elif isinstance(description.get("name"), str):
+        entries = {
+            description["name"]: {key: value for key, value in description.items() if key != "name"}
+        }
+    elif description and all(isinstance(entry, Mapping) for entry in description.values()):
+        entries = description
     else:
         raise InvalidArgument("This describes no service.", recovery=_ADVICE)
     return {name: _entry(name, entry) for name, entry in entries.items()}
@@ -59,11 +61,11 @@ def _entry(name: str, entry: object) -> JSON:
 
     if not isinstance(entry, Mapping):
         raise InvalidArgument(f"{name[:128]!r} is not described by an object.", recovery=_ADVICE)
-    given = {str(key): value for key, value in cast("Mapping[str, Any]", entry).items()}
-    if "cwd" not in given and "working_dir" in given:
-        given["cwd"] = given["working_dir"]
-    ours = {key: value for key, value in given.items() if key in UpstreamConfig.model_fields}
-    return {**ours, **entry_of(given)}
+    values = {str(key): value for key, value in cast("Mapping[str, Any]", entry).items()}
+    if "cwd" not in values and "working_dir" in values:
+        values["cwd"] = values["working_dir"]
+    ours = {key: value for key, value in values.items() if key in UpstreamConfig.model_fields}
+    return {**ours, **entry_of(values)}
 
 
 __all__ = ["ServiceDescriptions", "read_descriptions"]

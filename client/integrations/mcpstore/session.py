@@ -76,8 +76,8 @@ class Session:
         return self._client.is_open and await self._client.portal.wait(self._is_active)
 
     async def _is_active(self) -> bool:
-        found = await self._find_info()
-        return found is not None and found.status not in ("closing", "closed")
+        info = await self._find_info()
+        return info is not None and info.status not in ("closing", "closed")
 
     async def _find_info(self) -> SessionInfo | None:
         try:
@@ -107,16 +107,16 @@ class Session:
         return await self._client.portal.wait(self._info)
 
     async def _info(self) -> JSON:
-        found = await self.inner.info()
+        info = await self.inner.info()
         services = await self._space.bound_services(self.inner)
         tools = await self._list_tools()
         return {
-            **asdict(found),
+            **asdict(info),
             "session_id": self.session_id,
-            "id": found.session_id,
+            "id": info.session_id,
             "agent_id": self.agent_id,
-            "is_active": found.status not in ("closing", "closed"),
-            "last_active": found.used_at,
+            "is_active": info.status not in ("closing", "closed"),
+            "last_active": info.used_at,
             "service_count": len(services),
             "services": services,
             "tool_count": len(tools),
@@ -149,12 +149,12 @@ class Session:
         return await self._client.portal.wait(self._connection_status)
 
     async def _connection_status(self) -> dict[str, JSON]:
-        found: dict[str, JSON] = {}
+        statuses: dict[str, JSON] = {}
         for each in (await self.inner.info()).services:
             name = self._space.local(each.service)
             if name is not None:
-                found[name] = {**asdict(each), "service": name}
-        return found
+                statuses[name] = {**asdict(each), "service": name}
+        return statuses
 
     # Actions.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.client")
 
 WAIT_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class ServiceRegister:
     """A lock per name, so that adding the same service twice at once adds it once."""
 
 
-def configure_services(register: ServiceRegister, given: ServiceDescriptions) -> JSON:
+def configure_services(register: ServiceRegister, descriptions: ServiceDescriptions) -> JSON:
     """Return services for the configuration of a store's own Statehold; they belong to the space of the store."""
-    services = read_descriptions(given)
+    services = read_descriptions(descriptions)
     for name, spec in services.items():
         register.services[require_service_name(name)] = AddedService(None, name, spec)
     return {name: _add_prefix(spec, prefix_of(None, name)) for name, spec in services.items()}
@@ -84,11 +84,11 @@ class Space:
         self._auto_id: str | None = None
         self._register = register
         self._tools: list[SpaceTool] | None = None
-        self._bound: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+        self._bindings: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
     # Services.
 
-    async def add_service(self, given: ServiceDescriptions) -> None:
+    async def add_service(self, descriptions: ServiceDescriptions) -> None:
         """Add services; a service that exists with the same description stays unchanged.
 
         Raises:
@@ -96,15 +96,15 @@ class Space:
             ServiceUnavailable: it does not start, or does not list its tools.
             NotAllowed: this Statehold is not the store's own.
         """
-        for name, spec in read_descriptions(given).items():
+        for name, spec in read_descriptions(descriptions).items():
             remote = self._remote(require_service_name(name))
             async with self._register.adding.setdefault(remote, anyio.Lock()):
                 await self._add(remote, name, spec)
 
     async def _add(self, remote: str, name: str, spec: JSON) -> None:
-        before = self._register.services.get(remote)
-        if before is not None:
-            if before.spec == spec:
+        existing = self._register.services.get(remote)
+        if existing is not None:
+            if existing.spec == spec:
                 return
             raise NameTaken(f"There is another service {name!r}; choose another name.")
         await self.client.add_service(remote, _add_prefix(spec, prefix_of(self.agent_id, name)))
@@ -117,21 +117,21 @@ class Space:
 
     def local(self, remote: str | None) -> str | None:
         """Return the name of a service of the server in this space, None for one that it does not have."""
-        added = self._register.services.get(remote or "")
-        if added is not None:
-            return added.name if added.agent_id == self.agent_id else None
+        service = self._register.services.get(remote or "")
+        if service is not None:
+            return service.name if service.agent_id == self.agent_id else None
         return remote if self.agent_id is None or not self._register.alone else None
 
     async def services(self) -> list[ServiceStatus]:
         """Return the services of this space and their statuses."""
         try:
-            there = await self.client.list_services()
+            statuses = await self.client.list_services()
         except NotAllowed:
             # A server without the toolset `admin`: services with tools in the list are available.
-            there = self._statuses_of(await self.client.list_tools())
+            statuses = self._statuses_of(await self.client.list_tools())
         return [
             replace(each, service=name)
-            for each in there
+            for each in statuses
             if (name := self.local(each.service)) is not None
         ]
 
@@ -150,20 +150,20 @@ class Space:
         Raises:
             ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
-        ends = anyio.current_time() + timeout
+        deadline = anyio.current_time() + timeout
         while True:
-            there = {each.service: each for each in await self.services()}
-            if name not in there:
+            statuses = {each.service: each for each in await self.services()}
+            if name not in statuses:
                 raise ServiceUnavailable(
-                    f"There is no service {name[:128]!r}; there is {', '.join(there) or 'none'}.",
+                    f"There is no service {name[:128]!r}; there is {', '.join(statuses) or 'none'}.",
                     recovery="Add it with add_service(), or correct the name.",
                 )
-            if there[name].status == "available":
-                return there[name]
-            if anyio.current_time() >= ends:
-                why = there[name].problem or "it is still starting"
-                raise ServiceUnavailable(f"{name} is not available: {why}")
-            await anyio.sleep(LOOK_SECONDS)
+            if statuses[name].status == "available":
+                return statuses[name]
+            if anyio.current_time() >= deadline:
+                reason = statuses[name].problem or "it is still starting"
+                raise ServiceUnavailable(f"{name} is not available: {reason}")
+            await anyio.sleep(POLL_SECONDS)
 
     # Tools.
 
@@ -178,13 +178,15 @@ class Space:
         return self._tools
 
     def _prefix(self, remote: str) -> str:
-        added = self._register.services.get(remote)
-        return "" if added is None else prefix_of(added.agent_id, added.name)
+        service = self._register.services.get(remote)
+        return "" if service is None else prefix_of(service.agent_id, service.name)
 
     async def tools_of(self, session: Session) -> list[SpaceTool]:
         """Return the tools that a session has: of the services it is bound to, of all while it is bound to none."""
-        used = await self.bound_services(session)
-        return [each for each in await self.tools() if not used or each.tool.service in used]
+        services = await self.bound_services(session)
+        return [
+            each for each in await self.tools() if not services or each.tool.service in services
+        ]
 
     async def find(self, name: str, service: str | None, session: Session | None) -> SpaceTool:
         """Return the tool that a caller means.
@@ -193,10 +195,10 @@ class Space:
             UnknownTool: there is none; the error lists similar names.
             InvalidArgument: several services have one of that name.
         """
-        bound = () if session is None else self._bound.get(session, ())
+        bound_names = () if session is None else self._bindings.get(session, ())
         for again in (False, True):
             tools = await self.tools(again=again)
-            tool = find_tool(tools, name, service, bound)
+            tool = find_tool(tools, name, service, bound_names)
             if tool is not None:
                 return tool
         raise unknown_tool(tools, name)
@@ -217,8 +219,8 @@ class Space:
 
     async def sessions(self, statuses: Sequence[str] | None = None) -> list[SessionInfo]:
         """Return the sessions of this space with some statuses: by default those that are not closed."""
-        found = await self.client.list_sessions(statuses=statuses)
-        return [each for each in found if each.namespace == self.client.scope]
+        sessions = await self.client.list_sessions(statuses=statuses)
+        return [each for each in sessions if each.namespace == self.client.scope]
 
     async def handles(self) -> list[Session]:
         """Return a handle to each open session of this space."""
@@ -242,7 +244,7 @@ class Space:
         """Return the services that a session is bound to, by their names in this space."""
         names = (self.local(each.service) for each in (await session.info()).services)
         services = [name for name in names if name is not None]
-        self._bound[session] = set(services)
+        self._bindings[session] = set(services)
         return services
 
     async def bind(self, session: Session, name: str) -> None:
@@ -256,11 +258,11 @@ class Space:
 
     async def _bind(self, session: Session, name: str) -> None:
         await session.bind(self._remote(name))
-        self._bound.setdefault(session, set()).add(name)
+        self._bindings.setdefault(session, set()).add(name)
 
     async def unbind(self, session: Session, name: str) -> None:
         """End a session's use of a service. The next call of one of its tools binds it again."""
-        self._bound.get(session, set[str]()).discard(name)
+        self._bindings.get(session, set[str]()).discard(name)
         await session.unbind(self._remote(name))
 
     async def call(
@@ -276,7 +278,7 @@ class Space:
         """Call a tool in a session. The first call of a tool binds the session to its service."""
         tool = await self.find(name, service, session)
         owner = tool.tool.service or ""
-        if owner not in self._bound.get(session, ()):
+        if owner not in self._bindings.get(session, ()):
             await self._bind(session, owner)
         result = await session.call_tool(
             tool.remote, arguments, read_timeout_seconds=timeout, check=check
@@ -316,29 +318,33 @@ class Space:
     # All of them.
 
     async def close_all(self) -> int:
-        found = await self.sessions()
-        for each in found:
+        sessions = await self.sessions()
+        for each in sessions:
             await self.client.calls.call(each.session_id, "session_close", {})
-        return len(found)
+        return len(sessions)
 
     async def restart_all(self) -> int:
-        found = await self.sessions()
-        for each in found:
+        sessions = await self.sessions()
+        for each in sessions:
             await self.client.calls.call(each.session_id, "session_restart", {})
-        return len(found)
+        return len(sessions)
 
     async def delete_closed(self) -> int:
         """Delete the stored data of closed sessions. Needs the toolset `admin`."""
-        found = await self.sessions(["closed"])
-        for each in found:
+        sessions = await self.sessions(["closed"])
+        for each in sessions:
             await self.client.calls.call(each.session_id, "session_delete", {})
-        return len(found)
+        return len(sessions)
 
     async def statistics(self) -> JSON:
-        found = await self.sessions([status.value for status in Status])
-        by_status = Counter(each.status for each in found)
-        live = sum(each.status not in ("closing", "closed") for each in found)
-        return {"total_sessions": len(found), "active_sessions": live, "by_status": dict(by_status)}
+        sessions = await self.sessions([status.value for status in Status])
+        by_status = Counter(each.status for each in sessions)
+        live = sum(each.status not in ("closing", "closed") for each in sessions)
+        return {
+            "total_sessions": len(sessions),
+            "active_sessions": live,
+            "by_status": dict(by_status),
+        }
 
 
 __all__ = ["AddedService", "ServiceRegister", "Space", "configure_services"]

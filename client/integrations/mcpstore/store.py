@@ -52,11 +52,11 @@ class MCPStore:
             ServerUnreachable: no server answers at `url`.
         """
         register = ServiceRegister(alone=url is None)
-        given = None if services is None else configure_services(register, services)
-        if register.alone and config is None and given is None:
-            given = {}
+        table = None if services is None else configure_services(register, services)
+        if register.alone and config is None and table is None:
+            table = {}
         client = connect(
-            url, services=given, config=config, data=data, headers=headers, token=token
+            url, services=table, config=config, data=data, headers=headers, token=token
         )
         client.__enter__()
         return cls(client, register)
@@ -71,9 +71,9 @@ class MCPStore:
         Raises:
             InvalidArgument: an agent cannot have that name.
         """
-        found = self._agents.get(agent_id)
-        if found is not None:
-            return found
+        context = self._agents.get(agent_id)
+        if context is not None:
+            return context
         if not agent_id or "/" in agent_id:
             raise InvalidArgument(
                 f"{agent_id[:128]!r} is no id of an agent: empty, or with a slash."
