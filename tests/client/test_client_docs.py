@@ -1,4 +1,4 @@
-"""The programs of the pages on the client run as printed, and print the output that is shown below them."""
+"""The programs of the pages run as printed, and print the output that is shown below them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 LANGCHAIN = (ROOT / "docs" / "langchain.md").read_text(encoding="utf-8")
+SESSIONS = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
+STATE = (ROOT / "docs" / "state-and-history.md").read_text(encoding="utf-8")
 TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 PRINTED = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
 PROGRAMS = [
     (program, printed)
-    for program, printed in re.findall(PRINTED, PAGE + LANGCHAIN, re.M | re.S)
+    for program, printed in re.findall(PRINTED, PAGE + SESSIONS + STATE + LANGCHAIN, re.M | re.S)
     # That one is for an environment of its own: tests/acceptance/test_langchain.py.
     if "langchain_mcp_adapters" not in program
 ]
