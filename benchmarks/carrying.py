@@ -15,7 +15,7 @@ from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
-from statehold.sessions.state.patch import copied
+from statehold.sessions.state.patch import copy_json
 from statehold.sessions.store import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
 
@@ -101,7 +101,7 @@ def _copy_us(state: dict[str, Any]) -> float:
         for _ in range(REPEATS):
             began = clock()
             for _ in range(times):
-                copied(state)
+                copy_json(state)
             found.append((clock() - began) / times * 1e6)
     return min(found)
 

@@ -25,7 +25,7 @@ from statehold.sessions.services import (
     CallContext,
     CallResult,
     PausePolicy,
-    Restored,
+    RestoreReport,
     SessionView,
     Snapshot,
     ToolSpec,
@@ -87,7 +87,7 @@ async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
 
 @dataclass(eq=False)
 class _Connection:
-    opened: Restored = field(default_factory=Restored)
+    restore_report: RestoreReport = field(default_factory=RestoreReport)
     lost: anyio.Event = field(default_factory=anyio.Event)
     reason: str | None = None
     busy: str | None = None

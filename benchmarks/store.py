@@ -100,7 +100,7 @@ async def _rounds(
             await _round(store, work, writers, plan.store_seconds, waits)
             for _ in range(plan.store_rounds)
         ]
-        assert not store.dropped, f"{store.dropped} journal entries were dropped"
+        assert not store.dropped_entries, f"{store.dropped_entries} journal entries were dropped"
     return rates, waits
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from ..sessions.one_line import escaped
+from ..sessions.one_line import escape_controls
 from .config.model import LogSettings
 
 QUIET_SECONDS: Final = 1.0
@@ -50,12 +50,12 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return escaped(super().formatMessage(record))
+        return escape_controls(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
         # Indented, because an exception may quote a text that looks like a line of the log.
         lines = super().formatException(ei).splitlines()
-        return "\n".join(f"  {escaped(line)}" for line in lines)
+        return "\n".join(f"  {escape_controls(line)}" for line in lines)
 
 
 class ClientMistakes(logging.Filter):

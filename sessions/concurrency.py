@@ -18,26 +18,26 @@ logger = logging.getLogger("statehold.sessions")
 T = TypeVar("T")
 
 
-class Overtaken(Exception):
+class RaceLost(Exception):
     """Raised when the function beside the work ended first, and the work was cancelled."""
 
 
-async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awaitable[T]]) -> T:
+async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaitable[T]]) -> T:
     """Run `work` and `other` concurrently until one of them ends, and return the result of `work`.
 
     Raises:
-        Overtaken: `other` ended first.
+        RaceLost: `other` ended first.
         Exception: as `work` raised it.
     """
     failure: Exception | None = None
     outcome: list[T] = []
     async with anyio.create_task_group() as tasks:
 
-        async def overtake() -> None:
+        async def end_race() -> None:
             await other()
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(overtake)
+        tasks.start_soon(end_race)
         try:
             outcome.append(await work())
         except Exception as error:
@@ -49,7 +49,7 @@ async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awai
     if failure is not None:
         raise failure
     if not outcome:
-        raise Overtaken
+        raise RaceLost
     return outcome[0]
 
 
@@ -104,4 +104,4 @@ def unwrap_group(error: BaseException) -> BaseException:
     return error
 
 
-__all__ = ["BackgroundTasks", "Overtaken", "beside", "unwrap_group"]
+__all__ = ["BackgroundTasks", "RaceLost", "race", "unwrap_group"]

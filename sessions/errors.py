@@ -252,7 +252,7 @@ class IllegalTransition(Exception):
         self.event = event
 
 
-class Fenced(Exception):
+class SessionFenced(Exception):
     """Raised when a write was refused because another node owns the session by now.
 
     The holder drops its live connections of that session and writes nothing more for it.
@@ -288,6 +288,6 @@ __all__ = [
     "InvalidArgument",
     "NotAllowed",
     "IllegalTransition",
-    "Fenced",
+    "SessionFenced",
     "StoreUnavailable",
 ]

@@ -11,18 +11,18 @@ _UNSAFE: Final = re.compile(
 """Control characters, line separators, marks that reorder text, and half surrogate pairs."""
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
     return _UNSAFE.sub(_written, text)
 
 
 def one_line(text: str) -> str:
     """Return a text as one line: a blank for each line break, other control characters written out."""
-    return escaped(" ".join(text.split())) if not text.isprintable() else text
+    return escape_controls(" ".join(text.split())) if not text.isprintable() else text
 
 
 def _written(found: re.Match[str]) -> str:
     return repr(found[0])[1:-1] if found[0] != "\x7f" else r"\x7f"
 
 
-__all__ = ["escaped", "one_line"]
+__all__ = ["escape_controls", "one_line"]

@@ -54,7 +54,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreReport:
     """The parts restored and lost when a connection was opened, in words a model can use. Empty: nothing to say."""
 
     restored: str = ""
@@ -163,7 +163,7 @@ class Connection(Protocol):
     reason: str | None
     """Why it was lost: exit code or signal, stderr tail. For logs and `last_error`; secrets removed."""
 
-    opened: Restored
+    restore_report: RestoreReport
     """The parts of its snapshot that were restored and lost."""
 
     @property
@@ -315,7 +315,7 @@ __all__ = [
     "Forwarding",
     "Offering",
     "PausePolicy",
-    "Restored",
+    "RestoreReport",
     "Service",
     "SessionView",
     "Snapshot",

@@ -111,7 +111,7 @@ class OperatorTools:
     async def _release(self, context: Context, args: One) -> Outcome:
         registry = self._registry
         session = await registry.pause(context.principal, args.session_id, cause=context.cause)
-        if not session.gone.is_set():
+        if not session.ownership_ended.is_set():
             await registry.pausing.pause(
                 session, Event.PAUSE_REQUESTED, cause=context.cause, release=True
             )

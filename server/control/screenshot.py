@@ -44,7 +44,7 @@ async def take_screenshot(
         live = await registry.connector.connect(session, _browser(session))
         # The lock keeps the session from being paused meanwhile; calls go on.
         async with session.changing:
-            if session.gone.is_set() or not live.usable:
+            if session.ownership_ended.is_set() or not live.usable:
                 raise SessionBusy("The session is changing.", session_id=session.id)
             assert isinstance(live.connection, BrowserConnection)
             found = await take_picture(live.connection.session, kind=kind, full_page=full_page)

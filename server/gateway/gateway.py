@@ -13,7 +13,7 @@ from typing import Self
 
 import anyio
 
-from ...sessions.calls.deadline import Waiting
+from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
@@ -179,7 +179,7 @@ class Gateway:
         """Whether the first probe of a service still runs, and no earlier process stored its tools."""
         return name not in self._tools and name not in self._problems
 
-    async def entry(self, name: str, naming: Naming, waiting: Waiting) -> Entry | None:
+    async def entry(self, name: str, naming: Naming, waiting: WaitProgress) -> Entry | None:
         """Return the entry of a tool in the list, None for an unknown tool.
 
         Waits until a service has the tool, or all were probed, and reports to the caller through `waiting` the services that

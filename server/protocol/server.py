@@ -29,7 +29,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from ...sessions.calls.deadline import Waiting
+from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
     CallDeferred,
@@ -335,7 +335,7 @@ class StateholdServer(Server[dict[str, Any]]):
             pinned = None if pin is None else await self._gateway.pinned(principal, pin)
             context = Context(principal, self._gateway.config.namespace, pinned)
             return _OwnCall(tool, context, arguments)
-        waiting = Waiting(caller)
+        waiting = WaitProgress(caller)
         entry = await self._gateway.entry(name, self._naming(ctx), waiting)
         if entry is None:
             reason = self._gateway.missing(name)

@@ -18,8 +18,8 @@ from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..live.snapshots import Snapshots
 from ..records import Principal, StateRecord
-from ..state.merge import Branch, Conflicts, Policy, merged, same
-from ..state.patch import check, size_of
+from ..state.merge import Branch, ConflictPolicy, Conflicts, merge_branches, same_json
+from ..state.patch import size_of, validate_state
 from ..transitions.access import Access
 from ..transitions.close import Closing
 from ..transitions.create import Creation, ForkSource, SessionOptions, validate_name
@@ -38,7 +38,7 @@ NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class ServiceCopy:
     """The copy of one service in a fork. `note` says why nothing was copied, or that the copy is older."""
 
     service: str
@@ -47,16 +47,16 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class ForkResult:
     """The parent, the new children, and the copies of the parent's services."""
 
     parent: Session
     children: list[Session]
-    services: list[Copied]
+    services: list[ServiceCopy]
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """The state after a merge, and the places where its sources disagreed."""
 
     state: StateRecord
@@ -93,7 +93,7 @@ class Branches:
         *,
         count: int = 1,
         names: Sequence[str] | None = None,
-    ) -> Forked:
+    ) -> ForkResult:
         """Create children of a session with its state, its settings, and its services as saved now or last saved.
 
         Each service is saved once for all children. The parent stays unchanged. All children are created, or none.
@@ -112,7 +112,7 @@ class Branches:
         if parent.status is Status.CREATING:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
         try:
-            state = parent.stored
+            state = parent.durable_state
             services, saved = await self.save_services(parent)
             source = ForkSource(parent.id, {**saved, BASE: to_json(state.value)})
             children = await self._create_children(
@@ -121,7 +121,7 @@ class Branches:
         finally:
             if parent.status is Status.PAUSED:
                 await self._access.give_back(parent)
-        return Forked(parent, children, services)
+        return ForkResult(parent, children, services)
 
     async def _create_children(
         self,
@@ -143,9 +143,9 @@ class Branches:
             raise
         return children
 
-    async def save_services(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
+    async def save_services(self, parent: Session) -> tuple[list[ServiceCopy], dict[str, bytes]]:
         """Save each service once, durably; use the last snapshot of a service without a live connection."""
-        found: dict[str, Copied] = {}
+        found: dict[str, ServiceCopy] = {}
         saved: dict[str, bytes] = {}
 
         async def save(binding: Binding) -> None:
@@ -153,7 +153,7 @@ class Branches:
             data, why = await self._data(parent, binding)
             if data is not None:
                 saved[name] = data
-            found[name] = Copied(name, data is not None, why)
+            found[name] = ServiceCopy(name, data is not None, why)
 
         async with anyio.create_task_group() as tasks:
             for binding in parent.bindings.values():
@@ -172,7 +172,7 @@ class Branches:
             record = await self._core.store.snapshot(parent.id, binding.service.name)
         if record is None:
             return None, _nothing_saved(binding)
-        behind = await self._snapshots.is_behind(parent, binding, record)
+        behind = await self._snapshots.is_outdated(parent, binding, record)
         return record.data, _older(binding, behind=behind)
 
     # Merging.
@@ -183,10 +183,10 @@ class Branches:
         ref: str,
         sources: Sequence[str],
         *,
-        policy: Policy = "last_wins",
+        policy: ConflictPolicy = "last_wins",
         namespace: str | None = None,
-    ) -> Merged:
-        """Merge into a session's state the changes of its children since they were forked; see state.merge.merged().
+    ) -> MergeResult:
+        """Merge into a session's state the changes of its children since they were forked; see state.merge.merge_branches().
 
         The children stay unchanged. If the merge changes nothing, nothing is written.
 
@@ -209,7 +209,7 @@ class Branches:
         conflicts = Conflicts()
         change = partial(_merge_into, branches=branches, policy=policy, conflicts=conflicts)
         state = await self._states.change(principal, parent, change, threaded=True)
-        return Merged(state, conflicts)
+        return MergeResult(state, conflicts)
 
     async def _branch(
         self, principal: Principal, parent: str, ref: str, namespace: str | None, room: int
@@ -271,9 +271,9 @@ def _older(binding: Binding, *, behind: bool) -> str | None:
 
 
 def _merge_into(
-    state: StateRecord, *, branches: Sequence[Branch], policy: Policy, conflicts: Conflicts
+    state: StateRecord, *, branches: Sequence[Branch], policy: ConflictPolicy, conflicts: Conflicts
 ) -> StateRecord:
-    value, found = merged(state.value, branches, policy)
+    value, found = merge_branches(state.value, branches, policy)
     conflicts[:], conflicts.total = found, found.total
     if found and policy == "fail":
         places = ", ".join(conflict.path or "the whole" for conflict in found[:NAMED])
@@ -283,10 +283,10 @@ def _merge_into(
             session_id=state.session_id,
             recovery="Choose a policy, last_wins or first_wins, or change one of the sources first.",
         )
-    if same(value, state.value):
+    if same_json(value, state.value):
         return state
-    check(value, state.session_id)
+    validate_state(value, state.session_id)
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 
-__all__ = ["Copied", "Forked", "Branches", "Merged"]
+__all__ = ["ServiceCopy", "ForkResult", "Branches", "MergeResult"]

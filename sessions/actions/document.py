@@ -52,13 +52,13 @@ class Part(BaseModel):
         return {key: getattr(self, key) for key in type(self).model_fields}
 
 
-class Times(Part):
+class TimeoutsPart(Part):
     idle: Annotated[float, Field(ge=0, le=3.2e9)]
     paused: Annotated[float, Field(ge=0, le=3.2e9)]
     lifetime: Annotated[float, Field(ge=0, le=3.2e9)]
 
 
-class About(Part):
+class SessionPart(Part):
     """The session as it was. An import keeps its id only as the origin, and ignores its status and times."""
 
     id: Name
@@ -69,7 +69,7 @@ class About(Part):
     created_at: Time
     used_at: Time
     closed_at: Time | None
-    timeouts: Times
+    timeouts: TimeoutsPart
     metadata: Object
     user_id: Name | None
     agent_id: Name | None
@@ -77,33 +77,33 @@ class About(Part):
     workflow_id: Name | None
 
 
-class Fork(Part):
+class ForkPart(Part):
     parent: Name
     state: Object | None
     """The state it was forked with."""
 
 
-class State(Part):
+class StatePart(Part):
     version: Number
     value: Object
     json_schema: Object | None
 
 
-class Saved(Part):
+class SnapshotPart(Part):
     """Snapshot of a connection as its service wrote it; an encrypted one stays encrypted."""
 
     taken_at: Time
     data: Base64
 
     @classmethod
-    def of(cls, data: bytes, taken_at: float) -> Saved:
+    def of(cls, data: bytes, taken_at: float) -> SnapshotPart:
         return cls(taken_at=taken_at, data=base64.b64encode(data).decode())
 
     def bytes(self) -> bytes:
         return base64.b64decode(self.data)
 
     @model_validator(mode="after")
-    def _is_snapshot(self) -> Saved:
+    def _is_snapshot(self) -> SnapshotPart:
         try:
             found: object = orjson.loads(self.bytes())
         except ValueError:
@@ -115,14 +115,14 @@ class Saved(Part):
         return self
 
 
-class Bound(Part):
+class BindingPart(Part):
     service: Name
     generation: Number
     config_hash: Word
-    snapshot: Saved | None
+    snapshot: SnapshotPart | None
 
 
-class Entry(Part):
+class EntryPart(Part):
     seq: Annotated[int, Field(ge=1, le=_BIG)]
     kind: Literal["call", "transition", "message", "compacted"]
     service: Word | None
@@ -139,7 +139,7 @@ class Entry(Part):
     error: Annotated[str, Field(max_length=ENTRY_BYTES)] | None
 
     @model_validator(mode="after")
-    def _is_readable(self) -> Entry:
+    def _is_readable(self) -> EntryPart:
         for part in (self.request, self.result):
             if size_of(part) > ENTRY_BYTES:
                 raise ValueError(f"takes more than {ENTRY_BYTES} bytes")
@@ -150,11 +150,11 @@ class Entry(Part):
         elif self.kind == JournalKind.TRANSITION and not isinstance(self.request, dict):
             raise ValueError("is a transition without its cause")
         elif self.kind == JournalKind.COMPACTED:
-            Counts.model_validate(self.request)
+            CountsPart.model_validate(self.request)
         return self
 
 
-class Counts(Part):
+class CountsPart(Part):
     """The counts in a `compacted` entry, which stands for other entries."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -167,7 +167,7 @@ class Counts(Part):
     last_run: Text | None = None
 
 
-class Receipt(Part):
+class ReceiptPart(Part):
     operation_id: Label
     digest: Word
     status: Word
@@ -179,7 +179,7 @@ class Receipt(Part):
     error: JsonValue
 
 
-class Summary(Part):
+class SummaryPart(Part):
     text: Annotated[str, Field(max_length=20_000)]
     topics: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=50)]
     updated_at: Time
@@ -193,13 +193,13 @@ class Document(Part):
     version: Literal[1]
     exported_at: Time
     secrets: bool
-    session: About
-    fork: Fork | None
-    state: State
-    bindings: Annotated[list[Bound], Field(max_length=1000)]
-    journal: list[Entry]
-    receipts: list[Receipt]
-    summary: Summary | None
+    session: SessionPart
+    fork: ForkPart | None
+    state: StatePart
+    bindings: Annotated[list[BindingPart], Field(max_length=1000)]
+    journal: list[EntryPart]
+    receipts: list[ReceiptPart]
+    summary: SummaryPart | None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Document:
@@ -215,12 +215,12 @@ class Document(Part):
         return self
 
 
-def written(document: Document) -> bytes:
+def write_document(document: Document) -> bytes:
     """Return a document as JSON text in which every number is exact."""
-    return text_of(document.model_dump())
+    return json_text(document.model_dump())
 
 
-def text_of(value: object) -> bytes:
+def json_text(value: object) -> bytes:
     """Return a JSON value as text in which every number is exact."""
     try:
         return to_json(value)
@@ -228,7 +228,7 @@ def text_of(value: object) -> bytes:
         return json.dumps(value).encode()
 
 
-def read(text: bytes) -> Document:
+def read_document(text: bytes) -> Document:
     """Read a document.
 
     Raises:
@@ -254,4 +254,4 @@ def _unfit(problem: str) -> InvalidArgument:
     )
 
 
-__all__ = ["Document", "read", "text_of", "written"]
+__all__ = ["Document", "read_document", "json_text", "write_document"]

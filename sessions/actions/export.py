@@ -25,17 +25,17 @@ from ..state.patch import DEPTH, size_of
 from ..store.base import Store
 from .branches import BASE
 from .document import (
-    About,
-    Bound,
+    BindingPart,
     Document,
-    Entry,
-    Fork,
-    Receipt,
-    Saved,
-    State,
-    Summary,
-    Times,
-    text_of,
+    EntryPart,
+    ForkPart,
+    ReceiptPart,
+    SessionPart,
+    SnapshotPart,
+    StatePart,
+    SummaryPart,
+    TimeoutsPart,
+    json_text,
 )
 
 PAGE: Final = 1000
@@ -102,44 +102,46 @@ async def export_document(
         version=1,
         exported_at=now,
         secrets=secrets,
-        session=About.of_record(
-            record, status=record.status.value, timeouts=Times.of_record(record.timeouts)
+        session=SessionPart.of_record(
+            record, status=record.status.value, timeouts=TimeoutsPart.of_record(record.timeouts)
         ),
         fork=_fork(record, None if base is None else base.data),
-        state=State.of_record(state),
+        state=StatePart.of_record(state),
         bindings=bindings,
         journal=journal,
         receipts=receipts,
-        summary=None if written is None else Summary.of_record(written),
+        summary=None if written is None else SummaryPart.of_record(written),
     )
     if not secrets:
         await anyio.to_thread.run_sync(partial(_redact, document, redactor))
     return document
 
 
-def _fork(record: SessionRecord, base: bytes | None) -> Fork | None:
+def _fork(record: SessionRecord, base: bytes | None) -> ForkPart | None:
     if record.parent is None:
         return None
-    return Fork.model_construct(
+    return ForkPart.model_construct(
         parent=record.parent, state=None if base is None else from_json(base)
     )
 
 
-async def _bound(store: Store, binding: BindingRecord, room: _Room, *, secrets: bool) -> Bound:
-    saved: Saved | None = None
+async def _bound(
+    store: Store, binding: BindingRecord, room: _Room, *, secrets: bool
+) -> BindingPart:
+    saved: SnapshotPart | None = None
     found = await store.snapshot(binding.session_id, binding.service) if secrets else None
     if found is not None:
         room.take(len(found.data) * 4 // 3)
-        saved = Saved.of(found.data, found.taken_at)
-    return Bound.of_record(binding, snapshot=saved)
+        saved = SnapshotPart.of(found.data, found.taken_at)
+    return BindingPart.of_record(binding, snapshot=saved)
 
 
-def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
+def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> ReceiptPart:
     result, error = (receipt.result, receipt.error) if secrets else (None, None)
     # Leave out a result that JSON cannot hold exactly; a repeat of the operation then fails with OutcomeUnknown.
     result = result if _is_exact(result) else None
     room.take(200 + size_of([result, error]))
-    return Receipt.of_record(receipt, result=result, error=error)
+    return ReceiptPart.of_record(receipt, result=result, error=error)
 
 
 def _is_exact(value: object) -> bool:
@@ -150,9 +152,9 @@ def _is_exact(value: object) -> bool:
     return True
 
 
-async def _journal(store: Store, session_id: str, room: _Room) -> list[Entry]:
+async def _journal(store: Store, session_id: str, room: _Room) -> list[EntryPart]:
     """Return every entry, the oldest first. Entries added meanwhile are left out."""
-    pages: list[list[Entry]] = []
+    pages: list[list[EntryPart]] = []
     before: int | None = None
     while True:
         found = await store.history(session_id, HistoryFilter(before=before, limit=PAGE))
@@ -164,18 +166,18 @@ async def _journal(store: Store, session_id: str, room: _Room) -> list[Entry]:
         before = found[0].seq
 
 
-def _entries(records: Sequence[JournalRecord]) -> list[tuple[Entry, int]]:
+def _entries(records: Sequence[JournalRecord]) -> list[tuple[EntryPart, int]]:
     return [_entry(record) for record in records]
 
 
-def _entry(record: JournalRecord) -> tuple[Entry, int]:
-    entry = Entry.of_record(record, kind=record.kind.value)
+def _entry(record: JournalRecord) -> tuple[EntryPart, int]:
+    entry = EntryPart.of_record(record, kind=record.kind.value)
     if not _is_exact([entry.request, entry.result, entry.error]):
         # Half of a surrogate pair, which text in a file cannot hold.
         for key in ("request", "result", "error"):
             text = json.dumps(getattr(entry, key), ensure_ascii=False)
             setattr(entry, key, json.loads(text.encode(errors="replace")))
-    return entry, len(text_of(entry.values()))
+    return entry, len(json_text(entry.values()))
 
 
 def _redact(document: Document, redactor: Redactor) -> None:

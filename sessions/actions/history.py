@@ -94,7 +94,7 @@ class History:
 
     async def _stored(self, principal: Principal, ref: str, namespace: str | None) -> SessionRecord:
         """Return the record of a session, after the entries that this process holds for it are written."""
-        record = await self._directory.stored(principal, ref, namespace)
+        record = await self._directory.find_record(principal, ref, namespace)
         if self._directory.get(record.id) is not None:
             await self._core.store.flush()
         return record
@@ -193,7 +193,7 @@ async def summarize(
     store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
 ) -> JSON:
     """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
-    tally = await store.tally(record.id)
+    tally = await store.journal_counts(record.id)
     written = await store.summary(record.id)
     return {
         "summary": None if written is None else _written(written, tally.last_seq),

@@ -38,7 +38,7 @@ from ..services import SnapshotChecker
 from ..state.patch import size_of
 from ..transitions.create import SessionOptions, new_record, state_of, timeouts_of, validate_name
 from .branches import BASE
-from .document import Bound, Document, Entry, Receipt, Saved
+from .document import BindingPart, Document, EntryPart, ReceiptPart, SnapshotPart
 
 IMPORTED_FROM: Final = "statehold/imported_from"
 """Metadata key of an imported session; its value is the id of the exported one."""
@@ -59,7 +59,7 @@ class ImportTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """The new session, and the parts of the document that it lacks, in words."""
 
     record: SessionRecord
@@ -74,7 +74,7 @@ async def import_document(
     name: str | None = None,
     strict: bool = True,
     operation: Operation | None = None,
-) -> Imported:
+) -> ImportResult:
     """Create a session from a document: with a new id, paused, owned by `owner`. It is complete on return, or absent.
 
     The session keeps the receipt of `operation`. `name` replaces the name in the document. Services that are not configured
@@ -103,7 +103,7 @@ async def import_document(
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         record.name = None
         await _insert(target, document, record, state, bindings, journal, operation)
-    return Imported(record, left_out)
+    return ImportResult(record, left_out)
 
 
 def _record(
@@ -146,8 +146,8 @@ def _timeouts(
 
 def _bindings(
     target: ImportTarget, document: Document, left_out: list[str], *, strict: bool
-) -> list[Bound]:
-    found: list[Bound] = []
+) -> list[BindingPart]:
+    found: list[BindingPart] = []
     for number, bound in enumerate(document.bindings):
         if bound.service in target.core.services:
             found.append(_with_checked_snapshot(target, number, bound, left_out))
@@ -163,8 +163,8 @@ def _bindings(
 
 
 def _with_checked_snapshot(
-    target: ImportTarget, number: int, bound: Bound, left_out: list[str]
-) -> Bound:
+    target: ImportTarget, number: int, bound: BindingPart, left_out: list[str]
+) -> BindingPart:
     """Return a binding whose snapshot holds only what its service would have saved."""
     service = target.core.services[bound.service]
     if bound.snapshot is None or not isinstance(service, SnapshotChecker):
@@ -181,7 +181,7 @@ def _with_checked_snapshot(
     if dropped:
         names = ", ".join(map(repr, sorted(dropped)))
         left_out.append(f"values of {bound.service} that its recipe does not keep: {names:.150}")
-    saved = Saved.of(encode_snapshot(checked), bound.snapshot.taken_at)
+    saved = SnapshotPart.of(encode_snapshot(checked), bound.snapshot.taken_at)
     return bound.model_copy(update={"snapshot": saved})
 
 
@@ -199,7 +199,7 @@ def _check_receipts(policy: Policy, document: Document) -> None:
             raise InvalidArgument(f"receipts.{number}: is not what became of a call.")
 
 
-def _can_be_repeated(receipt: Receipt) -> bool:
+def _can_be_repeated(receipt: ReceiptPart) -> bool:
     result, error = receipt.result, receipt.error
     if not isinstance(result, dict | None) or not isinstance(error, dict | None):
         return False
@@ -213,7 +213,7 @@ def _journal(redactor: Redactor, document: Document, session_id: str) -> list[Jo
     return [_entry(redactor, entry, session_id) for entry in document.journal]
 
 
-def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
+def _entry(redactor: Redactor, entry: EntryPart, session_id: str) -> JournalRecord:
     values = entry.values()
     values["kind"] = JournalKind(entry.kind)
     if values["kind"] is not JournalKind.COMPACTED:
@@ -235,7 +235,7 @@ async def _insert(
     document: Document,
     record: SessionRecord,
     state: StateRecord,
-    bindings: list[Bound],
+    bindings: list[BindingPart],
     journal: list[JournalRecord],
     operation: Operation | None,
 ) -> None:
@@ -251,7 +251,7 @@ async def _insert(
     session.redactor = target.core.redactor
     growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
     target.quota.admit(record.owner, growth)
-    with target.directory.alone(record.id), anyio.CancelScope(shield=True):
+    with target.directory.reserve(record.id), anyio.CancelScope(shield=True):
         bound = [_binding(target, record.id, binding) for binding in bindings]
         per_owner = target.core.policy.sessions_per_principal
         started = operation and operation.start(record.id, record.created_at)
@@ -267,7 +267,7 @@ async def _insert(
             raise
 
 
-def _binding(target: ImportTarget, session_id: str, bound: Bound) -> BindingRecord:
+def _binding(target: ImportTarget, session_id: str, bound: BindingPart) -> BindingRecord:
     return BindingRecord(
         session_id=session_id,
         service=bound.service,
@@ -281,7 +281,7 @@ def _binding(target: ImportTarget, session_id: str, bound: Bound) -> BindingReco
 
 
 async def _finish(
-    target: ImportTarget, session: Session, document: Document, bindings: list[Bound]
+    target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
 ) -> None:
     cause = f"imported from {document.session.id}"
     session.apply(Event.OPENED, cause=cause)
@@ -301,7 +301,7 @@ async def _finish(
 
 
 def _snapshots(
-    target: ImportTarget, session: Session, document: Document, bindings: list[Bound]
+    target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
 ) -> list[SnapshotRecord]:
     now = target.core.clock.now()
     found = {
@@ -324,7 +324,7 @@ def _snapshots(
     ]
 
 
-def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
+def _receipt(receipt: ReceiptPart, session_id: str) -> ReceiptRecord:
     values = receipt.values()
     if receipt.status == STARTED:
         values["status"] = OutcomeUnknown.code
@@ -343,4 +343,4 @@ async def _delete_partial(target: ImportTarget, session: Session) -> None:
         return
 
 
-__all__ = ["IMPORTED_FROM", "Imported", "ImportTarget", "import_document"]
+__all__ = ["IMPORTED_FROM", "ImportResult", "ImportTarget", "import_document"]

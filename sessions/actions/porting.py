@@ -12,7 +12,7 @@ from ..records import Principal, SessionRecord
 from .branches import Branches
 from .document import Document
 from .export import export_document
-from .import_ import Imported, ImportTarget, import_document
+from .import_ import ImportResult, ImportTarget, import_document
 
 DOCUMENT_LIMIT: Final = 3 << 20
 """Most bytes of a document passed through a tool, so that an exported one fits into a request. A file may have more."""
@@ -37,9 +37,9 @@ class Porting:
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> None:
         """If this process holds a session, make durable its journal and the snapshots that its services can take."""
-        record = await self._directory.stored(principal, ref, namespace)
+        record = await self._directory.find_record(principal, ref, namespace)
         session = self._directory.get(record.id)
-        if session is not None and not session.gone.is_set():
+        if session is not None and not session.ownership_ended.is_set():
             await self._branches.save_services(session)
             await self._core.store.flush()
 
@@ -58,7 +58,7 @@ class Porting:
             SessionNotFound: unknown, foreign or purged.
             InvalidArgument: the document takes more than `limit` bytes.
         """
-        record = await self._directory.stored(principal, ref, namespace)
+        record = await self._directory.find_record(principal, ref, namespace)
         if secrets:
             await self.save_session(principal, record.id)
         elif self._directory.get(record.id) is not None:
@@ -84,7 +84,7 @@ class Porting:
         name: str | None = None,
         strict: bool = True,
         operation: Operation | None = None,
-    ) -> Imported:
+    ) -> ImportResult:
         """Import a document as a session of the caller's; see import_.import_document()."""
         found = await import_document(
             self._target, document, principal.key, name=name, strict=strict, operation=operation

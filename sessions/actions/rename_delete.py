@@ -10,7 +10,7 @@ from ..errors import SessionBusy
 from ..live.directory import Directory
 from ..live.session import Session
 from ..records import Principal
-from ..state.patch import copied, merge_patch
+from ..state.patch import copy_json, merge_patch
 from ..transitions.access import Access
 from ..transitions.close import Closing
 from ..transitions.create import validate_metadata, validate_name
@@ -84,14 +84,14 @@ class RenameDelete:
         Raises:
             SessionBusy: it is still open.
         """
-        record = await self._directory.stored(principal, ref)
+        record = await self._directory.find_record(principal, ref)
         if not await self._directory.purge(record.id):
             raise SessionBusy("The session is still open.", session_id=record.id)
 
 
 def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with a merge patch applied (RFC 7396)."""
-    found = cast("dict[str, Any]", merge_patch(metadata, copied(dict(patch))))
+    found = cast("dict[str, Any]", merge_patch(metadata, copy_json(dict(patch))))
     return validate_metadata(found)
 
 

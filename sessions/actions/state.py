@@ -15,7 +15,7 @@ from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session, UnconfirmedUpdates
 from ..records import Principal, StateRecord
-from ..state.patch import MISSING, Mode, at, copied, size_of, tokens_of, updated
+from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_state, value_at
 from ..state.schema import check_value
 from ..transitions.access import Access
 
@@ -23,12 +23,12 @@ TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StateValue:
     """The value at a path of a state, and the version of the state. The value is a copy."""
 
     session_id: str
     version: int
-    found: bool
+    exists: bool
     value: Any = None
 
 
@@ -54,7 +54,7 @@ class States:
 
     async def read(
         self, principal: Principal, ref: str, path: str = "", namespace: str | None = None
-    ) -> Found:
+    ) -> StateValue:
         """Return the value at a path of a session's state. This does not count as use, resumes nothing and claims nothing.
 
         Raises:
@@ -63,10 +63,10 @@ class States:
         """
         tokens = tokens_of(path)
         state = await self._directory.state(principal, ref, namespace)
-        value = at(state.value, tokens)
+        value = value_at(state.value, tokens)
         if value is MISSING:
-            return Found(state.session_id, state.version, False)
-        return Found(state.session_id, state.version, True, copied(value))
+            return StateValue(state.session_id, state.version, False)
+        return StateValue(state.session_id, state.version, True, copy_json(value))
 
     async def version(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -95,7 +95,7 @@ class States:
         """
 
         def change(state: StateRecord) -> StateRecord:
-            return updated(state, values, mode=mode, if_version=if_version, path=path)
+            return update_state(state, values, mode=mode, if_version=if_version, path=path)
 
         return await self.change(principal, ref, change)
 
@@ -184,7 +184,7 @@ async def _propose(
 
 def _takes(session: Session, live: bool) -> bool:
     """Whether the state of a session can be changed now: it is open, and with `live` idle or active."""
-    return not session.gone.is_set() and session.status in (LIVE if live else OPEN)
+    return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
 
 
-__all__ = ["Found", "States", "change_state"]
+__all__ = ["StateValue", "States", "change_state"]

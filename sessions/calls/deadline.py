@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 
-from ..concurrency import Overtaken, beside
+from ..concurrency import RaceLost, race
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from ..json_codec import JSON
 from ..live.connection import LiveConnection
@@ -31,7 +31,7 @@ PARKED_SECONDS: Final = 3.0
 """Seconds that a call without progress messages waits behind unanswered questions before it is refused."""
 
 
-class Waiting:
+class WaitProgress:
     """Sends progress messages to a caller that wants them, while its call waits to begin."""
 
     __slots__ = ("_before", "_ctx", "farthest", "told")
@@ -80,10 +80,10 @@ class Waiting:
 
         if self._ctx.wants_progress:
             what = "Waiting for the calls before"
-            return await beside(partial(self._tell, lambda: what, describe), work)
+            return await race(partial(self._tell, lambda: what, describe), work)
         try:
-            return await beside(refuse, work)
-        except Overtaken:
+            return await race(refuse, work)
+        except RaceLost:
             raise SessionBusy(
                 f"The call was not run: {describe() or 'the calls before wait for an answer'}.",
                 recovery="Answer that question and try again, or end it with session_restart.",
@@ -94,7 +94,7 @@ class Waiting:
         """Run `work` and return its result, with progress messages."""
         if not self._ctx.wants_progress:
             return await work()
-        return await beside(partial(self._tell, lambda: what), work)
+        return await race(partial(self._tell, lambda: what), work)
 
     async def starting(self, what: Callable[[], str], work: Callable[[], Awaitable[T]]) -> T:
         """Run `work`, which waits for services to start, and return its result. The first message is sent at once."""
@@ -102,7 +102,7 @@ class Waiting:
             return await work()
         await self._say(TELL_SECONDS, what())
         self._before = self.told
-        return await beside(partial(self._tell, what, every=STARTING_SECONDS), work)
+        return await race(partial(self._tell, what, every=STARTING_SECONDS), work)
 
     async def _tell(
         self,
@@ -123,11 +123,11 @@ class Waiting:
             await self._ctx.progress(self.told, None, message)
 
 
-Asked: TypeAlias = "tuple[OpenQuestions, Session, str]"
+QuestionOrigin: TypeAlias = "tuple[OpenQuestions, Session, str]"
 """Where a call registers that its caller is asked: the connection's questions, its session, its tool."""
 
 
-class Timed:
+class DeadlineContext:
     """Context of a call with a time limit, which is suspended while the caller is asked. It lives as long as `scope`."""
 
     __slots__ = ("_asking", "_ctx", "_left", "_questions", "_scope", "_waiting", "error")
@@ -136,8 +136,8 @@ class Timed:
         self,
         ctx: CallContext,
         scope: anyio.CancelScope,
-        waiting: Waiting | None = None,
-        questions: Asked | None = None,
+        waiting: WaitProgress | None = None,
+        questions: QuestionOrigin | None = None,
     ) -> None:
         self._ctx = ctx
         self._questions = questions
@@ -214,11 +214,11 @@ class Timed:
 
 
 @contextmanager
-def limited(
+def enforce_deadline(
     seconds: float,
     ctx: CallContext,
-    waiting: Waiting | None = None,
-    questions: Asked | None = None,
+    waiting: WaitProgress | None = None,
+    questions: QuestionOrigin | None = None,
 ) -> Generator[CallContext]:
     """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
@@ -229,7 +229,7 @@ def limited(
         SessionError: the call was ended while its caller was asked.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
-    timed = Timed(ctx, scope, waiting, questions)
+    timed = DeadlineContext(ctx, scope, waiting, questions)
     with scope:
         try:
             yield timed
@@ -262,4 +262,4 @@ def end_with_session(session: Session) -> Generator[None]:
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["Timed", "Waiting", "limited", "end_with_session"]
+__all__ = ["DeadlineContext", "WaitProgress", "enforce_deadline", "end_with_session"]

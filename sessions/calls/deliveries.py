@@ -8,12 +8,12 @@ from ..live.session import Binding, Session
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NoticePart:
     """The notice of one replaced connection, with the values of the binding that are needed to repeat it."""
 
     binding: Binding
     notice: str
-    untold: str
+    unreported_losses: str
     generation: int
     told_before: int
 
@@ -21,7 +21,7 @@ class Part:
 class Delivery:
     """The notice that one answer carries. It counts as delivered unless the transport calls revert()."""
 
-    def __init__(self, session: Session, general: str | None, parts: list[Part]) -> None:
+    def __init__(self, session: Session, general: str | None, parts: list[NoticePart]) -> None:
         self.session = session
         self._general = general
         self._parts = parts
@@ -42,7 +42,9 @@ class Delivery:
         for part in self._parts:
             binding = part.binding
             binding.notice = _joined("\n", part.notice, binding.notice)
-            binding.untold = _joined(", ", part.untold, binding.untold) or ""
+            binding.unreported_losses = (
+                _joined(", ", part.unreported_losses, binding.unreported_losses) or ""
+            )
             if binding.record.told_generation == part.generation:
                 binding.update(told_generation=part.told_before)
         return True
@@ -51,13 +53,17 @@ class Delivery:
 def take_notices(session: Session, *bindings: Binding) -> Delivery | None:
     """Take the notices of the session and of replaced connections for the next result; None when none is due."""
     general, session.notice = session.notice, None
-    parts: list[Part] = []
+    parts: list[NoticePart] = []
     for binding in bindings:
         if binding.notice is not None:
             record = binding.record
             told = record.told_generation
-            parts.append(Part(binding, binding.notice, binding.untold, record.generation, told))
-            binding.notice, binding.untold = None, ""
+            parts.append(
+                NoticePart(
+                    binding, binding.notice, binding.unreported_losses, record.generation, told
+                )
+            )
+            binding.notice, binding.unreported_losses = None, ""
             binding.update(told_generation=record.generation)
     return Delivery(session, general, parts) if general is not None or parts else None
 

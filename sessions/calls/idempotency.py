@@ -312,7 +312,7 @@ class ToolReceipts:
         require_room(self._core.policy, session_id, await store.receipts(session_id))
         started = operation.start(session_id, self._core.clock.now())
         with anyio.CancelScope(shield=True):
-            if await store.claim_receipt(started) is not None:
+            if await store.start_receipt(started) is not None:
                 raise OperationBusy(session_id=session_id)
             operation.started = started
 
@@ -326,7 +326,7 @@ class ToolReceipts:
             operation.receipt = receipt
         try:
             with anyio.CancelScope(shield=True):
-                await core.store.settle_receipt(receipt, forget=forget)
+                await core.store.end_receipt(receipt, forget=forget)
         except StoreUnavailable as error:
             # The call ran: after an error now the caller would run it again.
             logger.error("the end of an operation is not recorded yet: %s", error)

@@ -12,7 +12,7 @@ from ..json_codec import JSON
 from ..live.session import Binding, Session
 from ..records import Principal
 from ..services import CallContext, CallResult, ToolSpec
-from .deadline import Waiting
+from .deadline import WaitProgress
 from .deliveries import Delivery
 from .receipts import Operation
 
@@ -58,11 +58,11 @@ class Call:
     result: CallResult | None = None
     delivery: Delivery | None = None
     """The notice that the answer or the refusal carries."""
-    waiting: Waiting = field(init=False)
+    waiting: WaitProgress = field(init=False)
     """Reports to the caller while the call waits."""
 
     def __post_init__(self) -> None:
-        self.waiting = Waiting(self.context, self.request.waited)
+        self.waiting = WaitProgress(self.context, self.request.waited)
 
     @property
     def spec(self) -> ToolSpec | None:

@@ -33,7 +33,7 @@ from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
-from .deadline import Waiting, end_with_session, limited
+from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
 from .notices import accepts_notice
@@ -164,7 +164,7 @@ class Router:
         except OutcomeUnknown:
             if not call.repeatable:
                 raise
-        call.waiting = Waiting(call.context, call.waiting.farthest)
+        call.waiting = WaitProgress(call.context, call.waiting.farthest)
         try:
             return await self._send_once(call)
         except ConnectionLost:
@@ -180,7 +180,7 @@ class Router:
         seconds = binding.service.call_seconds
         try:
             question = live.questions, session, request.tool
-            with limited(seconds, call.context, call.waiting, question) as context:
+            with enforce_deadline(seconds, call.context, call.waiting, question) as context:
                 await _acquire_slot(call, live)
                 try:
                     self._refuse_lost_notice(call)
@@ -288,7 +288,7 @@ class Router:
                 if send is None:
                     raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
                 question, seconds = (live.questions, session, method), binding.service.call_seconds
-                with limited(seconds, context, questions=question) as timed:
+                with enforce_deadline(seconds, context, questions=question) as timed:
                     return await send(method, params, timed), session
         except TimeoutError:
             raise _timed_out(session, binding, method) from None

@@ -12,7 +12,7 @@ from ..errors import SessionError
 from ..json_codec import dumps, loads
 from ..records import JournalKind, JournalRecord
 from ..services import CallResult, ToolSpec
-from .redaction import REDACTED, SLACK, Known, Redactor, texts_under
+from .redaction import REDACTED, SLACK, Redactor, SecretTexts, texts_under
 
 TEXT = 500
 """Characters kept of each text of a result."""
@@ -30,10 +30,10 @@ INPUT_REQUIRED = "input_required"
 """Status of a call that its caller must send again, with answers."""
 CUT = ('{"truncated":', '{"unencodable":')
 """Beginnings of arguments that are not kept completely."""
-NONE_KNOWN = Known(())
+NONE_KNOWN = SecretTexts(())
 
 
-def capped(value: object, limit: int) -> str:
+def cap_json(value: object, limit: int) -> str:
     """Return a JSON value as text if that takes at most `limit` bytes, else its beginning and its size."""
     text = _json(value)
     if text is None:
@@ -65,10 +65,10 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
     given = dict(arguments)
     whole = _json(given)
     if whole is None:
-        return capped(redactor.value(given, limit, room=LARGE * limit), limit)
+        return cap_json(redactor.value(given, limit, room=LARGE * limit), limit)
     if len(whole) <= LARGE * limit:
         kept = redactor.value(given, limit)
-        return whole.decode() if kept == given and len(whole) <= limit else capped(kept, limit)
+        return whole.decode() if kept == given and len(whole) <= limit else cap_json(kept, limit)
     text = _json(redactor.value(given, limit, room=limit)) or b""
     return _truncated(text, limit, len(whole))
 
@@ -81,7 +81,9 @@ def excerpt(result: CallResult) -> CallResult:
     return CallResult({"content": content, **outcome}, result.secrets)
 
 
-def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> dict[str, Any]:
+def shorten_result(
+    result: CallResult, redactor: Redactor, known: SecretTexts = NONE_KNOWN
+) -> dict[str, Any]:
     """Return a result as the journal keeps it: the beginnings of its texts, and the types of other blocks.
 
     `known` are secrets of the arguments, which results often repeat.
@@ -140,12 +142,12 @@ class CallEntry:
         secrets = self._secrets()
         arguments, known = self.arguments, NONE_KNOWN
         if secrets:
-            arguments = cast("dict[str, Any]", Known(secrets).within(arguments))
+            arguments = cast("dict[str, Any]", SecretTexts(secrets).within(arguments))
         request = _request(arguments, limit, redactor)
         if REDACTED in request or request.startswith(CUT):
             secrets = [*secrets, *redactor.known(arguments, room=LARGE * limit)]
         if secrets:
-            known = Known(secrets)
+            known = SecretTexts(secrets)
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -161,7 +163,7 @@ class CallEntry:
             "ended_at": self.ended,
             "generation": self.generation,
             "request": request,
-            "result": capped(brief(outcome, redactor, known), limit)
+            "result": cap_json(shorten_result(outcome, redactor, known), limit)
             if isinstance(outcome, CallResult)
             else None,
             "error": redactor.text(known.hide(outcome.message), limit)
@@ -254,8 +256,8 @@ __all__ = [
     "OVERHEAD",
     "STARTED",
     "CallEntry",
-    "brief",
-    "capped",
+    "shorten_result",
+    "cap_json",
     "excerpt",
     "message_entry",
     "status_of",

@@ -272,7 +272,7 @@ class Redactor:
         return text
 
 
-class Known:
+class SecretTexts:
     """Secret texts, to be removed from values that repeat them, also as code, as JSON and in addresses."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -365,4 +365,4 @@ def _unless_plain(found: re.Match[str]) -> str:
     return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
 
 
-__all__ = ["KEYS", "REDACTED", "Known", "Redactor", "texts_under"]
+__all__ = ["KEYS", "REDACTED", "SecretTexts", "Redactor", "texts_under"]

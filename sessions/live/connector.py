@@ -15,7 +15,7 @@ from ..errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
-from ..services import Restored, SelfChanging
+from ..services import RestoreReport, SelfChanging
 from .connection import LiveConnection
 from .session import Binding, Session
 from .snapshots import UNSTORED, Snapshots, save_quietly
@@ -93,8 +93,8 @@ class Connector:
         live = LiveConnection(
             binding.service, session.view(generation), snapshot, on_lost=note_loss
         )
-        binding.live = binding.latest = live
-        binding.save_error = None if binding.unstored is None else UNSTORED
+        binding.live = binding.last_live = live
+        binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
         live.start(self._core.tasks.start)
         self._core.tasks.spawn(self._opened, session, binding, live)
@@ -118,15 +118,17 @@ class Connector:
         if before.generation >= generation:
             return
         if before.generation:
-            found = live.connection.opened
-            lost = ", ".join(filter(None, (UNSAVED if binding.behind else "", found.lost)))
-            earlier = "" if binding.untold in lost else binding.untold
+            found = live.connection.restore_report
+            lost = ", ".join(
+                filter(None, (UNSAVED if binding.snapshot_outdated else "", found.lost))
+            )
+            earlier = "" if binding.unreported_losses in lost else binding.unreported_losses
             binding.notice = replacement_notice(
                 before, generation, replace(found, lost=lost), earlier
             )
-            binding.untold = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
+            binding.unreported_losses = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
         elif live.restores:
-            binding.notice = copy_notice(before.service, live.connection.opened)
+            binding.notice = copy_notice(before.service, live.connection.restore_report)
         if isinstance(live.connection, SelfChanging):
             live.connection.on_unsaved = partial(
                 self._snapshots.note_own_change, session, binding, live
@@ -161,7 +163,7 @@ class Connector:
             live.recorded.set()
             live.start(self._core.tasks.start)
         await live.opened()
-        binding.live = binding.latest = live
+        binding.live = binding.last_live = live
         if binding.record.status is not BindingStatus.OPEN:
             binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
         return live
@@ -265,7 +267,7 @@ class Connector:
 
     def save_soon(self, session: Session, binding: Binding) -> None:
         """Make a binding's record durable in the background."""
-        if not session.gone.is_set():
+        if not session.ownership_ended.is_set():
             self._core.tasks.spawn(save_quietly, session, [binding.record])
 
     # Closing.
@@ -295,7 +297,7 @@ def _missing(session: Session) -> list[Binding]:
 def _refuse_ended(session: Session) -> None:
     if session.fenced:
         raise SessionBusy("Another process took the session over.", session_id=session.id)
-    if session.ends or session.gone.is_set():
+    if session.ends or session.ownership_ended.is_set():
         raise SessionClosed("The session is being closed.", session_id=session.id)
 
 
@@ -304,7 +306,7 @@ OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 
 
 def replacement_notice(
-    before: BindingRecord, generation: int, opened: Restored, earlier: str = ""
+    before: BindingRecord, generation: int, opened: RestoreReport, earlier: str = ""
 ) -> str:
     """Return the notice for the first result over a replaced connection.
 
@@ -323,7 +325,7 @@ def replacement_notice(
     return found + _describe_restored(opened) + more
 
 
-def copy_notice(service: str, opened: Restored) -> str:
+def copy_notice(service: str, opened: RestoreReport) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
     found = (
         f"Note from Statehold: the connection to {service} began as a copy of another session's."
@@ -331,7 +333,7 @@ def copy_notice(service: str, opened: Restored) -> str:
     return found + _describe_restored(opened)
 
 
-def _describe_restored(opened: Restored) -> str:
+def _describe_restored(opened: RestoreReport) -> str:
     restored = f" Restored: {opened.restored}." if opened.restored else ""
     return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
 

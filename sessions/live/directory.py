@@ -55,7 +55,7 @@ class Directory:
         """Return a session of this node, without a check of its owner."""
         return self._live.get(session_id)
 
-    def _held(self, principal: Principal, session_id: str) -> Session | None:
+    def _owned(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session of this node if it belongs to the caller."""
         session = self._live.get(session_id)
         return session if session is not None and session.record.owner == principal.key else None
@@ -80,7 +80,7 @@ class Directory:
             self._core.deadlines.forget(session.id)
         self._core.deadlines.schedule(STORED, session.record.due_at)
         session.steady.set()
-        session.gone.set()
+        session.ownership_ended.set()
 
     def schedule(self, session: Session) -> None:
         self._core.deadlines.schedule(session.id, session.deadline())
@@ -99,7 +99,7 @@ class Directory:
 
     def ready(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
-        session = self._held(principal, session_id)
+        session = self._owned(principal, session_id)
         if session is None:
             return None
         if session.changing.locked() or session.fenced:
@@ -118,10 +118,10 @@ class Directory:
         """
         key = self._key(principal, ref, namespace)
         for _ in range(8):
-            session = self._held(principal, key)
+            session = self._owned(principal, key)
             if session is None:
                 # A foreign session is looked for in the store as an unknown one is.
-                key = await self._bring(principal, key, namespace)
+                key = await self._claim_by_ref(principal, key, namespace)
                 continue
             if session.ends:
                 raise closed_error(session.record)
@@ -133,12 +133,12 @@ class Directory:
     def _key(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Return the id that a name stands for in memory, else `ref` itself."""
         name = unicodedata.normalize("NFC", ref)
-        return self._names.get((principal.key, self._space(namespace), name), ref)
+        return self._names.get((principal.key, self._namespace(namespace), name), ref)
 
-    def _space(self, namespace: str | None) -> str:
+    def _namespace(self, namespace: str | None) -> str:
         return self._core.policy.namespace if namespace is None else namespace
 
-    async def stored(
+    async def find_record(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> SessionRecord:
         """Return the stored record of a session of the caller's.
@@ -149,21 +149,21 @@ class Directory:
         record = await self._core.store.get(ref, principal.key)
         if record is None and not ref.startswith(ID_PREFIX):
             name = unicodedata.normalize("NFC", ref)
-            record = await self._core.store.find(principal.key, self._space(namespace), name)
+            record = await self._core.store.find(principal.key, self._namespace(namespace), name)
         if record is None:
             raise SessionNotFound
         return record
 
-    async def _bring(self, principal: Principal, ref: str, namespace: str | None) -> str:
+    async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
-        record = await self.stored(principal, ref, namespace)
+        record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
         await self.claim(record)
         return record.id
 
     @contextmanager
-    def alone(self, session_id: str) -> Generator[None]:
+    def reserve(self, session_id: str) -> Generator[None]:
         """Keep other tasks from claiming a session while this task inserts or claims it."""
         done = self._claiming[session_id] = anyio.Event()
         try:
@@ -182,7 +182,7 @@ class Directory:
         if waiting is not None:
             await waiting.wait()
             return
-        with self.alone(record.id), anyio.CancelScope(shield=True):
+        with self.reserve(record.id), anyio.CancelScope(shield=True):
             await self._claim(record)
 
     async def _claim(self, record: SessionRecord) -> None:
@@ -243,10 +243,10 @@ class Directory:
     ) -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
         key = self._key(principal, ref, namespace)
-        session = self._held(principal, key)
+        session = self._owned(principal, key)
         if session is not None:
             return session.info()
-        record = await self.stored(principal, key, namespace)
+        record = await self.find_record(principal, key, namespace)
         if (session := self._live.get(record.id)) is not None:
             return session.info()
         bindings = await self._core.store.bindings(record.id)
@@ -268,9 +268,9 @@ class Directory:
             SessionExpired, SessionClosed, SessionFailed: it is closed.
         """
         key = self._key(principal, ref, namespace)
-        session = self._held(principal, key)
+        session = self._owned(principal, key)
         if session is None:
-            record = await self.stored(principal, key, namespace)
+            record = await self.find_record(principal, key, namespace)
             session = self._live.get(record.id)
             if session is None and record.status in (Status.CLOSING, Status.CLOSED):
                 raise closed_error(record)
@@ -278,7 +278,7 @@ class Directory:
         if session is not None and session.ends:
             raise closed_error(session.record)
         if session is not None and not session.fenced:
-            return session.stored
+            return session.durable_state
         found = await self._core.store.state(key)
         if found is None:
             raise SessionNotFound

@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 
 from ..clock import Clock
-from ..errors import Fenced, SessionBusy, StoreUnavailable
+from ..errors import SessionBusy, SessionFenced, StoreUnavailable
 from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
 from ..lifecycle import Event, Status, Transition, transition
@@ -62,10 +62,9 @@ class Binding:
     """One service as one session uses it."""
 
     __slots__ = (
-        "behind",
         "checkpoint_at",
         "checkpointed_at",
-        "latest",
+        "last_live",
         "live",
         "losses",
         "notice",
@@ -75,17 +74,18 @@ class Binding:
         "save_failures",
         "saving",
         "service",
+        "snapshot_outdated",
         "snapshot_seq",
+        "unreported_losses",
         "unsaved_at",
-        "unstored",
-        "untold",
+        "unstored_snapshot",
     )
 
     def __init__(self, record: BindingRecord, service: Service) -> None:
         self.record = record
         self.service = service
         self.live: LiveConnection | None = None
-        self.latest: LiveConnection | None = None
+        self.last_live: LiveConnection | None = None
         """The connection opened last, live or not; its stderr can still be read."""
         self.opening = 0
         """Number of tasks about to open a connection; they may hold a place of the budget already."""
@@ -95,9 +95,9 @@ class Binding:
         """Connections lost in a row without an answered call."""
         self.notice: str | None = None
         """Notice of a replaced connection, for the next result."""
-        self.behind = False
+        self.snapshot_outdated = False
         """Whether calls were made after the snapshot that its connection was opened from."""
-        self.untold = ""
+        self.unreported_losses = ""
         """Losses not yet reported to a caller, in words."""
         self.checkpoint_at: float | None = None
         """Time of the next checkpoint; None when none is due, or while it is being taken."""
@@ -110,7 +110,7 @@ class Binding:
         self.saving = anyio.Lock()
         self.unsaved_at = float("-inf")
         """When the last call ended that left something unsaved."""
-        self.unstored: SnapshotRecord | None = None
+        self.unstored_snapshot: SnapshotRecord | None = None
         """The last snapshot, if the store refused it."""
 
     def update(self, **values: Any) -> BindingRecord:
@@ -157,7 +157,7 @@ class Session:
         self.steady = anyio.Event()
         """Set while the session is not in error."""
         self.steady.set()
-        self.gone = anyio.Event()
+        self.ownership_ended = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False
         self.released = False
@@ -165,7 +165,7 @@ class Session:
         self.pausing = False
         self.revising = anyio.Lock(fast_acquire=True)
         """Held while a newer state is derived from the current one, so that no update is based on an older state."""
-        self.stored = state
+        self.durable_state = state
         """The newest state that is durable."""
         self.notice: str | None = None
         """Notice about the session as a whole, for the next result."""
@@ -342,7 +342,7 @@ class Session:
         try:
             with anyio.CancelScope(shield=True):
                 await self._store.write(write)
-        except Fenced:
+        except SessionFenced:
             if not self.fenced:
                 self.fenced = True
                 self.on_fenced(self)
@@ -352,7 +352,7 @@ class Session:
             self._entries = entries + self._entries
             raise
         if state is not None:
-            self.stored = state
+            self.durable_state = state
         for name, value in columns.items():
             setattr(self.record, name, value)
 
@@ -370,11 +370,11 @@ class Session:
             try:
                 if updates.error is not None:
                     raise updates.error
-                if self.stored.version < state.version:
+                if self.durable_state.version < state.version:
                     await self.save(state=self.state)
             except (SessionBusy, StoreUnavailable) as error:
                 if updates.error is None:
-                    self.state = self.stored
+                    self.state = self.durable_state
                     updates.error, self._updates = error, UnconfirmedUpdates()
                 raise
             finally:
@@ -385,7 +385,7 @@ class Session:
     async def wait_for_store(self) -> bool:
         """Wait until the current state is durable. Return False when it was withdrawn because a write failed."""
         state, updates = self.state, self._updates
-        while self.stored.version < state.version and updates.error is None:
+        while self.durable_state.version < state.version and updates.error is None:
             if self._writing_state.locked():
                 await self._wrote_state.wait()
             else:
@@ -400,7 +400,9 @@ class Session:
 
     def stderr_tails(self) -> dict[str, str]:
         """Return the last lines that each of its connections wrote to stderr, by service; ended ones included."""
-        found = {name: b.latest.stderr_tail() for name, b in self.bindings.items() if b.latest}
+        found = {
+            name: b.last_live.stderr_tail() for name, b in self.bindings.items() if b.last_live
+        }
         return {name: tail for name, tail in found.items() if tail}
 
     def deadline(self) -> float | None:

@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 import orjson
 
-from ..concurrency import Overtaken, beside
+from ..concurrency import RaceLost, race
 from ..core import Core
 from ..errors import CallTimedOut, OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import INPUT_REQUIRED
@@ -75,25 +75,25 @@ class Snapshots:
         Raises:
             StoreUnavailable: the store could not be read.
         """
-        binding.behind = False
+        binding.snapshot_outdated = False
         if binding.service.pause != "snapshot" or not (
             binding.record.generation or session.record.parent
         ):
             return None
         record = await self._core.store.snapshot(session.id, binding.service.name)
-        unstored = binding.unstored
+        unstored = binding.unstored_snapshot
         if unstored is not None and (record is None or unstored.seq > record.seq):
             record = unstored
         if record is None:
             return None
         binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
-        binding.behind = await self.is_behind(session, binding, record)
+        binding.snapshot_outdated = await self.is_outdated(session, binding, record)
         snapshot, untold = _parts(record.data)
         if binding.record.told_generation < binding.record.generation:
-            binding.untold = binding.untold or untold
+            binding.unreported_losses = binding.unreported_losses or untold
         return snapshot
 
-    async def is_behind(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
+    async def is_outdated(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
         """Return whether calls that may have changed something followed `record` over a lost connection.
 
         Return False when the journal cannot be read, so that the connection is opened all the same.
@@ -177,7 +177,7 @@ class Snapshots:
                     connection = live.connection
                     saved = await (connection.checkpoint() if light else connection.snapshot())
             binding.save_error = None
-            untold = "" if binding.notice is None else binding.untold
+            untold = "" if binding.notice is None else binding.unreported_losses
             return None if saved is None else (when, encode_snapshot(saved, untold))
         except (SessionError, TimeoutError) as failed:
             error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
@@ -227,9 +227,9 @@ class Snapshots:
             self._core.tasks.spawn(self._checkpoint, session, binding, when)
 
     async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
-        with suppress(Overtaken):
+        with suppress(RaceLost):
             # Otherwise a closed session would stay in memory until `when`.
-            await beside(session.gone.wait, partial(self._core.clock.sleep_until, when))
+            await race(session.ownership_ended.wait, partial(self._core.clock.sleep_until, when))
         if binding.checkpoint_at != when:
             # An earlier checkpoint replaced this one.
             return
@@ -254,14 +254,14 @@ class Snapshots:
 
     async def keep(self, session: Session, record: SnapshotRecord) -> bool:
         """Make a snapshot durable and return whether it is; a failure is logged."""
-        if session.gone.is_set():
+        if session.ownership_ended.is_set():
             return False
         binding = session.bindings.get(record.service)
         # Also write the record that failed with the last snapshot: a caller may know it already, such as its generation.
-        late = [] if binding is None or binding.unstored is None else [binding.record]
+        late = [] if binding is None or binding.unstored_snapshot is None else [binding.record]
         if await save_quietly(session, late, [record]):
             if binding is not None:
-                binding.unstored = None
+                binding.unstored_snapshot = None
             return True
         self.note_unstored(session, [record])
         return False
@@ -270,7 +270,7 @@ class Snapshots:
         """Keep refused snapshots for the next connection, until the store takes a newer one."""
         for record in records:
             if (binding := session.bindings.get(record.service)) is not None:
-                binding.unstored, binding.save_error = record, UNSTORED
+                binding.unstored_snapshot, binding.save_error = record, UNSTORED
 
 
 async def save_quietly(

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 from ..json_codec import JSON
 from .patch import MISSING, pointer
 
-Policy = Literal["last_wins", "first_wins", "fail"]
+ConflictPolicy = Literal["last_wins", "first_wins", "fail"]
 
 KEPT: Final = 1000
 """Most conflicts that a merge names; more are only counted."""
@@ -46,7 +46,9 @@ class Branch:
     value: JSON
 
 
-def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JSON, Conflicts]:
+def merge_branches(
+    target: JSON, branches: Sequence[Branch], policy: ConflictPolicy
+) -> tuple[JSON, Conflicts]:
     """Return the target with the changes of the branches, in their order, and the conflicts.
 
     A member that one branch deleted is deleted. A member that a branch left alone keeps the value the others gave it. An
@@ -63,15 +65,15 @@ def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JS
 class _Merge:
     """The merge of one branch."""
 
-    def __init__(self, source: str, policy: Policy, conflicts: Conflicts) -> None:
+    def __init__(self, source: str, policy: ConflictPolicy, conflicts: Conflicts) -> None:
         self._source = source
         self._first = policy == "first_wins"
         self._conflicts = conflicts
 
     def of(self, base: object, ours: object, theirs: object, place: tuple[str, ...]) -> object:
-        if same(theirs, base):
+        if same_json(theirs, base):
             return ours
-        if same(ours, base) or same(ours, theirs):
+        if same_json(ours, base) or same_json(ours, theirs):
             return theirs
         if isinstance(ours, dict) and isinstance(theirs, dict):
             return self._of_objects(base, cast("JSON", ours), cast("JSON", theirs), place)
@@ -101,11 +103,11 @@ def _changes(base: object, value: object) -> object:
     return {
         key: _changes(before.get(key, MISSING), item)
         for key, item in after.items()
-        if not same(before.get(key, MISSING), item)
+        if not same_json(before.get(key, MISSING), item)
     }
 
 
-def same(one: object, other: object) -> bool:
+def same_json(one: object, other: object) -> bool:
     """Return whether two JSON values are the same. 1 and 1.0 are not, nor are 1 and true."""
     if one is other:
         return True
@@ -113,11 +115,11 @@ def same(one: object, other: object) -> bool:
         return False
     if isinstance(one, dict):
         left, right = cast("JSON", one), cast("JSON", other)
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)
     if isinstance(one, list):
         items, others = cast("list[object]", one), cast("list[object]", other)
-        return len(items) == len(others) and all(map(same, items, others))
+        return len(items) == len(others) and all(map(same_json, items, others))
     return one == other
 
 
-__all__ = ["Branch", "Conflict", "Conflicts", "Policy", "merged", "same"]
+__all__ = ["Branch", "Conflict", "Conflicts", "ConflictPolicy", "merge_branches", "same_json"]

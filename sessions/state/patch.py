@@ -71,7 +71,7 @@ def pointer(tokens: Sequence[object]) -> str:
     return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
-def at(value: object, tokens: Sequence[str]) -> object:
+def value_at(value: object, tokens: Sequence[str]) -> object:
     """Return the value at a path, MISSING if there is none."""
     for token in tokens:
         if isinstance(value, dict):
@@ -90,7 +90,7 @@ def _index(token: str) -> int | None:
     return int(token) if plain and (token == "0" or token[0] != "0") else None
 
 
-def placed(
+def change_at(
     value: object, tokens: Sequence[str], change: Callable[[object], object], depth: int = 0
 ) -> object:
     """Return a value with `change` applied at a path. It gets MISSING if nothing is there, and returns MISSING to delete.
@@ -113,7 +113,7 @@ def placed(
     if not isinstance(value, dict):
         raise StateInvalid(f"{_place(tokens[:depth])} is neither an object nor an array.")
     members = dict(cast("dict[str, object]", value))
-    new = placed(members.get(token, MISSING), tokens, change, depth + 1)
+    new = change_at(members.get(token, MISSING), tokens, change, depth + 1)
     if new is MISSING:
         members.pop(token, None)
     else:
@@ -131,7 +131,7 @@ def _placed_item(
             f"{here} is an array of {len(items)}: {tokens[depth]!r:.50} is none of its places."
         )
     old = items[index] if index < len(items) else MISSING
-    new = placed(old, tokens, change, depth + 1)
+    new = change_at(old, tokens, change, depth + 1)
     return [*items[:index], *(() if new is MISSING else (new,)), *items[index + 1 :]]
 
 
@@ -155,7 +155,7 @@ def merge_patch(target: object, patch: object) -> object:
     return merged
 
 
-def updated(
+def update_state(
     state: StateRecord,
     values: object,
     *,
@@ -175,8 +175,8 @@ def updated(
             f"The state is at version {state.version}, not {if_version}.",
             session_id=state.session_id,
         )
-    check(values, state.session_id)
-    given = copied(values)
+    validate_state(values, state.session_id)
+    given = copy_json(values)
 
     def change(old: object) -> object:
         if mode == "replace":
@@ -185,17 +185,17 @@ def updated(
         return MISSING if given is None and path else merge_patch(old, given)
 
     try:
-        value = placed(state.value, tokens_of(path), change)
+        value = change_at(state.value, tokens_of(path), change)
     except StateInvalid as error:
         error.session_id = state.session_id
         raise
     if not isinstance(value, dict):
         raise StateInvalid("The state has to be an object.", session_id=state.session_id)
-    check(cast("object", value), state.session_id)
+    validate_state(cast("object", value), state.session_id)
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """Return a copy of a JSON value that is equal in every number and shares nothing with it."""
     try:
         return orjson.loads(orjson.dumps(value))
@@ -207,7 +207,7 @@ def copied(value: Any) -> Any:
 # Limits.
 
 
-def check(value: object, session_id: str | None = None) -> None:
+def validate_state(value: object, session_id: str | None = None) -> None:
     """Check that a value may be a state or a part of one.
 
     Raises:
@@ -302,13 +302,13 @@ __all__ = [
     "LIMIT",
     "MISSING",
     "Mode",
-    "at",
-    "check",
-    "copied",
+    "value_at",
+    "validate_state",
+    "copy_json",
     "merge_patch",
-    "placed",
+    "change_at",
     "pointer",
     "size_of",
     "tokens_of",
-    "updated",
+    "update_state",
 ]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .base import JournalCounts, JournalLimits, Loaded, Store, Write
+from .base import ClaimedSession, JournalCounts, JournalLimits, Store, Write
 from .sql import SQLStore, open_store
 
-__all__ = ["JournalLimits", "Loaded", "SQLStore", "Store", "JournalCounts", "Write", "open_store"]
+__all__ = [
+    "JournalLimits",
+    "ClaimedSession",
+    "SQLStore",
+    "Store",
+    "JournalCounts",
+    "Write",
+    "open_store",
+]

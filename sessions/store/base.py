@@ -56,7 +56,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ClaimedSession:
     """A session with everything needed to open it, read after it was claimed."""
 
     session: SessionRecord
@@ -172,7 +172,7 @@ class Store(Protocol):
         """Return the number of sessions by status."""
         ...
 
-    async def claim(self, session_id: str, node: str, now: float) -> Loaded | None:
+    async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
         """Make `node` the owner, if the session is open and has no owner, a dead one, or `node` itself.
 
         One statement raises the epoch. Returns None when another node owns it, or it is closed or gone. Concurrent
@@ -184,7 +184,7 @@ class Store(Protocol):
         """Apply one unit of change, durable on return. Writes that wait together share one transaction.
 
         Raises:
-            Fenced: when the session is not owned by `write.node` with `write.epoch`.
+            SessionFenced: when the session is not owned by `write.node` with `write.epoch`.
             NameTaken: when it sets a name that another open session of the owner has.
         """
         ...
@@ -206,7 +206,7 @@ class Store(Protocol):
         """Queue the end of a started call, with its receipt, as `append` queues an entry."""
         ...
 
-    async def claim_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
+    async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
         """Insert the receipt of a starting call, durable on return. Not fenced: the first call claims the id.
 
         Returns the receipt that the session already has for this id; then nothing was written.
@@ -216,8 +216,8 @@ class Store(Protocol):
         """
         ...
 
-    async def settle_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
-        """End a receipt that claim_receipt() or create() began, or delete it; durable on return. Not fenced."""
+    async def end_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+        """End a receipt that start_receipt() or create() began, or delete it; durable on return. Not fenced."""
         ...
 
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
@@ -251,7 +251,7 @@ class Store(Protocol):
         """Return the newest entries that match a filter, oldest first."""
         ...
 
-    async def tally(self, session_id: str) -> JournalCounts:
+    async def journal_counts(self, session_id: str) -> JournalCounts:
         """Return the counts of a session's calls by tool and outcome, and of its other entries, compacted ones included."""
         ...
 
@@ -282,7 +282,7 @@ class Store(Protocol):
 
     # Health.
     @property
-    def dropped(self) -> int:
+    def dropped_entries(self) -> int:
         """Number of journal entries given up since the store was opened."""
         ...
 
@@ -299,4 +299,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["RESTARTED", "JournalLimits", "Loaded", "Store", "JournalCounts", "Write"]
+__all__ = ["RESTARTED", "JournalLimits", "ClaimedSession", "Store", "JournalCounts", "Write"]

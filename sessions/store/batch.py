@@ -27,18 +27,18 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import Update
 
-from ..errors import Fenced, InvalidArgument, NameTaken
+from ..errors import InvalidArgument, NameTaken, SessionFenced
 from ..journal.entries import CallEntry
 from . import creation, schema
 from .compaction import Compactor
-from .creation import Creation
+from .creation import NewSession
 from .dialect import among, blames_database, execute_many, fetch, packed, upsert, violated
-from .rows import Appended, Change, Row, appended
+from .rows import Change, JournalAppend, Row, to_journal_append
 
-Operation: TypeAlias = Callable[[Connection], Any]
+WriteFunction: TypeAlias = Callable[[Connection], Any]
 """A unit that runs by itself."""
 
-Work: TypeAlias = Change | Appended | CallEntry | Creation | Operation
+Work: TypeAlias = Change | JournalAppend | CallEntry | NewSession | WriteFunction
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
         run = list(found)
         if kind is Change:
             _change(connection, run, compactor)
-        elif kind is Creation:
+        elif kind is NewSession:
             _create(connection, run)
         else:
             for unit in run:
@@ -108,16 +108,16 @@ def name_taken(name: str | None) -> NameTaken:
 
 
 def _name(work: Work) -> str | None:
-    return work.session.get("name") if isinstance(work, Change | Creation) else None
+    return work.session.get("name") if isinstance(work, Change | NewSession) else None
 
 
 def _kind(unit: BatchItem) -> type:
-    return Change if isinstance(unit.work, Appended) else type(unit.work)
+    return Change if isinstance(unit.work, JournalAppend) else type(unit.work)
 
 
-def _prepare_entry(entry: CallEntry) -> Appended | Operation:
+def _prepare_entry(entry: CallEntry) -> JournalAppend | WriteFunction:
     try:
-        return appended(entry)
+        return to_journal_append(entry)
     except Exception as error:
         # The unit fails alone, as any that cannot be applied; the message holds nothing of its content.
         return partial(_fail, InvalidArgument(f"It cannot be made ({type(error).__name__})."))
@@ -134,7 +134,7 @@ def _operate(connection: Connection, unit: BatchItem) -> None:
 
 
 def _create(connection: Connection, units: Sequence[BatchItem]) -> None:
-    works = [unit.work for unit in units if isinstance(unit.work, Creation)]
+    works = [unit.work for unit in units if isinstance(unit.work, NewSession)]
     for unit, error in zip(units, creation.create(connection, works), strict=True):
         unit.error = error
 
@@ -165,16 +165,16 @@ def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compa
 
     A change that releases the session fences those behind it, as if each had been a transaction of its own.
     """
-    works = [(unit, unit.work) for unit in units if isinstance(unit.work, Change | Appended)]
+    works = [(unit, unit.work) for unit in units if isinstance(unit.work, Change | JournalAppend)]
     found = _fences(connection, {work.session_id for _, work in works})
     owners: dict[str, tuple[str | None, int]] = {row[0]: (row[1], row[2]) for row in found}
-    merged = _Merged()
+    merged = _MergedChanges()
     for unit, work in works:
         if owners.get(work.session_id) != (work.node, work.epoch):
-            unit.error = Fenced(work.session_id)
+            unit.error = SessionFenced(work.session_id)
             continue
         unit.error = None
-        if isinstance(work, Appended):
+        if isinstance(work, JournalAppend):
             merged.journal.append(work.row)
             continue
         merged.add(work)
@@ -183,7 +183,7 @@ def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compa
     merged.store(connection, compactor)
 
 
-class _Merged:
+class _MergedChanges:
     """Several changes merged into one; the later one wins."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ _open = _s.status.in_(sorted(OPEN))
 
 
 @dataclass(slots=True)
-class Creation:
+class NewSession:
     """A new session as rows."""
 
     session: Row
@@ -36,7 +36,7 @@ class _Owner:
     names: set[tuple[str, str]]
 
 
-def create(connection: Connection, works: Sequence[Creation]) -> list[Exception | None]:
+def create(connection: Connection, works: Sequence[NewSession]) -> list[Exception | None]:
     """Insert the sessions that may be created. Return for each the error that refused it, or None."""
     alone(connection, schema.version)  # no other process may create between counting and inserting
     owners = _owners(connection, works)
@@ -55,7 +55,7 @@ def create(connection: Connection, works: Sequence[Creation]) -> list[Exception 
     return refused
 
 
-def _repeated(connection: Connection, work: Creation) -> Exception | None:
+def _repeated(connection: Connection, work: NewSession) -> Exception | None:
     if work.receipt is None:
         return None
     owner: str = work.session["owner"]
@@ -63,7 +63,7 @@ def _repeated(connection: Connection, work: Creation) -> Exception | None:
     return None if found is None else OperationBusy(session_id=found.session_id)
 
 
-def _admit(owner: _Owner, work: Creation) -> Exception | None:
+def _admit(owner: _Owner, work: NewSession) -> Exception | None:
     name = work.session["name"]
     key = (work.session["namespace"], name)
     if name is not None and key in owner.names:
@@ -82,7 +82,7 @@ _NAMES = select(_s.namespace, _s.name).where(
 )
 
 
-def _owners(connection: Connection, works: Sequence[Creation]) -> dict[str, _Owner]:
+def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _Owner]:
     found: dict[str, _Owner] = {}
     for work in works:
         owner = work.session["owner"]

@@ -27,7 +27,7 @@ from .dialect import (
     use_wal,
 )
 from .drivers import Driver, FileDriver, ServerDriver
-from .folder import Damaged, DataFolder
+from .folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
 from .upgrade import complete_revision, revision, upgrade
 
@@ -61,7 +61,7 @@ class Connections:
         self._readers = [KeptConnection(reader, folder=folder) for reader in readers]
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
-        self.behind = False
+        self.unsynced = False
         """Whether some transactions are not on the disk yet, or the last one failed: a flush shows whether the next one
         can be written."""
 
@@ -160,7 +160,7 @@ class Connections:
             # Background writes are checked only when they must be durable.
             if durable and isinstance(place, DataFolder):
                 place.check()
-                if self.behind:
+                if self.unsynced:
                     sync(connection)  # a transaction that changes nothing flushes nothing
             return work(connection)
 
@@ -168,9 +168,9 @@ class Connections:
         try:
             value = await self._writer.run(checked, durable=durable or not local)
         except StoreUnavailable:
-            self.behind = True
+            self.unsynced = True
             raise
-        self.behind = local and not durable
+        self.unsynced = local and not durable
         return value
 
     @property
@@ -221,7 +221,7 @@ def _drivers(place: Location, busy_seconds: float) -> tuple[Driver, list[Driver]
 
 
 def _means_damage(error: Exception) -> bool:
-    return isinstance(error, Damaged) or damaged(error.__cause__)
+    return isinstance(error, DatabaseDamaged) or damaged(error.__cause__)
 
 
 def _set_aside(folder: DataFolder) -> None:
@@ -236,7 +236,7 @@ def _set_aside(folder: DataFolder) -> None:
 def _look(connection: Connection, *, checks: bool) -> str | None:
     found = complete_revision(connection)
     if checks and check_storage(connection):
-        raise Damaged("it does not pass SQLite's own check")
+        raise DatabaseDamaged("it does not pass SQLite's own check")
     use_wal(connection)
     return found
 

@@ -30,7 +30,7 @@ LEAST_FREE: Final = 256 << 10
 """Bytes free below which a disk counts as full."""
 
 
-class Damaged(StoreUnavailable):
+class DatabaseDamaged(StoreUnavailable):
     """Raised when a part of an existing database is missing."""
 
     def __init__(self, what: str) -> None:
@@ -98,10 +98,10 @@ class DataFolder:
         """Refuse a database that SQLite would take for empty, though a log beside it has its content.
 
         Raises:
-            Damaged: SQLite must not open the database.
+            DatabaseDamaged: SQLite must not open the database.
         """
         if is_orphaned(self.file):
-            raise Damaged(f"it and {FILE_NAME}-wal do not belong together any more")
+            raise DatabaseDamaged(f"it and {FILE_NAME}-wal do not belong together any more")
 
     def size(self) -> int:
         """Return the bytes of the database and its log; a missing file counts 0."""

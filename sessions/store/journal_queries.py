@@ -117,7 +117,7 @@ _COMPACTED = select(_j.request).where(
 _ENDS = select(_j.seq, _j.started_at).where(_j.session_id == _this).limit(1)
 
 
-def tally(connection: Connection, session_id: str) -> JournalCounts:
+def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
     """Count the entries of a journal, compacted ones included. Started calls are counted as such."""
     this = {"session_id": session_id}
     calls: dict[str, dict[str, int]] = {}
@@ -159,4 +159,4 @@ def tally(connection: Connection, session_id: str) -> JournalCounts:
     )
 
 
-__all__ = ["OTHERS", "all_receipts", "page", "receipt", "receipts", "summary", "tally"]
+__all__ = ["OTHERS", "all_receipts", "page", "receipt", "receipts", "summary", "journal_counts"]

@@ -29,7 +29,7 @@ from ..json_codec import dumps
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema
-from .base import RESTARTED, Loaded
+from .base import RESTARTED, ClaimedSession
 from .dialect import among, earlier, packed
 from .rows import Row
 
@@ -85,7 +85,7 @@ _CLAIM = (
 
 def claim(
     connection: Connection, session_id: str, node: str, now: float, retention: float
-) -> Loaded | None:
+) -> ClaimedSession | None:
     """Make a node the owner; if the owner is dead, release the session first."""
     if connection.scalar(_LEFT, {"session_id": session_id}) is not None:
         _release(connection, [session_id], now, retention)

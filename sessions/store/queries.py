@@ -18,7 +18,7 @@ from ..records import (
     StateRecord,
 )
 from . import rows, schema
-from .base import Loaded
+from .base import ClaimedSession
 from .dialect import among, check_storage, packed
 from .rows import mapping
 
@@ -134,11 +134,11 @@ def journal(connection: Connection, session_id: str, last: int, after: int) -> l
     return [rows.journal_record(mapping(row)) for row in reversed(found.all())]
 
 
-def loaded(connection: Connection, session_id: str) -> Loaded:
+def loaded(connection: Connection, session_id: str) -> ClaimedSession:
     """Read all records of a session, in the transaction that claimed it."""
     session = get(connection, session_id)
     assert session is not None
-    return Loaded(
+    return ClaimedSession(
         session=session,
         bindings=bindings(connection, session_id),
         state=state(connection, session_id) or StateRecord(session_id=session_id),

@@ -183,7 +183,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Appended:
+class JournalAppend:
     """A journal entry as a row."""
 
     session_id: str
@@ -192,12 +192,12 @@ class Appended:
     row: Row
 
 
-def appended(entry: CallEntry) -> Appended:
+def to_journal_append(entry: CallEntry) -> JournalAppend:
     """Turn the entry of a call into a row."""
-    return Appended(entry.session_id, entry.node, entry.epoch, _measured(entry.values()))
+    return JournalAppend(entry.session_id, entry.node, entry.epoch, _measured(entry.values()))
 
 
-def change(write: Write) -> Change:
+def to_change(write: Write) -> Change:
     """Turn a write into rows.
 
     Raises:

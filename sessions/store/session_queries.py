@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 from ..errors import InvalidArgument
 from ..json_codec import dumps, loads
 from ..records import LABELS, SessionFilter, SessionRecord
-from ..state.merge import same
+from ..state.merge import same_json
 from . import rows, schema
 from .dialect import among, packed
 from .rows import mapping
@@ -116,7 +116,7 @@ def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
 def _fits(row: Any, wanted: SessionFilter, written: str) -> bool:
     metadata = cast("dict[str, Any]", loads(row.metadata))
     for key, value in (wanted.metadata or {}).items():
-        if key not in metadata or not same(metadata[key], value):
+        if key not in metadata or not same_json(metadata[key], value):
             return False
     if not wanted.query:
         return True

@@ -27,13 +27,13 @@ from ..records import (
     SummaryRecord,
 )
 from . import journal_queries, ownership, queries, receipts, rows, session_queries
-from .base import JournalCounts, JournalLimits, Loaded, Write
-from .batch import Operation, not_storable
-from .creation import Creation
+from .base import ClaimedSession, JournalCounts, JournalLimits, Write
+from .batch import WriteFunction, not_storable
+from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase, sync
 from .folder import DataFolder
-from .rows import Appended, Change
+from .rows import Change, JournalAppend
 from .writer import Writer
 
 T = TypeVar("T")
@@ -135,9 +135,9 @@ class SQLStore:
         return self._connections.place
 
     @property
-    def dropped(self) -> int:
+    def dropped_entries(self) -> int:
         """Number of journal entries given up since the store was opened."""
-        return self._writer.dropped
+        return self._writer.dropped_entries
 
     @property
     def trouble(self) -> str | None:
@@ -173,7 +173,7 @@ class SQLStore:
             # The cause is dropped: some drivers quote values in their messages.
             raise not_storable() from None
 
-    async def _submit(self, work: Change | Creation | Operation) -> object:
+    async def _submit(self, work: Change | NewSession | WriteFunction) -> object:
         if not self._open:
             raise StoreUnavailable("The store is closed.")
         return await self._writer.submit(work)
@@ -223,7 +223,7 @@ class SQLStore:
         row = rows.session_row(session)
         bound = [rows.binding_row(binding) for binding in bindings]
         begun = None if receipt is None else rows.receipt_row(receipt)
-        await self._submit(Creation(row, rows.state_row(state), bound, per_owner, begun))
+        await self._submit(NewSession(row, rows.state_row(state), bound, per_owner, begun))
 
     async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
         return await self._read(partial(queries.get, session_id=session_id, owner=owner))
@@ -252,7 +252,7 @@ class SQLStore:
     async def counts(self) -> dict[str, int]:
         return await self._read(queries.counts)
 
-    async def claim(self, session_id: str, node: str, now: float) -> Loaded | None:
+    async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
         operation = partial(
             ownership.claim,
             session_id=session_id,
@@ -260,14 +260,14 @@ class SQLStore:
             now=now,
             retention=self._retention,
         )
-        return cast("Loaded | None", await self._submit(operation))
+        return cast("ClaimedSession | None", await self._submit(operation))
 
     async def write(self, write: Write) -> None:
-        await self._submit(rows.change(write))
+        await self._submit(rows.to_change(write))
 
     def append(self, entry: JournalRecord, node: str) -> None:
         row = rows.journal_row(entry)
-        self._writer.append(Appended(entry.session_id, node, entry.epoch, row))
+        self._writer.append(JournalAppend(entry.session_id, node, entry.epoch, row))
 
     def append_call(self, entry: CallEntry) -> None:
         self._writer.append(entry)
@@ -282,11 +282,11 @@ class SQLStore:
         )
         self._writer.append(change)
 
-    async def claim_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
+    async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
         operation = partial(receipts.claim, row=rows.receipt_row(receipt))
         return cast("ReceiptRecord | None", await self._submit(operation))
 
-    async def settle_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+    async def end_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
         await self._submit(partial(receipts.settle, row=row, forget=forget))
 
@@ -319,8 +319,8 @@ class SQLStore:
     async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
         return await self._read(partial(journal_queries.page, session_id=session_id, wanted=wanted))
 
-    async def tally(self, session_id: str) -> JournalCounts:
-        return await self._read(partial(journal_queries.tally, session_id=session_id))
+    async def journal_counts(self, session_id: str) -> JournalCounts:
+        return await self._read(partial(journal_queries.journal_counts, session_id=session_id))
 
     async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:
         query = partial(journal_queries.receipt, session_id=session_id, operation_id=operation_id)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, inspect, select
 from ..errors import StoreUnavailable
 from . import schema
 from .dialect import database_name
-from .folder import Damaged
+from .folder import DatabaseDamaged
 from .schema import HEAD, metadata, version
 
 FIRST = "0001"
@@ -35,17 +35,17 @@ def complete_revision(connection: Connection) -> str | None:
 
     Raises:
         StoreUnavailable: when the database belongs to another program.
-        Damaged: when a table of its revision is missing.
+        DatabaseDamaged: when a table of its revision is missing.
     """
     tables = inspect(connection).get_table_names()
     if version.name not in tables and {table.name for table in _FIRST} <= set(tables):
-        raise Damaged(f"it has no table {version.name}")
+        raise DatabaseDamaged(f"it has no table {version.name}")
     found = _revision(connection, tables)
     if found is not None and found <= HEAD:
         wanted = [*_FIRST, *(_SECOND if found > FIRST else ())]
         missing = sorted(table.name for table in wanted if table.name not in tables)
         if missing:
-            raise Damaged(f"it has no table {', '.join(missing)}")
+            raise DatabaseDamaged(f"it has no table {', '.join(missing)}")
     return found
 
 

@@ -16,15 +16,15 @@ from typing import Any, TypeAlias
 import anyio
 from anyio.abc import TaskStatus
 
-from ..errors import Fenced, StoreUnavailable
+from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
 from .base import JournalLimits
-from .batch import BatchItem, Operation, apply, isolate
+from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
-from .creation import Creation
+from .creation import NewSession
 from .database import Connections
 from .dialect import blames_database
-from .rows import Appended, Change, appended
+from .rows import Change, JournalAppend, to_journal_append
 
 logger = logging.getLogger(__name__)
 
@@ -79,15 +79,15 @@ class Writer:
         self._scope: anyio.CancelScope | None = None
         self.trouble: str | None = None
         """Why the last transaction failed; None since one was written."""
-        self.dropped = 0
+        self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
     @property
     def idle(self) -> bool:
         """Whether everything that was submitted and appended is on the disk."""
-        return not (self._waiting or self._writing or self._connections.behind)
+        return not (self._waiting or self._writing or self._connections.unsynced)
 
-    async def submit(self, work: Change | Creation | Operation) -> Any:
+    async def submit(self, work: Change | NewSession | WriteFunction) -> Any:
         """Queue a unit, and return its value when it is durable.
 
         Raises the error that refused the unit, or StoreUnavailable.
@@ -99,15 +99,15 @@ class Writer:
         self._wake.set()
         return await future
 
-    def append(self, work: Change | Appended | CallEntry | Operation) -> None:
+    def append(self, work: Change | JournalAppend | CallEntry | WriteFunction) -> None:
         """Queue a change to be applied soon. Never blocks; the outcome is not reported."""
         if self._closing:
-            self.dropped += 1
+            self.dropped_entries += 1
             return
         if isinstance(work, CallEntry):
             self._later += 1
             if self._later > LATER:
-                work = appended(work)
+                work = to_journal_append(work)
         self._waiting.append(BatchItem(work))
         self._appended += 1
         self._limit()
@@ -120,7 +120,7 @@ class Writer:
             oldest = next(i for i, unit in enumerate(self._waiting) if unit.future is None)
             del self._waiting[oldest]
             self._appended -= 1
-            self.dropped += 1
+            self.dropped_entries += 1
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Write until closed. Cancelling the task does not stop it, only `aclose` does."""
@@ -205,7 +205,7 @@ class Writer:
         self.trouble = None
 
     def _sync_later(self) -> None:
-        if not self._connections.behind:
+        if not self._connections.unsynced:
             self._sync_due = False
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
@@ -231,8 +231,8 @@ class Writer:
                 unit.future.set_exception(unit.error)
 
     def _note(self, error: Exception) -> None:
-        if not isinstance(error, Fenced):
-            self.dropped += 1
+        if not isinstance(error, SessionFenced):
+            self.dropped_entries += 1
             logger.warning("a journal entry could not be stored: %s", error)
 
     async def _hold(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
@@ -268,7 +268,7 @@ class Writer:
     def _give_up(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
         for unit in units:
             if unit.future is None:
-                self.dropped += 1
+                self.dropped_entries += 1
             elif not unit.future.done():
                 unit.future.set_exception(error)
 

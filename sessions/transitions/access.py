@@ -44,13 +44,13 @@ class Access:
                 raise SessionBusy("The session is still being created.", session_id=session.id)
             async with session.changing:
                 pass
-            if session.status is Status.PAUSED and not session.gone.is_set():
+            if session.status is Status.PAUSED and not session.ownership_ended.is_set():
                 if not self._core.policy.auto_resume:
                     await self._pausing.give_back(session)
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self._pausing.resume(session, cause="call")
             await self.wait_until_recovered(session)
-            if session.status in LIVE and not session.gone.is_set():
+            if session.status in LIVE and not session.ownership_ended.is_set():
                 return session
         raise SessionBusy("The session keeps changing.")
 
@@ -80,7 +80,7 @@ class Access:
             session = await self._directory.find(principal, ref)
             try:
                 async with session.changing:
-                    if session.gone.is_set() or session.ends:
+                    if session.ownership_ended.is_set() or session.ends:
                         continue
                     yield session
                     return

@@ -51,7 +51,7 @@ class Admission:
 
 
 async def _save_used(session: Session, now: float) -> None:
-    if not session.gone.is_set():
+    if not session.ownership_ended.is_set():
         await session.save(used_at=now)
 
 

@@ -84,11 +84,11 @@ class Closing:
         if session.ends:
             if force:
                 cancel_calls(session)
-            await session.gone.wait()
+            await session.ownership_ended.wait()
             return True
         if session.status is Status.CREATING and event is Event.CLOSE_REQUESTED:
             event = Event.CLOSE_FORCED
-        if session.gone.is_set() or (session.status, event) not in TABLE:
+        if session.ownership_ended.is_set() or (session.status, event) not in TABLE:
             return False
         session.apply(event, cause=reason)
         session.record.reason = reason
@@ -96,7 +96,7 @@ class Closing:
         self._core.tasks.spawn(
             self._finish, session, reason, 0.0 if force else self._core.policy.close_grace
         )
-        await session.gone.wait()
+        await session.ownership_ended.wait()
         return True
 
     async def _finish(self, session: Session, reason: str, grace: float) -> None:
@@ -116,7 +116,7 @@ class Closing:
                 self._directory.forget(session)
             else:
                 # Callers of this process find it closed; it stays in memory until the store has recorded that.
-                session.gone.set()
+                session.ownership_ended.set()
                 self._core.tasks.spawn(self._record_later, session, reason)
 
     async def _recorded(self, session: Session, reason: str) -> bool:
@@ -201,7 +201,7 @@ class Closing:
                 logger.error("session %s was not paused: %s", session.id, error)
             except Exception:
                 logger.exception("session %s was not paused", session.id)
-        if not session.gone.is_set():
+        if not session.ownership_ended.is_set():
             # Not recorded, but nothing of it may go on: the next start treats it as a dead node's session.
             await self.drop(session)
 

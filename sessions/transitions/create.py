@@ -38,7 +38,7 @@ from ..records import (
     Timeouts,
 )
 from ..services import Service
-from ..state.patch import check, copied, size_of
+from ..state.patch import copy_json, size_of, validate_state
 from ..state.schema import check_schema, check_value
 from ..validation import label
 from .close import Closing
@@ -181,7 +181,7 @@ class Creation:
         record = session.record
         started = operation and operation.start(record.id, record.created_at)
         try:
-            with self._directory.alone(record.id), anyio.CancelScope(shield=True):
+            with self._directory.reserve(record.id), anyio.CancelScope(shield=True):
                 await self._core.store.create(
                     record,
                     session.state,
@@ -310,14 +310,14 @@ async def state_of(
         StateInvalid: it is too large, not JSON, or does not fit the schema.
         InvalidArgument: the schema is not valid.
     """
-    check(state)
-    value = copied(state)
+    validate_state(state)
+    value = copy_json(state)
     if state_schema is not None:
         await check_schema(state_schema, owner=owner)
         await check_value(dict(state_schema), value, owner=owner)
     # Already validated; validation by the record would copy it once more.
     return StateRecord.model_construct(
-        session_id=session_id, version=0, value=value, json_schema=copied(state_schema)
+        session_id=session_id, version=0, value=value, json_schema=copy_json(state_schema)
     )
 
 

@@ -43,7 +43,11 @@ class Eviction:
             )
         finally:
             if not paused:
-                able = session is not None and not session.in_flight and not session.gone.is_set()
+                able = (
+                    session is not None
+                    and not session.in_flight
+                    and not session.ownership_ended.is_set()
+                )
                 self._core.budget.stays(session_id, idle=able)
                 if able and not self.may_leave(session_id, foreign):
                     # It became busy, or could not be saved: ask another one now, and this one again when it can leave.

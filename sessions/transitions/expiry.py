@@ -54,7 +54,7 @@ class Expiry:
         except (SessionError, StoreUnavailable) as error:
             logger.warning("session %s: its time is over, but %s", session.id, error)
         finally:
-            if not session.gone.is_set():
+            if not session.ownership_ended.is_set():
                 # Look again soon, for any failure, but not in a tight loop.
                 when = session.deadline()
                 soon = self._core.clock.now() + 1.0

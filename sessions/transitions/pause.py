@@ -71,7 +71,7 @@ class Pausing:
         anyway: bool,
         saved_only: bool,
     ) -> bool:
-        if session.gone.is_set():
+        if session.ownership_ended.is_set():
             # It was paused and given up before, or another process took it over: then it may not be paused.
             return session.status is Status.PAUSED and not session.fenced
         if session.in_flight or (saved_only and not session.saveable):
@@ -108,7 +108,7 @@ class Pausing:
             await session.save(
                 bindings=[b.record for b in session.bindings.values()],
                 snapshots=snapshots,
-                state=None if session.stored is session.state else session.state,
+                state=None if session.durable_state is session.state else session.state,
                 **self._paused_columns(session),
             )
         except StoreUnavailable:
@@ -146,7 +146,7 @@ class Pausing:
         """
         with anyio.CancelScope(shield=True):
             async with session.changing:
-                if session.status is Status.PAUSED and not session.gone.is_set():
+                if session.status is Status.PAUSED and not session.ownership_ended.is_set():
                     await self._let_go(session, release=False)
 
     async def _release(self, session: Session) -> None:
@@ -183,7 +183,7 @@ class Pausing:
     async def resume(self, session: Session, *, cause: str) -> None:
         """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""
         async with session.changing:
-            if not session.gone.is_set() and session.status is Status.PAUSED:
+            if not session.ownership_ended.is_set() and session.status is Status.PAUSED:
                 await self.resume_held(session, cause=cause)
 
     async def resume_held(self, session: Session, *, cause: str) -> None:

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import Overtaken, beside
+from statehold.sessions.concurrency import RaceLost, race
 
 
 async def work() -> str:
@@ -23,7 +23,7 @@ async def test_what_was_done_is_returned_to_who_is_cancelled_when_it_ends() -> N
 
     found: list[str] = []
     with anyio.CancelScope() as scope:
-        found.append(await beside(other, work))
+        found.append(await race(other, work))
         await anyio.lowlevel.checkpoint()
         found.append("went on")
     assert found == ["done"]
@@ -33,8 +33,8 @@ async def test_who_is_overtaken_is_told() -> None:
     async def other() -> None:
         pass
 
-    with pytest.raises(Overtaken):
-        await beside(other, anyio.sleep_forever)
+    with pytest.raises(RaceLost):
+        await race(other, anyio.sleep_forever)
 
 
 async def test_what_the_work_raises_is_raised_as_it_is() -> None:
@@ -42,4 +42,4 @@ async def test_what_the_work_raises_is_raised_as_it_is() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await beside(anyio.sleep_forever, fail)
+        await race(anyio.sleep_forever, fail)

@@ -67,7 +67,7 @@ async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
             await engine.call(short.id)
         assert await engine.status(old.id) == "paused"
         engine.clock.advance(21)
-        await engine.pass_time(lambda: old.gone.is_set())
+        await engine.pass_time(lambda: old.ownership_ended.is_set())
 
         async def gone(session: str) -> bool:
             return await engine.store.get(session) is None
@@ -139,7 +139,7 @@ async def test_an_idle_session_is_closed_in_order_where_that_is_wanted(build: Bu
         session = await engine.create()
         await engine.count(session.id)
         engine.clock.advance(11)
-        await engine.until(lambda: session.gone.is_set())
+        await engine.until(lambda: session.ownership_ended.is_set())
         assert await codes(engine, session.id) == ["T02", "T11", "T18"]
         assert engine.counter.open_now == 0
         info = await engine.registry.info(LOCAL, session.id)

@@ -23,7 +23,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Principal, Timeouts
-from statehold.sessions.state.patch import updated
+from statehold.sessions.state.patch import update_state
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
@@ -247,7 +247,7 @@ async def test_state_is_merged_and_compared(build: Build):
         stored = await engine.store.state(session.id)
         assert stored is not None
         assert stored.value == {"b": {"c": 2, "d": 3}}
-        assert updated(state, {}, mode="replace").value == {}
+        assert update_state(state, {}, mode="replace").value == {}
 
 
 async def test_a_restart_finds_every_session_paused_with_its_state(build: Build, tmp_path: Path):
@@ -283,7 +283,7 @@ async def test_a_session_that_another_node_took_is_dropped_without_another_write
         assert await engine.store.claim(session.id, thief.id, engine.clock.now()) is not None
         with pytest.raises(SessionBusy):
             await engine.registry.states.update(LOCAL, session.id, {"mine": True})
-        await engine.until(session.gone.is_set)
+        await engine.until(session.ownership_ended.is_set)
         assert engine.counter.open_now == 0
         state = await engine.store.state(session.id)
         assert state is not None

@@ -111,7 +111,7 @@ async def test_a_session_that_was_taken_answers_no_more_calls(build: Build):
         with pytest.raises(SessionBusy):
             await engine.call(session.id)
         counter.may_close.set()
-        await engine.until(session.gone.is_set)
+        await engine.until(session.ownership_ended.is_set)
         assert (counter.opened, counter.open_now) == (1, 0)
 
 

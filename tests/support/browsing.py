@@ -153,7 +153,7 @@ async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse
 
 def lost(browse: Browse) -> str:
     """Return the losses that were reported when the session was opened."""
-    return browse.connection.opened.lost
+    return browse.connection.restore_report.lost
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from statehold.sessions.services import (
     CallContext,
     CallResult,
     PausePolicy,
-    Restored,
+    RestoreReport,
     SessionView,
     Snapshot,
     ToolSpec,
@@ -54,7 +54,7 @@ class Counter:
     service: Counting
     view: SessionView
     count: int = 0
-    opened: Restored = field(default_factory=Restored)
+    restore_report: RestoreReport = field(default_factory=RestoreReport)
     lost: anyio.Event = field(default_factory=anyio.Event)
     reason: str | None = None
     closed: bool = False
@@ -163,9 +163,9 @@ class Counting:
         counter = Counter(self, session)
         if snapshot is not None:
             counter.count = snapshot.data["count"]
-            counter.opened = Restored("the count")
+            counter.restore_report = RestoreReport("the count")
         elif session.generation > 1:
-            counter.opened = Restored("", "the count")
+            counter.restore_report = RestoreReport("", "the count")
         self.live.append(counter)
         return counter
 

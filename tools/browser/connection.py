@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.lowlevel
 
-from ...sessions.concurrency import beside
+from ...sessions.concurrency import race
 from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
 from ...sessions.journal.redaction import texts_under
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext, CallResult, Restored, Snapshot
+from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
 from .session.failures import ToolFailed, in_words
 from .session.session import BrowserSession
@@ -77,7 +77,7 @@ class BrowserConnection:
         self.session = session
         self.lost = anyio.Event()
         self.reason: str | None = None
-        self.opened = Restored()
+        self.restore_report = RestoreReport()
         self.unsaved = False
         self.on_unsaved: Callable[[], None] = _nothing
         self.on_closed: list[Callable[[], None]] = []
@@ -242,7 +242,7 @@ class BrowserConnection:
             self._called.set()
             try:
                 if call.ctx.wants_progress:
-                    await beside(partial(self._tell_progress, tool, call), work)
+                    await race(partial(self._tell_progress, tool, call), work)
                 else:
                     await work()
             finally:

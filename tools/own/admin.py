@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from pydantic import BaseModel, Field
 
-from ...sessions.actions.document import read, text_of
+from ...sessions.actions.document import json_text, read_document
 from ...sessions.actions.porting import DOCUMENT_LIMIT
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
@@ -184,13 +184,13 @@ class AdminTools:
         return Outcome(content, summary(info))
 
     async def _import(self, context: Context, args: Import) -> Outcome:
-        text = text_of(args.document)
+        text = json_text(args.document)
         if len(text) > DOCUMENT_LIMIT:
             raise InvalidArgument(
                 f"document: takes {len(text)} bytes; {DOCUMENT_LIMIT} are allowed through a tool.",
                 recovery="The operator of this server can import it with `statehold sessions import`.",
             )
-        document = await anyio.to_thread.run_sync(partial(read, text))
+        document = await anyio.to_thread.run_sync(partial(read_document, text))
         found = await self._registry.porting.import_session(
             context.principal,
             document,
@@ -213,7 +213,7 @@ class AdminTools:
             "started_at": timestamp(self._started_at),
             "sessions": {status.value: counts.get(status.value, 0) for status in Status},
             "here": self._registry.statistics(),
-            "journal_dropped": self._store.dropped,
+            "journal_dropped": self._store.dropped_entries,
             "stored": {**stored, "measured_at": measured and timestamp(measured)},
         }
         return Outcome(content)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from ...sessions.actions.branches import MOST
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ...sessions.state.merge import Policy
+from ...sessions.state.merge import ConflictPolicy
 from .definition import Context, Outcome, OwnTool
 from .sessions import Name, One, SessionId, summary
 
@@ -33,7 +33,7 @@ class Merge(One):
         ),
     ]
     policy: Annotated[
-        Policy,
+        ConflictPolicy,
         Field(
             description="The value kept where sources disagree: the last one, the first one (the session itself "
             "comes before all), or nothing: fail."

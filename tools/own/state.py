@@ -101,14 +101,14 @@ class StateTools:
         found = await self._registry.states.read(
             context.principal, args.session_id, args.path, context.namespace
         )
-        if args.required and not found.found:
+        if args.required and not found.exists:
             raise StateInvalid(
                 f"There is nothing at {args.path:.200} in the state.",
                 session_id=found.session_id,
                 recovery="Store it with state_update first, or leave required out.",
             )
         info = await self._registry.info(context.principal, found.session_id)
-        content = {"found": found.found, "value": found.value, "version": found.version}
+        content = {"found": found.exists, "value": found.value, "version": found.version}
         return Outcome(content, summary(info))
 
     async def _update(self, context: Context, args: Update) -> Outcome:

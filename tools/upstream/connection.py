@@ -18,7 +18,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext, CallResult, Restored, Snapshot
+from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, Call, Calls
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, wanted
@@ -59,7 +59,7 @@ class UpstreamConnection:
 
     def __init__(self, service: str, *, shared: bool = False) -> None:
         self.service = service
-        self.opened = Restored()
+        self.restore_report = RestoreReport()
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.busy: str | None = None

@@ -19,7 +19,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import one_line
-from ...sessions.services import Restored, Snapshot
+from ...sessions.services import RestoreReport, Snapshot
 from ..processes.workdir import private_folder
 from .config import Recipe, Step
 from .connection import UpstreamConnection
@@ -53,7 +53,7 @@ async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> 
 
 async def restore(
     recipe: Recipe, connection: UpstreamConnection, folder: Path, snapshot: Snapshot
-) -> Restored:
+) -> RestoreReport:
     """Write kept files back and run the restore steps. A step that fails is reported in the result, not raised.
 
     Raises:
@@ -68,8 +68,8 @@ async def restore(
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
-        return Restored("", f"{recipe.restores} ({error.message.rstrip('.')}), {recipe.loses}")
-    return Restored(recipe.restores, recipe.loses)
+        return RestoreReport("", f"{recipe.restores} ({error.message.rstrip('.')}), {recipe.loses}")
+    return RestoreReport(recipe.restores, recipe.loses)
 
 
 def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
@@ -94,11 +94,11 @@ def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
     return checked
 
 
-def nothing(recipe: Recipe | None) -> Restored:
+def nothing(recipe: Recipe | None) -> RestoreReport:
     """Return the losses when a connection is replaced without a snapshot."""
     if recipe is None:
-        return Restored("", "everything this server kept in memory")
-    return Restored("", f"{recipe.restores}, {recipe.loses}")
+        return RestoreReport("", "everything this server kept in memory")
+    return RestoreReport("", f"{recipe.restores}, {recipe.loses}")
 
 
 async def _run(

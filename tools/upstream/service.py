@@ -18,8 +18,8 @@ from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.one_line import escaped
-from ...sessions.services import PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ...sessions.one_line import escape_controls
+from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
 from ..processes.child import ProcessLimits
 from ..processes.launch import inherited_environment
@@ -307,7 +307,7 @@ class UpstreamService:
         place = await self._place(session)
         connection = await self._connected(place)
         try:
-            connection.opened = await self._restored(session, snapshot, connection, place)
+            connection.restore_report = await self._restored(session, snapshot, connection, place)
         except (OutcomeUnknown, ConnectionLost) as error:
             await connection.aclose()
             reason = connection.reason or error.message
@@ -330,11 +330,11 @@ class UpstreamService:
         snapshot: Snapshot | None,
         connection: UpstreamConnection,
         place: Placeholders,
-    ) -> Restored:
+    ) -> RestoreReport:
         recipe = self.config.recipe
         if snapshot is not None and recipe is not None and place.folder is not None:
             return await recipes.restore(recipe, connection, place.folder, snapshot)
-        return recipes.nothing(recipe) if session.generation > 1 else Restored()
+        return recipes.nothing(recipe) if session.generation > 1 else RestoreReport()
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return an imported snapshot with the values that the recipe keeps; empty without a recipe. May run in any thread.
@@ -397,7 +397,7 @@ class UpstreamService:
 
     def _log_stderr(self, line: str) -> None:
         # Redacted first: an escaped secret would not be recognised.
-        logger.debug("%s stderr: %s", self.name, escaped(self._secrets.redact(line)))
+        logger.debug("%s stderr: %s", self.name, escape_controls(self._secrets.redact(line)))
 
     def _cwd(self, place: Placeholders) -> str | None:
         if self.config.cwd is None:

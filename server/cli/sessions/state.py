@@ -9,7 +9,7 @@ from ....sessions.errors import SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import SessionRecord, StateRecord
-from ....sessions.state.patch import MISSING, at, tokens_of
+from ....sessions.state.patch import MISSING, tokens_of, value_at
 from ....sessions.store import SQLStore
 from ...config.model import Config
 from ..command_line import CommandLine
@@ -29,7 +29,7 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: CommandL
         raise CommandError.usage("--if-version goes with --set or --merge; give one of them")
     state = await store.state(record.id) or StateRecord(session_id=record.id)
     try:
-        value = at(state.value, tokens_of(arguments.path))
+        value = value_at(state.value, tokens_of(arguments.path))
     except SessionError as error:
         raise CommandError.of_session(record, error) from None
     found = value is not MISSING

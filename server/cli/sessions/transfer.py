@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from ....sessions.actions.document import read, written
+from ....sessions.actions.document import read_document, write_document
 from ....sessions.actions.export import export_document
 from ....sessions.clock import SystemClock
 from ....sessions.errors import SessionError
@@ -115,7 +115,7 @@ async def export(
         redactor=redactor_of(config.policy()),
         secrets=bool(arguments.secrets),
     )
-    text = await anyio.to_thread.run_sync(written, document)
+    text = await anyio.to_thread.run_sync(write_document, document)
     if arguments.file == "-":
         sys.stdout.write(text.decode() + "\n")
         return OK
@@ -153,7 +153,7 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
     async with ToolCaller(config, store) as caller:
         registry = await caller.open_registry(_without_start(config))
         try:
-            document = await anyio.to_thread.run_sync(read, text)
+            document = await anyio.to_thread.run_sync(read_document, text)
             found = await registry.porting.import_session(
                 owner, document, name=arguments.name, strict=not arguments.lenient
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from ....sessions.concurrency import Overtaken, beside
+from ....sessions.concurrency import RaceLost, race
 from ....sessions.errors import SessionBusy, SessionError, SessionNotFound
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
@@ -147,9 +147,9 @@ async def _wait_until_closed(window: Window, held: HeldBrowser, record: SessionR
         _announce(record)
         await window.worked_in(held.save)
 
-    with suppress(Overtaken):
+    with suppress(RaceLost):
         try:
-            await beside(_wait_for_signal, work)
+            await race(_wait_for_signal, work)
         except Exception:
             if not held.connection.lost.is_set():
                 raise

@@ -27,7 +27,7 @@ from statehold.sessions.live.session import Session
 from statehold.sessions.live.snapshots import decode_snapshot
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.state.merge import merged
+from statehold.sessions.state.merge import merge_branches
 
 OTHER = Principal(subject="somebody else")
 
@@ -339,9 +339,9 @@ async def test_a_merge_runs_off_the_event_loop(
 
     def seen(*given: object) -> object:
         threads.append(threading.get_ident())
-        return merged(*given)  # pyright: ignore[reportArgumentType]
+        return merge_branches(*given)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(branches, "merged", seen)
+    monkeypatch.setattr(branches, "merge_branches", seen)
     async with build() as engine:
         session = await engine.create()
         children = await forked(engine, session)

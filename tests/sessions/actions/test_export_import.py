@@ -13,7 +13,7 @@ from engine import Build, Engine, engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.sessions.actions.document import Document, read, text_of
+from statehold.sessions.actions.document import Document, json_text, read_document
 from statehold.sessions.actions.import_ import IMPORTED_FROM
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import (
@@ -58,7 +58,7 @@ async def filled(engine: Engine) -> str:
 
 async def document_of(engine: Engine, session: str, *, secrets: bool = True) -> Document:
     _, found = await engine.registry.porting.export_session(LOCAL, session, secrets=secrets)
-    return read(text_of(found.model_dump()))
+    return read_document(json_text(found.model_dump()))
 
 
 async def everything(engine: Engine) -> list[str]:
@@ -223,13 +223,15 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
     """The error names the place, and the store holds nothing new afterwards."""
     async with build(Counting(pause="snapshot")) as engine:
         session = await filled(engine)
-        text = text_of((await document_of(engine, session)).model_dump())
+        text = json_text((await document_of(engine, session)).model_dump())
         there = await everything(engine)
         for path, value in WRONG.items():
             document = json.loads(text)
             place(path, value)(document)
             with pytest.raises(SessionError) as caught:
-                await engine.registry.porting.import_session(ANN, read(text_of(document)))
+                await engine.registry.porting.import_session(
+                    ANN, read_document(json_text(document))
+                )
             assert isinstance(caught.value, InvalidArgument | StateInvalid), path
             last = path.split(".")[-1] if path.split(".")[-1] not in ("0", "1") else path
             said = caught.value.message
@@ -245,7 +247,7 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
             text.replace(b'"size":3', b'"size":1e999'),
         ):
             with pytest.raises(InvalidArgument):
-                read(broken)
+                read_document(broken)
         assert await everything(engine) == there
 
 
@@ -274,10 +276,10 @@ def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
     where, key = data.draw(st.sampled_from(list(places(document))))
     where[key] = data.draw(values)
     try:
-        found = read(text_of(document))
+        found = read_document(json_text(document))
     except InvalidArgument:
         return
-    assert read(text_of(found.model_dump())) == found
+    assert read_document(json_text(found.model_dump())) == found
 
 
 _SOUND = json.dumps(
@@ -423,7 +425,7 @@ async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
         session = await engine.create(state={"x": "x" * 10_000})
         export = engine.registry.porting.export_session
         _, found = await export(LOCAL, session.id, limit=20_000)
-        assert len(text_of(found.model_dump())) < 20_000
+        assert len(json_text(found.model_dump())) < 20_000
         with pytest.raises(InvalidArgument) as caught:
             await export(LOCAL, session.id, limit=9_000)
         assert "statehold sessions export" in caught.value.recovery

@@ -28,7 +28,7 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
         session = await engine.create()
         states = engine.registry.states
         found = await states.read(LOCAL, session.id)
-        assert (found.found, found.value, found.version) == (True, {}, 0)
+        assert (found.exists, found.value, found.version) == (True, {}, 0)
         await states.update(LOCAL, session.id, {"a": {"b": 1}})
         await states.update(LOCAL, session.id, {"a": {"c": 2}})
         found = await states.read(LOCAL, session.id)

@@ -13,7 +13,7 @@ from engine import Build, Engine
 from loop_clock import LoopClock
 
 from statehold.sessions.calls import deadline
-from statehold.sessions.calls.deadline import limited
+from statehold.sessions.calls.deadline import enforce_deadline
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.json_codec import JSON
@@ -50,7 +50,7 @@ class Running:
 
     async def run(self) -> None:
         try:
-            with limited(300, self._caller) as timed:
+            with enforce_deadline(300, self._caller) as timed:
                 await self._begin(timed)
                 self.begun.set()
                 await anyio.sleep_forever()
@@ -170,7 +170,7 @@ async def test_a_question_that_is_given_up_starts_the_clock_again(loop_clock: Lo
 async def test_everything_else_is_the_callers(name: str) -> None:
     marked: Any = Nobody()
     setattr(marked, name, mark := object())
-    with limited(1, marked) as timed:
+    with enforce_deadline(1, marked) as timed:
         assert getattr(timed, name) is mark
 
 
@@ -184,7 +184,7 @@ async def test_progress_and_log_messages_are_passed_on() -> None:
         async def log(self, params: JSON) -> None:
             told.append(params)
 
-    with limited(1, Told()) as timed:
+    with enforce_deadline(1, Told()) as timed:
         await timed.progress(1, 2, "half")
         await timed.log({"level": "info"})
     assert told == [(1, 2, "half"), {"level": "info"}]
@@ -276,8 +276,8 @@ async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> N
 
 async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
     told = Told()
-    waiting = deadline.Waiting(told)
-    with limited(5, told, waiting) as timed:
+    waiting = deadline.WaitProgress(told)
+    with enforce_deadline(5, told, waiting) as timed:
         await timed.progress(1, None, "as it is")
         waiting.told = 3.0
         await timed.progress(1, 10, "later")

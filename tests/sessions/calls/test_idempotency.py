@@ -271,7 +271,7 @@ async def test_nothing_runs_before_its_start_is_durable(
 ) -> None:
     guarded = Guarded(home, kind, await home.create())
     with monkeypatch.context() as broken:
-        fail(broken, home.store, "write", "claim_receipt", "create")
+        fail(broken, home.store, "write", "start_receipt", "create")
         with pytest.raises(StoreUnavailable):
             await guarded.run()
     # A creation starts with its insert; the others do not even begin.
@@ -289,7 +289,7 @@ async def test_an_end_that_cannot_be_written_is_written_later(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(guarded.run)
             await guarded.begun.wait()
-            fail(broken, home.store, "write", "settle_receipt")
+            fail(broken, home.store, "write", "end_receipt")
             guarded.go.set()
     guarded.guard = IdempotencyGuard()
     assert (await guarded.run(), guarded.runs) == ({"runs": 1}, 1)

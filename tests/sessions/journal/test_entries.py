@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.journal.entries import BLOCKS, CallEntry, brief, capped, excerpt
+from statehold.sessions.journal.entries import BLOCKS, CallEntry, cap_json, excerpt, shorten_result
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import CallResult, ToolSpec
 
@@ -52,7 +52,7 @@ def test_what_a_tool_may_be_told_in_secret_waits_for_a_result_that_knows() -> No
     found = entry(arguments=given, spec=spec, outcome=knows)
     assert [field["value"] for field in found.request["fields"]] == ["[redacted]", "ada"]
     assert found.result["content"] == ["fill('[redacted]')"]
-    assert brief(excerpt(knows), REDACTOR) == brief(knows, REDACTOR)
+    assert shorten_result(excerpt(knows), REDACTOR) == shorten_result(knows, REDACTOR)
     assert excerpt(knows).secrets == knows.secrets
 
 
@@ -87,9 +87,9 @@ def test_an_excerpt_of_a_result_is_enough_for_its_entry(payload: dict[str, Any])
 
 
 def test_long_requests_are_cut_and_say_how_long_they_were():
-    long = json.loads(capped({"text": "x" * 1000}, 100))
+    long = json.loads(cap_json({"text": "x" * 1000}, 100))
     assert long == {"truncated": '{"text":"' + "x" * 91, "bytes": 1011}
-    huge = json.loads(capped({"n": 2**70, "text": "x" * 1000}, 100))
+    huge = json.loads(cap_json({"n": 2**70, "text": "x" * 1000}, 100))
     assert huge["truncated"].startswith('{"n":1180591620717411303424,"text":"xxx')
     assert (len(huge["truncated"]), huge["bytes"]) == (100, 1038)
 
@@ -99,11 +99,11 @@ def test_every_number_and_text_of_a_request_is_kept():
     assert entry(arguments=given).request == {**given, "password": "[redacted]"}
     half = {"n": 2**70, "half": "\ud800", "x": 1}
     assert entry(arguments=half).request == half
-    assert json.loads(capped(half, 100)) == half
+    assert json.loads(cap_json(half, 100)) == half
 
 
 def test_what_is_not_json_is_said_to_be_that():
-    assert json.loads(capped({"n": object()}, 100)) == {"unencodable": True}
+    assert json.loads(cap_json({"n": object()}, 100)) == {"unencodable": True}
 
 
 def test_a_secret_is_not_kept_even_when_it_is_cut():
@@ -136,7 +136,10 @@ def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
     result = CallResult(
         {"content": [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}]}
     )
-    assert brief(result, REDACTOR) == {"content": ["a" * 500, {"type": "image"}], "is_error": False}
+    assert shorten_result(result, REDACTOR) == {
+        "content": ["a" * 500, {"type": "image"}],
+        "is_error": False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.json_codec import JSON
-from statehold.sessions.state.merge import KEPT, Branch, Policy, merged, same
+from statehold.sessions.state.merge import KEPT, Branch, ConflictPolicy, merge_branches, same_json
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 values = st.recursive(
@@ -25,10 +25,10 @@ policies = st.sampled_from(["last_wins", "first_wins"])
 
 
 def merge(
-    base: JSON, target: JSON, *sources: JSON, policy: Policy = "last_wins"
+    base: JSON, target: JSON, *sources: JSON, policy: ConflictPolicy = "last_wins"
 ) -> tuple[JSON, list[tuple[str, str, bool]]]:
     branches = [Branch(str(number), base, value) for number, value in enumerate(sources)]
-    value, conflicts = merged(target, branches, policy)
+    value, conflicts = merge_branches(target, branches, policy)
     return value, [(c.path, c.source, c.taken) for c in conflicts]
 
 
@@ -100,7 +100,7 @@ def test_what_a_merge_makes(
 ):
     given_ = copy.deepcopy((base, target, sources))
     value, conflicts = merge(base, target, *sources)
-    assert same(value, expected)
+    assert same_json(value, expected)
     assert [path for path, _, _ in conflicts] == paths
     assert all(taken for _, _, taken in conflicts)
     assert (base, target, sources) == given_
@@ -116,13 +116,13 @@ def test_the_first_wins_where_that_is_wanted():
 
 def test_more_conflicts_than_are_named_are_counted():
     base, one, two = ({str(key): value for key in range(KEPT + 5)} for value in (0, 1, 2))
-    _, conflicts = merged(one, [Branch("b", base, two)], "last_wins")
+    _, conflicts = merge_branches(one, [Branch("b", base, two)], "last_wins")
     assert (len(conflicts), conflicts.total) == (KEPT, KEPT + 5)
 
 
 @given(objects, objects)
 def test_a_branch_that_changed_nothing_changes_nothing(base: JSON, target: JSON):
-    assert same(merge(base, target, base)[0], target)
+    assert same_json(merge(base, target, base)[0], target)
 
 
 @given(objects, objects)
@@ -132,15 +132,15 @@ def test_a_target_that_changed_nothing_becomes_the_branch(base: JSON, source: JS
 
 @given(objects, objects, objects, policies)
 def test_untouched_places_are_the_targets_and_deletions_are_kept(
-    base: JSON, target: JSON, source: JSON, policy: Policy
+    base: JSON, target: JSON, source: JSON, policy: ConflictPolicy
 ):
     value, _ = merge(base, target, source, policy=policy)
     for key in {*base, *target, *source}:
         before, ours, theirs = base.get(key, ...), target.get(key, ...), source.get(key, ...)
-        if same(before, theirs):
-            assert same(value.get(key, ...), ours)
-        elif same(before, ours):
-            assert same(value.get(key, ...), theirs)
+        if same_json(before, theirs):
+            assert same_json(value.get(key, ...), ours)
+        elif same_json(before, ours):
+            assert same_json(value.get(key, ...), theirs)
 
 
 @given(objects, st.lists(objects, min_size=2, max_size=3))
@@ -148,7 +148,7 @@ def test_without_conflicts_the_order_is_nothing(base: JSON, sources: list[JSON])
     value, conflicts = merge(base, base, *sources)
     if not conflicts:
         for order in permutations(sources):
-            assert same(merge(base, base, *order)[0], value)
+            assert same_json(merge(base, base, *order)[0], value)
 
 
 @given(objects, objects, objects)
@@ -156,7 +156,7 @@ def test_a_merge_is_the_same_every_time_and_once_is_enough(base: JSON, target: J
     value, conflicts = merge(base, target, source)
     assert merge(base, target, source) == (value, conflicts)
     again, _ = merge(base, value, source)
-    assert same(again, value)
+    assert same_json(again, value)
 
 
 @given(objects, objects, objects)
@@ -164,5 +164,5 @@ def test_nested_siblings_of_a_change_are_kept(base: JSON, one: JSON, two: JSON):
     """A merge below the root gives the same result as one at the root."""
     value, conflicts = merge(base, one, two)
     below, inner = merge({"n": base, "s": 1}, {"n": one, "s": 2}, {"n": two, "s": 1})
-    assert same(below, {"n": value, "s": 2})
+    assert same_json(below, {"n": value, "s": 2})
     assert [path for path, _, _ in inner] == [f"/n{path}" for path, _, _ in conflicts]

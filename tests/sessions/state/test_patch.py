@@ -17,13 +17,13 @@ from statehold.sessions.state.patch import (
     LIMIT,
     MISSING,
     Mode,
-    at,
-    check,
-    copied,
+    copy_json,
     merge_patch,
     pointer,
     tokens_of,
-    updated,
+    update_state,
+    validate_state,
+    value_at,
 )
 
 RFC_7396: list[tuple[Any, Any, Any]] = [
@@ -79,29 +79,29 @@ def test_what_a_patch_does_not_name_stays(target: dict[str, Any], patch: dict[st
 
 def test_an_update_raises_the_version_and_leaves_the_old_one_alone():
     state = StateRecord(session_id="s", version=3, value={"a": {"b": 1}})
-    newer = updated(state, {"a": {"c": 2}}, if_version=3)
+    newer = update_state(state, {"a": {"c": 2}}, if_version=3)
     assert (newer.version, newer.value) == (4, {"a": {"b": 1, "c": 2}})
     assert state.value == {"a": {"b": 1}}
     with pytest.raises(StateConflict):
-        updated(newer, {}, if_version=3)
+        update_state(newer, {}, if_version=3)
 
 
 def test_large_integers_are_kept_and_large_states_are_refused():
-    check({"n": 2**200})
+    validate_state({"n": 2**200})
     with pytest.raises(StateInvalid):
-        check({"text": "x" * LIMIT})
+        validate_state({"text": "x" * LIMIT})
     with pytest.raises(StateInvalid):
-        check({"n": 2**200, "text": "x" * LIMIT})
+        validate_state({"n": 2**200, "text": "x" * LIMIT})
 
 
 def test_what_is_not_json_is_refused():
     with pytest.raises(StateInvalid):
-        check({"set": {1}})
+        validate_state({"set": {1}})
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
     with pytest.raises(StateInvalid):
-        check(deep)
+        validate_state(deep)
 
 
 # Places.
@@ -151,7 +151,7 @@ NESTED: dict[str, Any] = {"a": {"b": [10, {"c": None}]}, "": 1, "x/y": 2}
     ],
 )
 def test_what_is_at_a_place_is_found(path: str, found: object):
-    value = at(NESTED, tokens_of(path))
+    value = value_at(NESTED, tokens_of(path))
     assert value is found if found is MISSING else value == found
 
 
@@ -176,7 +176,7 @@ def test_an_update_changes_what_is_at_its_place(
     before: Any, path: str, values: Any, mode: Mode, after: Any
 ):
     state = StateRecord(session_id="s", value=copy.deepcopy(before))
-    newer = updated(state, values, path=path, mode=mode)
+    newer = update_state(state, values, path=path, mode=mode)
     assert (newer.value, newer.version) == (after, 1)
     assert state.value == before
 
@@ -198,7 +198,7 @@ def test_a_state_stays_an_object_and_its_places_what_they_are(
 ):
     state = StateRecord(session_id="s", value={"a": 1, "list": [1]})
     with pytest.raises(StateInvalid, match=said):
-        updated(state, values, path=path, mode=mode)
+        update_state(state, values, path=path, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -216,23 +216,23 @@ def test_a_state_stays_an_object_and_its_places_what_they_are(
 )
 def test_what_is_not_json_is_told_with_its_place(value: object, place: str):
     with pytest.raises(StateInvalid, match=place):
-        check({"a": [value], "n": 2**80})
+        validate_state({"a": [value], "n": 2**80})
 
 
 def test_a_cycle_and_too_many_levels_are_refused():
     cycle: dict[str, Any] = {}
     cycle["again"] = [cycle]
     with pytest.raises(StateInvalid, match="levels"):
-        check(cycle)
+        validate_state(cycle)
     deep: object = {}
     for _ in range(DEPTH - 1):
         deep = [deep]
-    check(deep)
+    validate_state(deep)
     with pytest.raises(StateInvalid, match="levels"):
-        check([deep])
+        validate_state([deep])
     # Many are not deep, and a word is no number.
     many: list[Any] = [[] for _ in range(500)]
-    check({"a": many, "null": None, "text": "null"})
+    validate_state({"a": many, "null": None, "text": "null"})
 
 
 NUMBERS: list[Any] = [1.0, 0.1, -0.0, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 2**200]
@@ -241,7 +241,7 @@ NUMBERS: list[Any] = [1.0, 0.1, -0.0, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, -(2**
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_copy_is_equal_in_every_number_and_shares_nothing(number: Any):
     value = {"n": number, "list": [number, {"deep": number}]}
-    made = copied(value)
+    made = copy_json(value)
     assert made == value
     assert repr(made) == repr(value)
     made["list"][1]["deep"] = 0

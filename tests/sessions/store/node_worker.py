@@ -20,7 +20,7 @@ import anyio
 
 from statehold.sessions.node import Node
 from statehold.sessions.records import JournalKind, JournalRecord, StateRecord
-from statehold.sessions.store import Loaded, SQLStore, Write
+from statehold.sessions.store import ClaimedSession, SQLStore, Write
 
 
 def say(*words: object) -> None:
@@ -47,7 +47,7 @@ async def serve(folder: Path, place: str, sessions: list[str], seed: int) -> Non
                 await use(store, node.id, loaded, chance)
 
 
-async def use(store: SQLStore, node: str, loaded: Loaded, chance: random.Random) -> None:
+async def use(store: SQLStore, node: str, loaded: ClaimedSession, chance: random.Random) -> None:
     session_id, epoch = loaded.session.id, loaded.session.epoch
     version, seq = loaded.state.version, loaded.last_seq
     say("claim", session_id, epoch, node, version)

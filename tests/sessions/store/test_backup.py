@@ -205,7 +205,7 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_over_when_there_is_
                 assert await version_of(store) == acknowledged
         await store.flush()
         assert [e.seq for e in await store.journal("sh_a")] == [1, 2, 3]
-        assert store.dropped == 0
+        assert store.dropped_entries == 0
         await store.write(_state(acknowledged + 1, 2_000_000))
     async with SQLStore.sqlite(tmp_path) as again:
         assert await again.check() == []

@@ -27,7 +27,7 @@ async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None
     found: list[ReceiptRecord | None] = []
 
     async def claim(number: int) -> None:
-        found.append(await store.claim_receipt(begun(digest=str(number))))
+        found.append(await store.start_receipt(begun(digest=str(number))))
 
     async with anyio.create_task_group() as tasks:
         for number in range(10):
@@ -35,7 +35,7 @@ async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None
     assert found.count(None) == 1
     assert [each.digest for each in found if each is not None] == ["0"] * 9
     with pytest.raises(SessionNotFound):
-        await store.claim_receipt(begun(session="sh_b"))
+        await store.start_receipt(begun(session="sh_b"))
 
 
 @pytest.mark.parametrize("behind", [False, True])
@@ -44,21 +44,21 @@ async def test_it_is_ended_once_whoever_owns_the_session(
 ) -> None:
     await sessions.make("sh_a", status="paused", node=None)
     receipt = begun()
-    assert await store.claim_receipt(receipt) is None
+    assert await store.start_receipt(receipt) is None
 
     async def settle(record: ReceiptRecord, *, forget: bool = False) -> None:
         if behind:
             store.append_receipt(record, forget=forget)
             await store.flush()
         else:
-            await store.settle_receipt(record, forget=forget)
+            await store.end_receipt(record, forget=forget)
 
     for result in ({"n": 2**80}, {"n": 1}):
         await settle(ended(receipt, result))
         assert await store.receipt("sh_a", "op") == ended(receipt, {"n": 2**80})
     await settle(receipt, forget=True)
     assert await store.receipt("sh_a", "op") is not None
-    assert await store.claim_receipt(begun("other")) is None
+    assert await store.start_receipt(begun("other")) is None
     await settle(begun("other", digest="another call"), forget=True)
     assert await store.receipt("sh_a", "other") is not None
     await settle(begun("other"), forget=True)

@@ -81,7 +81,7 @@ async def test_all_who_wait_are_told_and_entries_are_kept_for_later(tmp_path: Pa
         assert len(told) == 20
         await store.flush()
         assert [e.seq for e in await store.journal("sh_a")] == [1, 2, 3]
-        assert store.dropped == 0
+        assert store.dropped_entries == 0
 
 
 async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(
@@ -96,7 +96,7 @@ async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(
             lock.__enter__()
             store.append(entry("sh_a", 1), NODE)
         lock.__exit__(None, None, None)
-    assert store.dropped == 1
+    assert store.dropped_entries == 1
     assert "1 journal entries are lost: statehold.db is locked" in caplog.text
 
 
@@ -116,7 +116,7 @@ async def test_closing_waits_until_the_database_takes_what_was_acknowledged(
         lock.__enter__()
         store.append(entry("sh_a", 1), NODE)
         tasks.start_soon(free)
-    assert store.dropped == 0
+    assert store.dropped_entries == 0
     async with _store(tmp_path) as store:
         assert [e.seq for e in await store.journal("sh_a")] == [1]
 
@@ -166,7 +166,7 @@ async def test_an_error_of_the_operating_system_is_told_and_costs_no_entry(
                 await store.flush()
         await store.flush()
         assert [e.seq for e in await store.journal("sh_a")] == [1]
-        assert store.dropped == 0
+        assert store.dropped_entries == 0
 
 
 @pytest.mark.parametrize(

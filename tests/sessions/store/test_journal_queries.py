@@ -128,11 +128,11 @@ async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
 
 async def test_calls_and_messages_are_counted(store: Store, sessions: Sessions) -> None:
     await filled(store, sessions)
-    tally = await store.tally("sh_a")
+    tally = await store.journal_counts("sh_a")
     assert tally.calls == {"click": {"ok": 1}, "fill": {"error": 1}}
     assert tally.messages == {"system": 1, "user": 2, "assistant": 2}
     assert (tally.transitions, tally.runs, tally.entries, tally.last_seq) == (1, 2, 8, 8)
-    assert (await store.tally("sh_none")).entries == 0
+    assert (await store.journal_counts("sh_none")).entries == 0
 
 
 async def _room(store: SQLStore) -> tuple[int, int]:
@@ -176,7 +176,7 @@ async def test_a_journal_does_not_grow_past_its_limits_and_counts_what_went(
         assert kept[0].kind is JournalKind.COMPACTED
         gone: Any = kept[0].request
         assert (gone["from"], gone["to"], gone["entries"]) == (1, kept[0].seq, kept[0].seq)
-        tally = await store.tally("sh_a")
+        tally = await store.journal_counts("sh_a")
         assert tally.calls == {"count": {"ok": 1800, "error": 200}}
         assert (tally.entries, tally.last_seq) == (2000, 2000)
         assert abs(tally.runs - 101) <= 1
@@ -208,7 +208,7 @@ async def test_a_call_that_has_begun_is_not_compacted() -> None:
         await store.write(write("sh_a", ended=[done]))
         assert (await seqs(store, limit=1000, statuses=["ok"]))[0] == 1
         await _room(store)
-        assert (await store.tally("sh_a")).entries == 399
+        assert (await store.journal_counts("sh_a")).entries == 399
 
 
 async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> None:
@@ -229,7 +229,7 @@ async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> N
         assert [found.kind for found in kept].count(JournalKind.COMPACTED) == 1
         assert (counted["from"], counted["to"]) == (1, kept[0].seq)
         assert (counted["entries"], counted["transitions"]) == (kept[0].seq, 0)
-        tally = await store.tally("sh_a")
+        tally = await store.journal_counts("sh_a")
         assert (tally.entries, tally.calls) == (599, {"count": {"ok": 599}})
 
 
@@ -306,7 +306,7 @@ async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
         state = await store.state("sh_a")
         assert state is not None
         assert state.value == {"n": 2**60, "x": 1.0}
-        tally = await store.tally("sh_a")
+        tally = await store.journal_counts("sh_a")
         assert tally.calls == {"count": {"ok": 7, "error": 3}}
         assert (tally.transitions, tally.last_seq) == (1, 11)
         found, _ = await store.list_sessions(SessionFilter(name_prefix="work"))

@@ -9,7 +9,7 @@ import pytest
 from store_making import NODE, OTHER, Sessions, entry, node_record, session_record
 
 from statehold.sessions.errors import (
-    Fenced,
+    SessionFenced,
 )
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import (
@@ -100,7 +100,7 @@ async def test_claiming_from_a_dead_node_takes_what_it_left_as_lost(
     assert loaded.last_seq == 1
     if known:
         assert loaded.bindings[0].status is BindingStatus.LOST
-    with pytest.raises(Fenced):
+    with pytest.raises(SessionFenced):
         await store.write(write("sh_a", node=OTHER))
 
 
@@ -216,7 +216,7 @@ async def test_the_writes_of_a_dead_node_are_refused(store: Store, sessions: Ses
     await sessions.make("sh_a", node=OTHER)
     await store.adopt([OTHER], 50.0)
     store.append(entry("sh_a", 9), OTHER)
-    with pytest.raises(Fenced):
+    with pytest.raises(SessionFenced):
         await store.write(write("sh_a", node=OTHER))
     assert await store.claim("sh_a", OTHER, 51.0) is None
     assert [e.seq for e in await store.journal("sh_a")] == [1]

@@ -10,8 +10,8 @@ import pytest
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.errors import (
-    Fenced,
     InvalidArgument,
+    SessionFenced,
     StoreUnavailable,
 )
 from statehold.sessions.lifecycle import Status
@@ -130,7 +130,7 @@ async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None
     assert await store.claim("sh_x", NODE, 2.0) is None
     assert not await store.purge("sh_x")
     assert await store.next_due() is None
-    with pytest.raises(Fenced):
+    with pytest.raises(SessionFenced):
         await store.write(write("sh_x"))
 
 
@@ -245,7 +245,7 @@ async def test_a_write_is_refused_without_the_right_node_and_epoch(
         ],
         "journal": [entry("sh_a", 1)],
     }
-    with pytest.raises(Fenced):
+    with pytest.raises(SessionFenced):
         await store.write(write("sh_a", epoch, node, **parts))
     found = await store.get("sh_a")
     assert found is not None
@@ -263,7 +263,7 @@ async def test_a_released_session_is_fenced_until_it_is_claimed_again(
 ) -> None:
     await sessions.make("sh_a")
     await store.write(write("sh_a", session={"node": None, "status": Status.PAUSED}))
-    with pytest.raises(Fenced):
+    with pytest.raises(SessionFenced):
         await store.write(write("sh_a", session={"used_at": 2.0}))
     loaded = await store.claim("sh_a", NODE, 3.0)
     assert loaded is not None
@@ -387,7 +387,7 @@ async def test_a_closed_store_refuses_everything(make_store: MakeStore) -> None:
     with pytest.raises(StoreUnavailable):
         await store.write(write("sh_a"))
     store.append(entry("sh_a", 1), NODE)
-    assert store.dropped == 1
+    assert store.dropped_entries == 1
     await store.__aexit__(None, None, None)
 
 
@@ -396,7 +396,7 @@ async def test_closing_writes_what_was_written_behind(make_store: MakeStore) -> 
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
         store.append(entry("sh_a", 1), NODE)
-    assert store.dropped == 0
+    assert store.dropped_entries == 0
 
 
 async def test_a_sound_store_has_nothing_wrong(store: Store, sessions: Sessions) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 
-from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
+from statehold.sessions.errors import InvalidArgument, NameTaken, SessionFenced, StoreUnavailable
 from statehold.sessions.journal.entries import CallEntry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.lifecycle import Status
@@ -104,7 +104,7 @@ async def test_a_stale_write_fails_alone(store: Store, sessions: Sessions) -> No
         "gone": store.write(write("sh_x", session={"used_at": 3.0})),
     }
     found = await Outcomes().gather(works)
-    assert found == {"good": "done", "stale": "Fenced", "gone": "Fenced"}
+    assert found == {"good": "done", "stale": "SessionFenced", "gone": "SessionFenced"}
     a = await store.get("sh_a")
     assert a is not None
     assert a.used_at == 2.0
@@ -118,7 +118,7 @@ async def test_a_release_fences_the_writes_behind_it(store: Store, sessions: Ses
         "behind": store.write(write("sh_a", session={"used_at": 3.0})),
     }
     found = await Outcomes().gather(works)
-    assert found == {"before": "done", "release": "done", "behind": "Fenced"}
+    assert found == {"before": "done", "release": "done", "behind": "SessionFenced"}
     a = await store.get("sh_a")
     assert a is not None
     assert (a.used_at, a.node) == (2.0, None)
@@ -269,11 +269,11 @@ async def test_past_the_backlog_the_oldest_entries_are_dropped_and_counted(
         for seq in range(1, 26):
             store.append(entry("sh_a", seq), NODE)
         await store.flush()
-        assert store.dropped == 15
+        assert store.dropped_entries == 15
         assert [e.seq for e in await store.journal("sh_a")] == list(range(16, 26))
         store.append(entry("sh_a", 26), NODE)
         await store.flush()
-        assert store.dropped == 15
+        assert store.dropped_entries == 15
 
 
 async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
@@ -286,7 +286,7 @@ async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
         store.append(entry("sh_a", 2, error="\ud83d secret"), NODE)
         store.append(entry("sh_a", 3), NODE)
         await store.flush()
-        assert store.dropped == 1
+        assert store.dropped_entries == 1
         assert [e.seq for e in await store.journal("sh_a")] == [1, 3]
     assert "secret" not in caplog.text
 
@@ -327,7 +327,7 @@ async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
         await store.flush()
         # The second call made the batch fail. The batch ran again with the calls that could be built.
         assert sorted(made) == [1, 2, 4]
-        assert store.dropped == 1
+        assert store.dropped_entries == 1
         assert [e.seq for e in await store.journal("sh_a")] == [1, 3, 4]
     assert "KeyError" in caplog.text
     assert "secret" not in caplog.text
@@ -427,7 +427,7 @@ async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:
         await Sessions(store).make("sh_a")
         for seq in range(1, 2501):
             store.append(entry("sh_a", seq), NODE)
-    assert store.dropped == 0
+    assert store.dropped_entries == 0
     async with SQLStore.sqlite(tmp_path) as again:
         assert len(await again.journal("sh_a", last=5000)) == 2500
 
@@ -476,7 +476,7 @@ async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store:
         assert set((await Outcomes().gather(works)).values()) == {"done"}
         assert await two.counts() == {"idle": 100}
         await one.write(write("sh_1", session={"node": None}))
-        with pytest.raises(Fenced):
+        with pytest.raises(SessionFenced):
             await two.write(write("sh_1", session={"used_at": 3.0}))
 
 

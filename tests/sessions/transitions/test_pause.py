@@ -14,7 +14,7 @@ from statehold.sessions.lifecycle import Event
 from statehold.sessions.live.connector import OPENED_IN_WINDOW, replacement_notice
 from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
-from statehold.sessions.services import Restored, Snapshot
+from statehold.sessions.services import RestoreReport, Snapshot
 
 
 def saving(**options: float) -> Counting:
@@ -170,7 +170,7 @@ def test_a_connection_that_the_operator_opened_in_a_window_is_told_as_such() -> 
         told_generation=1,
         last_error=OPENED_IN_WINDOW,
     )
-    told = replacement_notice(before, 3, Restored(restored="1 tab"))
+    told = replacement_notice(before, 3, RestoreReport(restored="1 tab"))
     assert "(generation 1 to 3; the operator opened it in a window)" in told
     earlier = before.model_copy(update={"last_error": "exit code 1"})
-    assert "it was paused" in replacement_notice(earlier, 3, Restored(restored="1 tab"))
+    assert "it was paused" in replacement_notice(earlier, 3, RestoreReport(restored="1 tab"))

@@ -38,7 +38,7 @@ async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stor
         await browse.text("type", target="#field", text="typed")
         found = await browse.saved()
     async with opened(service, browse.loop_clock(), found) as resumed:
-        lost = resumed.connection.opened.lost
+        lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert "history state of tab 0" in lost
         assert await resumed.value("field.value") == "typed"
@@ -56,7 +56,7 @@ async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
         await browse.error("navigate", url=site.url + "/away")
         found = await browse.saved()
     async with opened(service, browse.loop_clock(), found) as resumed:
-        lost = resumed.connection.opened.lost
+        lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         await resumed.text("navigate", url=site.url)
         assert await resumed.value(STORED) == ["kept", None]
@@ -85,7 +85,7 @@ async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
             await browse.value(f"void setTimeout(() => {{ location = '{there}' }})")
         found = await browse.saved()
     async with opened(service, browse.loop_clock(), found) as resumed:
-        lost = resumed.connection.opened.lost
+        lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert await resumed.value("[location.href, sessionStorage.step]") == [there, "three"]
         await resumed.text("navigate", url=site.url)

@@ -54,7 +54,7 @@ async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
     given = await three_tabs(browse, lab_hits.url)
     before = len(lab_hits.hits)
     async with opened(service, new_view(generation=2), given) as again:
-        assert "3 tabs (2 of them when first used)" in again.connection.opened.restored
+        assert "3 tabs (2 of them when first used)" in again.connection.restore_report.restored
         assert [hit for hit in lab_hits.hits[before:] if "name=two" not in hit] == []
         listed = section(await again.text("tabs", action="list"), "Result").splitlines()
         assert [line.partition("name=")[2].rstrip(")") for line in listed] == [
@@ -102,9 +102,9 @@ async def test_popups_beside_sleeping_tabs_are_tabs(
 
 async def test_session_that_was_never_saved_says_so(service: BrowserService) -> None:
     async with opened(service, new_view(generation=2)) as again:
-        assert "nothing had been saved yet" in again.connection.opened.lost
+        assert "nothing had been saved yet" in again.connection.restore_report.lost
     async with opened(service) as first:
-        assert first.connection.opened.lost == ""
+        assert first.connection.restore_report.lost == ""
 
 
 async def test_only_what_changes_something_is_worth_a_checkpoint(browse: Browse, lab: str) -> None:

@@ -12,7 +12,7 @@ from callers import Caller, Serving, text_of, view
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.records import Principal
-from statehold.sessions.services import Restored, Snapshot
+from statehold.sessions.services import RestoreReport, Snapshot
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.identity import config_hash
 from statehold.tools.upstream.recipe import filled
@@ -40,11 +40,13 @@ BY_TEXT = {
 }
 
 
-async def replaced(service: UpstreamService, snapshot: Snapshot | None) -> tuple[Restored, str]:
+async def replaced(
+    service: UpstreamService, snapshot: Snapshot | None
+) -> tuple[RestoreReport, str]:
     """Open the next generation from a snapshot; return its notice and its value."""
     connection = await service.open(view(generation=2), snapshot)
     try:
-        return connection.opened, text_of(await connection.call("take", {}, Caller()))
+        return connection.restore_report, text_of(await connection.call("take", {}, Caller()))
     finally:
         await connection.aclose()
 
@@ -52,7 +54,7 @@ async def replaced(service: UpstreamService, snapshot: Snapshot | None) -> tuple
 async def saved(service: UpstreamService, value: Any) -> Snapshot | None:
     connection = await service.open(view(), None)
     try:
-        assert connection.opened == Restored()
+        assert connection.restore_report == RestoreReport()
         await connection.call("put", {"value": value}, Caller())
         return await connection.snapshot()
     finally:
@@ -86,13 +88,13 @@ async def test_without_a_recipe_everything_is_lost(serving: Serving) -> None:
     assert service.checkpoint_seconds is None
     assert await saved(service, 1) is None
     opened, value = await replaced(service, None)
-    assert opened == Restored("", "everything this server kept in memory")
+    assert opened == RestoreReport("", "everything this server kept in memory")
     assert value == "null"
 
 
 async def test_without_a_snapshot_a_recipe_restores_nothing(serving: Serving) -> None:
     opened, _ = await replaced(serving("keeper", recipe=BY_FILE), None)
-    assert opened == Restored("", "the value, the count")
+    assert opened == RestoreReport("", "the value, the count")
 
 
 async def test_a_step_that_fails_while_restoring_is_told_and_not_raised(serving: Serving) -> None:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from ....sessions.concurrency import Overtaken, beside
+from ....sessions.concurrency import RaceLost, race
 
 T = TypeVar("T")
 
@@ -46,8 +46,8 @@ async def while_alive(
 
     spawn(doubt)
     try:
-        return await beside(gone.wait, work)
-    except Overtaken:
+        return await race(gone.wait, work)
+    except RaceLost:
         raise Gone from None
     finally:
         over.set()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ....sessions.concurrency import Overtaken, beside
+from ....sessions.concurrency import RaceLost, race
 from ....sessions.errors import ConnectionLost
 from ....sessions.services import Snapshot
 from ..egress.policy import scheme_allowed
@@ -112,8 +112,8 @@ class Window:
         return self.closed.is_set() or self._connection.lost.is_set()
 
     async def _ended(self) -> None:
-        with suppress(Overtaken):
-            await beside(self.closed.wait, self._connection.lost.wait)
+        with suppress(RaceLost):
+            await race(self.closed.wait, self._connection.lost.wait)
 
     async def _looked(self) -> bool:
         """Take a checkpoint of the window. Return whether all tabs stayed open meanwhile."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from ....sessions.concurrency import Overtaken, beside
+from ....sessions.concurrency import RaceLost, race
 from ..config import BrowserConfig
 from ..egress.policy import Target
 from ..features.mocks import Mocks, Offline
@@ -223,8 +223,8 @@ class BrowserSession:
         left, modal = self._left, tab.modal
         if left is None:
             return
-        with suppress(Overtaken):
-            await beside(left.wait, modal.wait)
+        with suppress(RaceLost):
+            await race(left.wait, modal.wait)
 
     async def title(self, tab: Tab) -> str:
         """Return the title of a tab, or "" if its page does not answer."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from ....sessions.concurrency import Overtaken, beside
+from ....sessions.concurrency import RaceLost, race
 from ..snapshot.world import WorldError
 from .early_snapshot import LARGE, prepare
 
@@ -162,8 +162,8 @@ async def _answered(tab: Tab, started: Sequence[Request]) -> None:
 
 async def _unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
     """Wait for `wait`, but stop when the page opens a dialog or file chooser."""
-    with suppress(Overtaken):
-        await beside(tab.modal.wait, wait)
+    with suppress(RaceLost):
+        await race(tab.modal.wait, wait)
 
 
 def _is_main(tab: Tab, request: Request) -> bool:

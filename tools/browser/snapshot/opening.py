@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ....sessions.errors import ServiceUnavailable
-from ....sessions.services import Restored, SessionView, Snapshot
+from ....sessions.services import RestoreReport, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
@@ -124,11 +124,13 @@ class Opening:
         if grant is not None:
             connection.on_closed.append(partial(_release_access, grant, process))
         if hibernated is not None:
-            connection.opened = resumed.report
+            connection.restore_report = resumed.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
         elif self._view.generation > 1:
-            connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
+            connection.restore_report = RestoreReport(
+                lost=", ".join([*(was_on or ()), NEVER_SAVED])
+            )
         return connection
 
     async def _restore(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ....sessions.json_codec import JSON
-from ....sessions.services import Restored
+from ....sessions.services import RestoreReport
 from .model import ContextSnapshot
 from .storage import OriginStorage
 from .tab import SleepingTab, TabReport, counted, load_tab
@@ -31,7 +31,7 @@ class RestoredContext:
     origins: OriginStorage
     tabs: list[Page | SleepingTab]
     current: int
-    report: Restored
+    report: RestoreReport
 
 
 async def restore_context(
@@ -83,7 +83,7 @@ async def _restore(
         if tabs:
             report = await load_tab(saved[current], current, page, origins, seconds)
         tabs[current : current + 1] = [page]
-    words = Restored(
+    words = RestoreReport(
         _describe_restored(given, report, refused),
         ", ".join(_describe_lost(given, report, refused) + origins.take_failures()),
     )

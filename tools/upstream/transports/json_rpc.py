@@ -27,7 +27,7 @@ from mcp_types import CONNECTION_CLOSED
 from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ....sessions.json_codec import JSON
-from ....sessions.one_line import escaped
+from ....sessions.one_line import escape_controls
 from ..errors import UpstreamMisbehaved, UpstreamRefused
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
@@ -137,7 +137,7 @@ class JsonRpcConnection:
         """Return the last lines of the upstream's stderr, without secrets; control characters are escaped."""
         words = self._channel.words() if self._channel is not None else ""
         lines = self._secrets.redact(words).splitlines()
-        return "\n".join(map(escaped, lines))[-STDERR_TAIL:]
+        return "\n".join(map(escape_controls, lines))[-STDERR_TAIL:]
 
     async def open(self, eras: Sequence[Era]) -> None:
         """Connect and do the handshake. When it fails or is cancelled, nothing is left behind.

@@ -205,7 +205,7 @@ async def test_what_was_on_is_told_to_be_lost(service: BrowserService) -> None:
         await browse.text("route", pattern="**/a", status=404)
         saved = await browse.connection.snapshot()
     async with opened(service, replace(view, generation=2), saved) as browse:
-        assert browse.connection.opened.lost.startswith("a mocked route")
+        assert browse.connection.restore_report.lost.startswith("a mocked route")
         assert browse.connection.busy is None
 
 

@@ -98,7 +98,7 @@ async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
         async with opened(service, new_view(generation=2), given) as browse:
             assert deadly.left == 0
             assert "Counter" in await browse.text("snapshot")
-            assert "1 tab" in browse.connection.opened.restored
+            assert "1 tab" in browse.connection.restore_report.restored
             # The context of a dead driver is never closed.
             assert [g.listening.cancel_called for g in deadly.grants[-2:]] == [True, False]
     await leaks.check()
@@ -155,7 +155,9 @@ async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
     monkeypatch.setattr(World, "run", crash)
     with anyio.fail_after(8):
         async with opened(service, browse.loop_clock(), given) as resumed:
-            assert f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.opened.lost
+            assert (
+                f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.restore_report.lost
+            )
             assert (await resumed.saved()).data["tabs"][0]["url"] == f"{lab}/frame?name=one"
             assert "crashed" in await resumed.text("snapshot")
     assert not any(record.exc_info for record in caplog.records)

@@ -56,7 +56,7 @@ async def test_text_choices_and_ticks_come_back(service: BrowserService, site: C
         # Saved again, the fields are still edited ones.
         async with again(browse, light=True) as once, again(once) as twice:
             assert await twice.value(VALUES) == expected
-            assert "10 form fields" in twice.connection.opened.restored
+            assert "10 form fields" in twice.connection.restore_report.restored
             assert "form field" not in lost(twice)
 
 

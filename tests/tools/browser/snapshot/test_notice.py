@@ -128,4 +128,4 @@ async def test_content_written_into_an_empty_window_is_told_as_lost(
         await browse.text("evaluate", function=WRITE)
         found = await browse.saved()
     async with opened(service, browse.loop_clock(), found) as resumed:
-        assert "what scripts had written into it of tab 1" in resumed.connection.opened.lost
+        assert "what scripts had written into it of tab 1" in resumed.connection.restore_report.lost

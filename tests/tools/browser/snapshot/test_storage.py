@@ -55,7 +55,7 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         await browse.value("() => localStorage.setItem('login', 'late')")
         found = await browse.saved(light=True)
     async with opened(service, browse.loop_clock(), found) as resumed:
-        assert "the latest of the database large" in resumed.connection.opened.lost
+        assert "the latest of the database large" in resumed.connection.restore_report.lost
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
         assert "the latest of" not in str((await resumed.saved()).data["lost"])
@@ -102,7 +102,7 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
         await page.evaluate(PUT, ["login", "late"])
         found = await browse.saved(light=True)
     async with opened(service, browse.loop_clock(), found) as resumed:
-        lost = resumed.connection.opened.lost
+        lost = resumed.connection.restore_report.lost
         assert told in lost
         assert "login" not in lost
         assert await resumed.value(LOGIN) == ["early", "late"]
@@ -142,7 +142,7 @@ async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
         await browse.text("type", target="#field", text="typed")
         found = await browse.saved()
     async with opened(service, browse.loop_clock(), found) as resumed:
-        assert "the database busy" in resumed.connection.opened.lost
+        assert "the database busy" in resumed.connection.restore_report.lost
         state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
         assert state == ["typed", "kept", "kept"]
 
@@ -218,7 +218,7 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
     monkeypatch.setattr("statehold.tools.browser.snapshot.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
     async with opened(service, browse.loop_clock(), found) as slow:
-        assert "did not load within 1 seconds" in slow.connection.opened.lost
+        assert "did not load within 1 seconds" in slow.connection.restore_report.lost
         found = await slow.saved()
     site.held.pop("/").set()
     async with opened(service, slow.loop_clock(), found) as resumed:
@@ -263,7 +263,11 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
         found = await browse.saved()
     found.data["cookies"][0]["expires"] = 1.0
     async with opened(service, browse.loop_clock(), found) as resumed:
-        assert "cookie" not in resumed.connection.opened.restored + resumed.connection.opened.lost
+        assert (
+            "cookie"
+            not in resumed.connection.restore_report.restored
+            + resumed.connection.restore_report.lost
+        )
 
 
 OLD_LOGIN = "localStorage.login = sessionStorage.login = 'old'"
@@ -347,7 +351,7 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_a_tab_that_did_not_
     with monkeypatch.context() as patch:
         patch.setattr(opening, "RESTORE_SECONDS", 0.3)
         async with opened(service, browse.loop_clock(), found) as resumed:
-            assert "did not load" in resumed.connection.opened.lost
+            assert "did not load" in resumed.connection.restore_report.lost
             await resumed.text("tabs", action="new", url=site.at(1) + "/logout")
             await resumed.text("tabs", action="close")
             found = await resumed.saved()

@@ -142,5 +142,5 @@ async def test_a_window_that_a_form_opened_is_said_to_be_its_answer(
         await browse.text("tabs", action="select", index=1)
         given = await browse.saved()
     async with opened(service, browse.loop_clock(), given) as resumed:
-        lost = resumed.connection.opened.lost
+        lost = resumed.connection.restore_report.lost
         assert "the page of tab 1 (it was the answer to a form, which was not sent again)" in lost

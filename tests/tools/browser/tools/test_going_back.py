@@ -114,7 +114,10 @@ async def test_a_resumed_tab_goes_back_by_address_to_the_first_page(
 ) -> None:
     await visit(browse, lab, "abc")
     again = await resume(browse)
-    assert "back and forward (going back loads the pages again)" in again.connection.opened.lost
+    assert (
+        "back and forward (going back loads the pages again)"
+        in again.connection.restore_report.lost
+    )
     text = await again.text("navigate_back")
     assert f"- Page URL: {lab}/frame?name=b\n" in text
     assert "Frame b" in section(text, "Snapshot")
