@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -91,10 +92,37 @@ def test_every_command_of_the_readme_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_link_leads_to_a_file(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-    for link in links:
-        assert link.startswith("https://") or (path.parent / link).exists(), link
+def test_every_statehold_command_of_the_pages_can_be_parsed(path: Path) -> None:
+    for block in blocks(str(path.relative_to(ROOT)), "console"):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["statehold"]:
+                parse_command_line(words[1:])
+
+
+@pytest.mark.parametrize("name", ["docs/security.md", "docs/store.md"])
+def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
+    [settings] = blocks(name, "toml")
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
+    tokens.chmod(0o600)
+    path = tmp_path / "statehold.toml"
+    path.write_text(settings)
+    load(config=path, environ={"BROWSER_KEY": "k" * 32, "STORE_PASSWORD": "secret"})
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
+    for link, anchor in links:
+        if link.startswith("https://"):
+            continue
+        target = (path.parent / link) if link else path
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.M)
+            known = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings}
+            assert anchor in known, (link, anchor)
 
 
 def test_the_default_times_are_those_of_the_settings() -> None:
