@@ -20,7 +20,7 @@ from statehold.server.config.messages import setting_names
 from statehold.server.config.model import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
-from statehold.tools.own.definition import words
+from statehold.tools.own.definition import format_duration
 from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,16 +136,16 @@ def test_the_default_times_are_those_of_the_settings() -> None:
         for row in rows("README.md", "| state | what it means | left after (default) |")
     }
     assert set(quoted(" ".join(told))) == {status.value for status in Status}
-    assert left["`creating`"] == words(defaults.connect)
-    assert left["`idle`"].startswith(f"{words(defaults.idle)}: ")
-    assert left["`active`"].startswith(words(defaults.call))
-    assert left["`paused`"].startswith(f"{words(defaults.paused)}: ")
-    assert f"longer than {words(defaults.lifetime)} unless" in page("README.md")
+    assert left["`creating`"] == format_duration(defaults.connect)
+    assert left["`idle`"].startswith(f"{format_duration(defaults.idle)}: ")
+    assert left["`active`"].startswith(format_duration(defaults.call))
+    assert left["`paused`"].startswith(f"{format_duration(defaults.paused)}: ")
+    assert f"longer than {format_duration(defaults.lifetime)} unless" in page("README.md")
     for row in rows(
         "docs/sessions.md", "| setting | default | a caller may choose, with `session_create` |"
     ):
         name = quoted(row[0])[0].removeprefix("timeouts.")
-        assert row[1] == words(getattr(defaults, name)), name
+        assert row[1] == format_duration(getattr(defaults, name)), name
 
 
 def test_the_table_of_states_is_that_of_the_lifecycle() -> None:

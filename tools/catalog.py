@@ -24,24 +24,24 @@ from ..sessions.services import ToolSpec
 from .app_pages import with_app_page
 from .definition import Naming
 from .schema import (
-    admit_argument,
+    allow_argument,
     argument_names,
     is_schema,
-    sound_object_schema,
+    repair_object_schema,
     spell_out_booleans,
 )
 
 logger = logging.getLogger("statehold.catalog")
 
 SESSION_ARGUMENT = "session_id"
-OTHER_ARGUMENT = "statehold_session_id"
-"""The name of our session argument where a tool has a `session_id` of its own."""
+FALLBACK_ARGUMENT = "statehold_session_id"
+"""The name of our session argument in a tool that has its own `session_id`."""
 
 SERVICE_META = "statehold/service"
 """The `_meta` key with which the list names the service of a tool."""
 
-SHOWN_RENAMES = 5
-"""Renamed tools that one line of a log names."""
+LISTED_RENAMES = 5
+"""Most renamed tools that describe_renames() lists by name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 
@@ -57,60 +57,62 @@ class Offer:
     exclude: Sequence[str] = ()
 
     def may_have(self, name: str) -> bool:
-        """Whether a tool of this service could have a name in the list, as far as the configuration says."""
-        return any(self._chooses(inner) for inner in self._inner_names(name))
+        """Whether the configuration allows a tool of this service to have `name` in the list."""
+        return any(self._selects(inner) for inner in self._inner_names(name))
 
     def _inner_names(self, name: str) -> Iterable[str]:
         for prefix in (self.prefix, own_prefix(self.service) + self.prefix):
             if name.startswith(prefix):
                 yield name.removeprefix(prefix)
 
-    def _chooses(self, tool: str) -> bool:
+    def _selects(self, tool: str) -> bool:
         return tool not in self.exclude and (self.include is None or tool in self.include)
 
-    def chosen(self) -> list[ToolSpec]:
-        return [spec for spec in self.tools if self._chooses(spec.name)]
+    def selected_tools(self) -> list[ToolSpec]:
+        return [spec for spec in self.tools if self._selects(spec.name)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A tool that is listed under another name, since an earlier service, or Statehold, has a tool of its name."""
+    """A tool listed under a different name because an earlier service, or Statehold itself, uses its own name."""
 
     service: str
-    wanted: str
-    """The tool's name, with the configured prefix."""
+    original_name: str
+    """The tool's name with the configured prefix."""
     name: str
     """Its name in the list."""
     holder: str | None
-    """The service with the tool of that name; None for Statehold itself."""
+    """The service that uses the original name; None for Statehold itself."""
 
 
 def describe_renames(renames: Sequence[Rename]) -> str:
     """Return one line for a log or a report: the renamed tools of one service, the reason, and the setting to change."""
     service = renames[0].service
-    shown = ", ".join(f"{rename.wanted} is {rename.name}" for rename in renames[:SHOWN_RENAMES])
-    more = f" and {len(renames) - SHOWN_RENAMES} more" if len(renames) > SHOWN_RENAMES else ""
+    examples = ", ".join(
+        f"{rename.original_name} is {rename.name}" for rename in renames[:LISTED_RENAMES]
+    )
+    more = f" and {len(renames) - LISTED_RENAMES} more" if len(renames) > LISTED_RENAMES else ""
     holders = sorted({rename.holder or "Statehold itself" for rename in renames})
     return (
-        f"{', '.join(holders)} had {'this name' if len(renames) == 1 else 'these names'} first: {shown}{more}; "
+        f"{', '.join(holders)} had {'this name' if len(renames) == 1 else 'these names'} first: {examples}{more}; "
         f"prefix in [services.{service}] names them otherwise"
     )
 
 
 def own_prefix(service: str) -> str:
-    """Return the prefix that tells the tools of a service from others of the same name."""
+    """Return the prefix put before a tool of a service when another tool has the same name."""
     return re.sub(r"[^A-Za-z0-9_.\-/]", "_", service) + "_"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One tool of the list: the service that its calls go to, and the session argument that we added."""
+class CatalogEntry:
+    """One tool of the list: the service that receives its calls, and the session argument that we added."""
 
     name: str
     service: str
     tool: str
     definition: JSON
-    argument: str
+    session_argument: str
     """The name of our session argument in its schema."""
 
 
@@ -120,36 +122,36 @@ class Catalog:
     def __init__(
         self,
         offers: Iterable[Offer],
-        own: Iterable[JSON] = (),
+        own_tools: Iterable[JSON] = (),
         *,
-        reserved: Iterable[str] = (),
+        reserved_names: Iterable[str] = (),
         naming: Naming = "explicit",
         header: bool = False,
         address: Callable[[str, str], str] | None = None,
     ) -> None:
         """Merge the offers after our own tools.
 
-        `address` returns the URI by which callers read the page of an MCP App, of its service and the URI there; None leaves
-        it as it is.
+        `address` maps a service and the URI of an MCP App page there to the URI under which callers read the page. None
+        leaves the URIs as they are.
 
-        The first holder of a name keeps it: ours, then those of the services in the given order. A later tool of that name
-        gets its service's name in front. Names in `reserved` are those of our tools too, although they are not listed here,
-        so that a tool has one name in every way of naming sessions.
+        The first tool with a name keeps it: our own tools come first, then the services in the given order. A later tool of
+        the same name gets its service's name as a prefix. `reserved_names` are names of our own tools that may not be listed
+        here. They are never given away, so a tool has the same name for every way of naming sessions.
         """
-        self.own: dict[str, JSON] = {tool["name"]: tool for tool in own}
-        self.entries: dict[str, Entry] = {}
+        self.own_definitions: dict[str, JSON] = {tool["name"]: tool for tool in own_tools}
+        self.entries: dict[str, CatalogEntry] = {}
         self.renames: list[Rename] = []
-        self._reserved = self.own.keys() | set(reserved)
+        self._reserved_names = self.own_definitions.keys() | set(reserved_names)
         self._address = address
         for offer in offers:
-            for spec, name in self._named(offer):
+            for spec, name in self._choose_names(offer):
                 self._add(offer, spec, name, naming, header)
         self.definitions: list[JSON] = [
-            *self.own.values(),
+            *self.own_definitions.values(),
             *(entry.definition for entry in self.entries.values()),
         ]
         self.legacy_definitions: list[JSON] = [_for_legacy(tool) for tool in self.definitions]
-        """The same for clients before 2026-07-28, which know output schemas of objects only."""
+        """The same for clients before 2026-07-28, which accept only output schemas of type object."""
         self._schemas = {tool["name"]: tool["inputSchema"] for tool in self.definitions}
         self.with_headers = frozenset(
             name for name, schema in self._schemas.items() if x_mcp_header_map(schema)
@@ -165,47 +167,51 @@ class Catalog:
         """Return the input schema of a tool, None when there is no such tool."""
         return self._schemas.get(name)
 
-    def _named(self, offer: Offer) -> list[tuple[ToolSpec, str]]:
-        """Return the tools of a service with their names in the list, those whose name is free first to choose."""
+    def _choose_names(self, offer: Offer) -> list[tuple[ToolSpec, str]]:
+        """Return the tools of a service, each with its name in the list. Record the renamed ones."""
         _warn_of_unknown(offer)
-        chosen = offer.chosen()
-        wanted = {spec.name: offer.prefix + spec.name for spec in chosen}
-        used = self._reserved | self.entries.keys()
-        free = used | set(wanted.values())
-        found: list[tuple[ToolSpec, str]] = []
-        for spec in chosen:
-            name = wanted[spec.name]
-            if name in used:
+        specs = offer.selected_tools()
+        prefixed_names = {spec.name: offer.prefix + spec.name for spec in specs}
+        taken_names = self._reserved_names | self.entries.keys()
+        avoided_names = taken_names | set(prefixed_names.values())
+        pairs: list[tuple[ToolSpec, str]] = []
+        for spec in specs:
+            name = prefixed_names[spec.name]
+            if name in taken_names:
                 holder = self.entries[name].service if name in self.entries else None
-                name = _free_name(own_prefix(offer.service) + name, free)
-                free.add(name)
-                self.renames.append(Rename(offer.service, wanted[spec.name], name, holder))
-            found.append((spec, name))
-        return found
+                name = _free_name(own_prefix(offer.service) + name, avoided_names)
+                avoided_names.add(name)
+                self.renames.append(Rename(offer.service, prefixed_names[spec.name], name, holder))
+            pairs.append((spec, name))
+        return pairs
 
     def _add(self, offer: Offer, spec: ToolSpec, name: str, naming: Naming, header: bool) -> None:
-        definition = sanitised({**spec.definition, "name": name}, offer.service)
+        definition = repair_definition({**spec.definition, "name": name}, offer.service)
         if definition is None:
             return
         meta: JSON = definition.get("_meta") or {}
         if self._address is not None:
             meta = with_app_page(meta, partial(self._address, offer.service))
         definition["_meta"] = {**meta, SERVICE_META: offer.service}
-        argument = _inject(definition, naming, header)
-        self.entries[name] = Entry(name, offer.service, spec.name, definition, argument)
+        argument = _add_session_argument(definition, naming, header)
+        self.entries[name] = CatalogEntry(name, offer.service, spec.name, definition, argument)
 
 
 def _for_legacy(definition: JSON) -> JSON:
-    # Check only the type: sanitised() checked the schema, and checking one takes milliseconds.
+    # repair_definition() has validated the schema, which takes milliseconds, so look only at its type.
     output: JSON | None = definition.get("outputSchema")
     if output is None or output.get("type") == "object":
         return definition
     return {key: value for key, value in definition.items() if key != "outputSchema"}
 
 
-def _free_name(name: str, used: Container[str]) -> str:
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    return next(found for found in itertools.chain((name,), numbered) if found not in used)
+def _free_name(name: str, taken_names: Container[str]) -> str:
+    numbered_names = (f"{name}_{number}" for number in itertools.count(2))
+    return next(
+        candidate
+        for candidate in itertools.chain((name,), numbered_names)
+        if candidate not in taken_names
+    )
 
 
 def _warn_of_unknown(offer: Offer) -> None:
@@ -214,108 +220,108 @@ def _warn_of_unknown(offer: Offer) -> None:
         logger.warning("service %s has no tool %r to include or exclude", offer.service, name)
 
 
-def sanitised(definition: JSON, service: str) -> JSON | None:
-    """Return a tool definition that every client accepts, repaired where that is possible; None drops the tool.
+def repair_definition(definition: JSON, service: str) -> JSON | None:
+    """Return the definition with its malformed parts repaired or removed, or None if the tool must be dropped.
 
-    One broken tool would otherwise make the whole list invalid for every client.
+    A client rejects the whole list if one tool in it is malformed.
     """
-    found = copy.deepcopy(definition)
-    name = found.get("name")
+    repaired = copy.deepcopy(definition)
+    name = repaired.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         logger.warning("service %s: tool %.100r dropped: not a tool name", service, name)
         return None
-    found["inputSchema"], whole = sound_object_schema(found.get("inputSchema"))
-    if not whole:
+    repaired["inputSchema"], is_valid = repair_object_schema(repaired.get("inputSchema"))
+    if not is_valid:
         logger.warning(
-            "service %s: input schema of %s is invalid; what is valid of it is kept", service, name
+            "service %s: input schema of %s is invalid; its valid parts are kept", service, name
         )
-    spell_out_booleans(found["inputSchema"])
-    output = found.get("outputSchema")
+    spell_out_booleans(repaired["inputSchema"])
+    output = repaired.get("outputSchema")
     if output is not None and not (isinstance(output, dict) and is_schema(output)):
         logger.warning("service %s: output schema of %s dropped: invalid", service, name)
-        del found["outputSchema"]
-    # Tasks of 2025-11-25 do not exist behind a session; the field alone would promise them.
-    found.pop("execution", None)
-    broken = _broken(found)
-    for part in broken & _OPTIONAL:
+        del repaired["outputSchema"]
+    # The field announces tasks of 2025-11-25, which sessions do not support.
+    repaired.pop("execution", None)
+    malformed = _malformed_members(repaired)
+    for part in malformed & _OPTIONAL_MEMBERS:
         logger.warning("service %s: %s of tool %s dropped: malformed", service, part, name)
-        del found[part]
-    if broken - _OPTIONAL:
+        del repaired[part]
+    if malformed - _OPTIONAL_MEMBERS:
         logger.warning("service %s: tool %s dropped: malformed", service, name)
         return None
-    return found
+    return repaired
 
 
-_OPTIONAL = frozenset({"annotations", "icons", "title", "description", "_meta"})
-"""Members of a definition that are removed when they are broken; the tool works without them."""
+_OPTIONAL_MEMBERS = frozenset({"annotations", "icons", "title", "description", "_meta"})
+"""Members of a definition that are removed when malformed; the tool works without them."""
 
 
-def _broken(definition: JSON) -> set[str]:
-    """Return the names of the parts of a definition that no client would accept."""
+def _malformed_members(definition: JSON) -> set[str]:
+    """Return the names of the members of a definition that clients would reject."""
     try:
         Tool.model_validate(definition, by_name=False)
     except ValidationError as error:
-        return {str(found["loc"][0]) for found in error.errors(include_input=False)}
+        return {str(detail["loc"][0]) for detail in error.errors(include_input=False)}
     return set()
 
 
-def _inject(definition: JSON, naming: Naming, header: bool) -> str:
-    """Put the session argument in front of a tool's own; return its name."""
+def _add_session_argument(definition: JSON, naming: Naming, header: bool) -> str:
+    """Add the session argument as the first property of the input schema and return its name."""
     schema = definition["inputSchema"]
-    own: JSON = schema.get("properties") or {}
-    argument = free_argument(argument_names(schema))
+    properties: JSON = schema.get("properties") or {}
+    argument = session_argument_name(argument_names(schema))
     if header:
-        _drop_header(own, "Session-Id")
+        _drop_header(properties, "Session-Id")
     if naming == "pinned":
         return argument
-    admit_argument(schema, argument)
-    schema["properties"] = {argument: session_schema(header), **own}
+    allow_argument(schema, argument)
+    schema["properties"] = {argument: session_argument_schema(header), **properties}
     if naming == "explicit":
         schema["required"] = [argument, *schema.get("required", [])]
     return argument
 
 
-def free_argument(taken: Container[str]) -> str:
-    """Return the name of our session argument beside arguments of these names."""
-    if SESSION_ARGUMENT not in taken:
+def session_argument_name(used_names: Container[str]) -> str:
+    """Return a name for our session argument that differs from `used_names`."""
+    if SESSION_ARGUMENT not in used_names:
         return SESSION_ARGUMENT
-    if OTHER_ARGUMENT not in taken:
-        return OTHER_ARGUMENT
-    numbered = (f"{OTHER_ARGUMENT}_{number}" for number in itertools.count(2))
-    return next(name for name in numbered if name not in taken)
+    if FALLBACK_ARGUMENT not in used_names:
+        return FALLBACK_ARGUMENT
+    numbered = (f"{FALLBACK_ARGUMENT}_{number}" for number in itertools.count(2))
+    return next(name for name in numbered if name not in used_names)
 
 
-def session_schema(header: bool) -> JSON:
+def session_argument_schema(header: bool) -> JSON:
     """Return the schema of the session argument: a plain string, since clients drop a tool whose annotated parameter is
     optional or a union (SEP-2243)."""
-    found: JSON = {
+    schema: JSON = {
         "type": "string",
         "description": "The session to run in: the session_id that session_create returned.",
     }
     if header:
-        found["x-mcp-header"] = "Session-Id"
-    return found
+        schema["x-mcp-header"] = "Session-Id"
+    return schema
 
 
 def _drop_header(properties: JSON, header: str) -> None:
     for schema in properties.values():
         if isinstance(schema, dict):
-            annotated = cast("JSON", schema)
-            if str(annotated.get("x-mcp-header", "")).lower() == header.lower():
-                del annotated["x-mcp-header"]
+            fields = cast("JSON", schema)
+            if str(fields.get("x-mcp-header", "")).lower() == header.lower():
+                del fields["x-mcp-header"]
 
 
 __all__ = [
-    "OTHER_ARGUMENT",
+    "FALLBACK_ARGUMENT",
     "SESSION_ARGUMENT",
     "Catalog",
-    "Entry",
+    "CatalogEntry",
     "Naming",
     "Offer",
     "Rename",
     "describe_renames",
-    "free_argument",
+    "session_argument_name",
     "own_prefix",
-    "sanitised",
-    "session_schema",
+    "repair_definition",
+    "session_argument_schema",
 ]

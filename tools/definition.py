@@ -1,6 +1,6 @@
-"""Tools that callers can invoke: the base of their definitions, of their arguments and of the schemas of both.
+"""The base classes of the tools that Statehold implements itself, and of their arguments.
 
-Statehold's own tools (own/) and those of the browser (browser/tools/) are defined by subclasses of Tool.
+Statehold's own tools (own/) and the browser tools (browser/tools/) are instances of subclasses of Tool.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 
 Naming = Literal["explicit", "pinned", "auto"]
-"""How a caller names the session: by a required argument, by the URL or command line, or by an optional argument."""
+"""How a caller names the session: `explicit`, by a required argument; `pinned`, by the URL or command line; `auto`, by an
+optional argument."""
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool: unknown ones are refused, numbers are finite and not true or false."""
+    """The arguments of a tool. Unknown arguments are refused; numbers must be finite, and true and false are no numbers."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_boolean_number(cls, value: object, info: ValidationInfo) -> object:
-        # Python takes true and false for numbers, JSON does not. Strict mode would refuse 3.0 for 3 as well.
+        # bool is an int in Python but not in JSON. Strict mode would also refuse 3.0 for 3.
         if isinstance(value, bool):
             types = types_of(cls.model_fields[info.field_name or ""].annotation)
             if bool not in types and (int in types or float in types):
@@ -38,7 +39,7 @@ class Arguments(BaseModel):
 
 
 class NoArguments(Arguments):
-    """The arguments of a tool that takes none."""
+    """No arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class Tool:
     arguments: type[Arguments]
     _: KW_ONLY
     toolset: str = "core"
-    """The group in which a configuration turns it on."""
+    """The group of tools that the configuration turns on or off together."""
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
-    """Whether it reaches systems outside of Statehold."""
+    """Whether it reaches systems outside of Statehold; the `openWorldHint`."""
 
     def definition(self) -> JSON:
         """Return the tool as MCP JSON."""
@@ -78,36 +79,42 @@ class Tool:
         """Return the arguments as the tool's model.
 
         Raises:
-            InvalidArgument: An argument is wrong; the error names the first, an unknown one before all others.
+            InvalidArgument: An argument is wrong. The error names the unknown argument if there is one, else the first.
         """
         try:
             return self.arguments.model_validate(dict(arguments), by_alias=True, by_name=False)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
+            errors = error.errors(include_url=False, include_input=False)
         # A misspelled argument gives two errors, missing and unknown; report the unknown name.
-        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-        place = ".".join(str(part) for part in first["loc"]) or "arguments"
+        first = next(
+            (detail for detail in errors if detail["type"] == "extra_forbidden"), errors[0]
+        )
+        location = ".".join(str(part) for part in first["loc"]) or "arguments"
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            known = ", ".join(f.alias or name for name, f in self.arguments.model_fields.items())
-            text = f"{self.name} has no argument {place!r}; it takes: {known or 'none'}."
+            names = ", ".join(
+                field.alias or name for name, field in self.arguments.model_fields.items()
+            )
+            text = f"{self.name} has no argument {location!r}; it takes: {names or 'none'}."
             raise InvalidArgument(text)
-        raise InvalidArgument(f"{self.name}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}.")
+        raise InvalidArgument(
+            f"{self.name}: {location}: {first['msg'][0].lower()}{first['msg'][1:]}."
+        )
 
 
 def types_of(annotation: object) -> set[object]:
-    """Return the types that a value may have: the members of a union, without annotations."""
+    """Return the types that an annotation allows: the members of a union, without `Annotated`."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return types_of(parts[0])
     if origin in (Union, UnionType):
-        return {one for part in parts for one in types_of(part)}
+        return {member for part in parts for member in types_of(part)}
     return {annotation}
 
 
 class _SchemaBuilder(GenerateJsonSchema):
-    """JSON Schema without unions with null: an optional argument is one that may be left out.
+    """Writes an optional argument as one that may be left out, not as a union with null.
 
-    An argument with a default factory keeps its union: there null has a meaning of its own.
+    An argument with a default factory keeps the union: for it, null has its own meaning.
     """
 
     _keep_null = False
@@ -119,17 +126,17 @@ class _SchemaBuilder(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         self._keep_null = "default_factory" in schema
-        found = super().default_schema(schema)
+        result = super().default_schema(schema)
         self._keep_null = False
-        if found.get("default", 0) is None:
-            del found["default"]
-        return found
+        if result.get("default", 0) is None:
+            del result["default"]
+        return result
 
 
 def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
-    """Return the JSON Schema of a model: 2020-12, without titles, `propertyNames` and references.
+    """Return the JSON Schema (2020-12) of a model, without titles, `propertyNames` and references.
 
-    No model of ours contains itself.
+    The model must not be recursive, because references are replaced by their targets.
     """
     schema = model.model_json_schema(schema_generator=_SchemaBuilder, mode=mode)
     _remove_titles(schema)
@@ -139,24 +146,24 @@ def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
 
 
 def _inline(node: Any, models: JSON) -> Any:
-    """Return a schema with each model in the place of its reference."""
+    """Return a schema with each reference replaced by the model that it names."""
     if isinstance(node, list):
-        return [_inline(one, models) for one in cast("list[Any]", node)]
+        return [_inline(item, models) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
     schema = cast("JSON", node)
     if isinstance(schema.get("$ref"), str):
-        own = {key: value for key, value in schema.items() if key != "$ref"}
-        return _inline({**models[schema["$ref"].rpartition("/")[2]], **own}, models)
-    return {key: _inline(one, models) for key, one in schema.items() if key != "propertyNames"}
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        return _inline({**models[schema["$ref"].rpartition("/")[2]], **siblings}, models)
+    return {key: _inline(item, models) for key, item in schema.items() if key != "propertyNames"}
 
 
 def _remove_titles(schema: JSON) -> None:
     for value in schema.get("properties", {}).values():
         if isinstance(value, dict):
-            found = cast("JSON", value)
-            found.pop("title", None)
-            _remove_titles(found)
+            fields = cast("JSON", value)
+            fields.pop("title", None)
+            _remove_titles(fields)
     for value in schema.get("$defs", {}).values():
         value.pop("title", None)
         _remove_titles(value)

@@ -10,15 +10,17 @@ from typing import Final
 from .processes.workdir import plain
 
 FOLDERS: Final = ("work", "browser/files")
-"""Folders in which services keep a folder per session: for `{dir}`, and for downloads, videos and results of browsers."""
+"""The folders with one subfolder per session: `{dir}` of services, and the downloads, videos and results of browsers."""
 
 
 def bytes_of_files(data: Path, session_ids: Sequence[str]) -> int:
-    """Return the bytes of the files of some sessions, in time proportional to their number. It blocks.
+    """Return the total size of the files of some sessions. Blocks, in proportion to the number of files.
 
-    A file that is removed meanwhile counts as nothing, and no link is followed.
+    Files that are removed meanwhile are skipped; links are not followed.
     """
-    folders = [data / folder / plain(each) for each in session_ids for folder in FOLDERS]
+    folders = [
+        data / folder / plain(session_id) for session_id in session_ids for folder in FOLDERS
+    ]
     return sum(_size(path) for path in folders)
 
 

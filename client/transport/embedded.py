@@ -147,7 +147,11 @@ class EmbeddedTransport:
             if method == "tools/call":
                 result = await self._server.call(_context(request, copy))
                 # A copy: results of own tools share objects that are kept here. Results of services came over a pipe.
-                return copy_json(result) if copy["name"] in self._server.catalog.own else result
+                return (
+                    copy_json(result)
+                    if copy["name"] in self._server.catalog.own_definitions
+                    else result
+                )
             return await self._handle(cast("Any", request), method, copy)
         except MCPError as error:
             raise JsonRpcError(error.code, error.message, error.error.data) from None

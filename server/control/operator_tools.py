@@ -10,10 +10,10 @@ from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
 from ...tools.definition import NoArguments
 from ...tools.own.definition import Context, Outcome, OwnTool
-from ...tools.own.sessions import One
+from ...tools.own.sessions import SessionArguments
 
 
-class Screenshot(One):
+class Screenshot(SessionArguments):
     kind: Literal["png", "jpeg", "webp"] = "png"
     full_page: bool = False
 
@@ -64,7 +64,7 @@ class OperatorTools:
                 "operator_stderr",
                 "Show the stderr of a session's programs",
                 "Show the last lines of stderr of each connection of a session, by service.",
-                One,
+                SessionArguments,
                 Stderr,
                 self._stderr,
                 read_only=True,
@@ -74,7 +74,7 @@ class OperatorTools:
                 "operator_release",
                 "Pause a session and close its connections",
                 "Pause a session; also close the connections that its services would keep open.",
-                One,
+                SessionArguments,
                 ReleasedSession,
                 self._release,
                 toolset="operator",
@@ -83,7 +83,7 @@ class OperatorTools:
                 "operator_save",
                 "Save a session",
                 "Make durable the journal of a session and the snapshots that its services can take.",
-                One,
+                SessionArguments,
                 SavedSession,
                 self._save,
                 toolset="operator",
@@ -103,12 +103,12 @@ class OperatorTools:
     async def _sessions(self, context: Context, args: NoArguments) -> Outcome:
         return Outcome({"sessions": [session.info() for session in self._registry.held()]})
 
-    async def _stderr(self, context: Context, args: One) -> Outcome:
+    async def _stderr(self, context: Context, args: SessionArguments) -> Outcome:
         held = {session.id: session for session in self._registry.held()}
         found = held.get(args.session_id)
         return Outcome({"stderr": {} if found is None else dict(found.stderr_tails())})
 
-    async def _release(self, context: Context, args: One) -> Outcome:
+    async def _release(self, context: Context, args: SessionArguments) -> Outcome:
         registry = self._registry
         session = await registry.pause(context.principal, args.session_id, cause=context.cause)
         if not session.ownership_ended.is_set():
@@ -117,7 +117,7 @@ class OperatorTools:
             )
         return Outcome({"session_id": session.id, "status": session.status.value})
 
-    async def _save(self, context: Context, args: One) -> Outcome:
+    async def _save(self, context: Context, args: SessionArguments) -> Outcome:
         await self._registry.porting.save_session(context.principal, args.session_id)
         return Outcome({"session_id": args.session_id})
 

@@ -32,7 +32,7 @@ from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
 from ...sessions.transitions.create import SessionOptions
-from ...tools.catalog import Catalog, Entry, Naming, Offer
+from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
 from ...tools.footprint import bytes_of_files
 from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
@@ -179,7 +179,7 @@ class Gateway:
         """Whether the first probe of a service still runs, and no earlier process stored its tools."""
         return name not in self._tools and name not in self._problems
 
-    async def entry(self, name: str, naming: Naming, waiting: WaitProgress) -> Entry | None:
+    async def entry(self, name: str, naming: Naming, waiting: WaitProgress) -> CatalogEntry | None:
         """Return the entry of a tool in the list, None for an unknown tool.
 
         Waits until a service has the tool, or all were probed, and reports to the caller through `waiting` the services that
@@ -197,7 +197,7 @@ class Gateway:
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
         return await (waiting.starting(starting, find) if starting() else find())
 
-    async def _find(self, name: str, naming: Naming) -> Entry | None:
+    async def _find(self, name: str, naming: Naming) -> CatalogEntry | None:
         while True:
             found = self.catalog_nowait(naming).entries.get(name)
             if found is None:
@@ -222,7 +222,7 @@ class Gateway:
         likely = [service for service in names if self._offer(service).may_have(name)] or names
         return f"Starting service{'s' if len(likely) > 1 else ''} {', '.join(likely)}"
 
-    def _may_go_to_earlier(self, entry: Entry) -> bool:
+    def _may_go_to_earlier(self, entry: CatalogEntry) -> bool:
         """Whether a service that was not probed yet, and precedes that of the entry, may have a tool of its name."""
         for name in self.services:
             if name == entry.service:
@@ -250,14 +250,14 @@ class Gateway:
         own = [
             tool.definition(naming=naming, header=header)
             for tool in self.own.values()
-            if tool.pinned or naming != "pinned"
+            if tool.offered_when_pinned or naming != "pinned"
         ]
         offers = [self._offer(name) for name in self.services if name in self._tools]
         own_uris = naming == "pinned" and len(self.services) == 1
         return Catalog(
             offers,
             own,
-            reserved=self.own,
+            reserved_names=self.own,
             naming=naming,
             header=header,
             address=None if own_uris else page_uri,

@@ -80,14 +80,14 @@ class OwnToolCalls:
             if caller.instance != self.instance and not caller.repeated:
                 # Otherwise a repeat that reaches the named process would run there, too.
                 raise AnotherProcess(self.instance)
-            digest = digest_of(context.pinned or "", tool.name, arguments)
+            digest = digest_of(context.pinned_session or "", tool.name, arguments)
             operation = Operation(
                 principal.key, operation_id, digest, caller.instance, caller.repeated
             )
             return await self._once(tool, context, arguments, operation, self._memory)
         tool.parse_call(context, arguments)
         receipts = ToolReceipts(self._registry, principal)
-        if not tool.of_session:
+        if not tool.takes_session:
             digest = digest_of("", tool.name, arguments)
             operation = Operation(principal.key, creation_id(operation_id), digest)
             context = replace(context, operation=operation)
@@ -97,7 +97,7 @@ class OwnToolCalls:
         digest = digest_of("", tool.name, arguments)
         operation = Operation(session_id, operation_id, digest)
         # Pinned by its id: a name could come to belong to another session meanwhile.
-        context = replace(context, pinned=session_id)
+        context = replace(context, pinned_session=session_id)
         try:
             return await self._once(tool, context, arguments, operation, receipts)
         except SessionError as error:
@@ -108,7 +108,7 @@ class OwnToolCalls:
         """Return the id of the session that a call names, and the other arguments."""
         others = {key: value for key, value in arguments.items() if key != _SESSION}
         named = arguments.get(_SESSION)
-        ref: str = arguments[_SESSION] if context.pinned is None else context.pinned
+        ref: str = arguments[_SESSION] if context.pinned_session is None else context.pinned_session
         found = await self._registry.info(context.principal, ref, context.namespace)
         session_id: str = found["session_id"]
         if tool.frees_name and named != session_id:

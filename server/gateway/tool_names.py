@@ -22,7 +22,7 @@ def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) 
         for name, settings in config.enabled().items()
         if name in tools
     ]
-    return Catalog(offers, reserved=own_names(config.toolsets)).renames_by_service()
+    return Catalog(offers, reserved_names=own_names(config.toolsets)).renames_by_service()
 
 
 __all__ = ["configured_renames", "offer_of"]

@@ -33,7 +33,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.records import ID_PREFIX, Principal
 from ...sessions.services import Offering
-from ...tools.catalog import SESSION_ARGUMENT, free_argument
+from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
@@ -471,7 +471,7 @@ def _as_it_is(found: JSON, session_id: str) -> JSON:
 
 
 def session_argument(prompt: JSON) -> str:
-    return free_argument({argument["name"] for argument in prompt.get("arguments") or ()})
+    return session_argument_name({argument["name"] for argument in prompt.get("arguments") or ()})
 
 
 def result_of(ctx: RequestContext, found: JSON) -> JSON:

@@ -41,7 +41,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
-from ...tools.catalog import Catalog, Entry, Naming
+from ...tools.catalog import Catalog, CatalogEntry, Naming
 from ...tools.own.definition import Context, OwnTool, missing_session
 from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
@@ -91,7 +91,7 @@ class _ForwardedCall:
     principal: Principal
     session: str
     """An id, or a name of the principal's."""
-    entry: Entry
+    entry: CatalogEntry
     arguments: JSON
     waited: float
     """Seconds of waiting for the service that were reported to the caller."""
@@ -329,8 +329,12 @@ class StateholdServer(Server[dict[str, Any]]):
         principal, pin = self.principal(ctx), self.pin(ctx)
         arguments = dict(cast("JSON", given or {}))
         tool = self._gateway.own.get(name)
-        if tool is not None and (pin is None or tool.pinned):
-            if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
+        if tool is not None and (pin is None or tool.offered_when_pinned):
+            if (
+                tool.takes_session
+                and not arguments.get("session_id")
+                and self._naming(ctx) == "auto"
+            ):
                 arguments["session_id"] = await self._auto.id_of(connection_of(ctx), principal)
             pinned = None if pin is None else await self._gateway.pinned(principal, pin)
             context = Context(principal, self._gateway.config.namespace, pinned)
@@ -446,21 +450,21 @@ class StateholdServer(Server[dict[str, Any]]):
         self,
         ctx: RequestContext,
         principal: Principal,
-        entry: Entry,
+        entry: CatalogEntry,
         arguments: JSON,
         pin: str | None,
     ) -> str:
         """Remove our argument from those of the call and return the session that it names."""
         if pin is not None:
             return await self._gateway.pinned(principal, pin)
-        given = arguments.pop(entry.argument, None)
+        given = arguments.pop(entry.session_argument, None)
         if isinstance(given, str) and given:
             return given
         if given is None and self._naming(ctx) == "auto":
             return await self._auto.id_of(connection_of(ctx), principal)
         if given is not None and given != "":
-            raise InvalidArgument(f"{entry.argument}: should be a string.")
-        raise missing_session(entry.argument)
+            raise InvalidArgument(f"{entry.session_argument}: should be a string.")
+        raise missing_session(entry.session_argument)
 
 
 def _resumed_call(params: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header
 
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import ToolSpec
-from statehold.tools.catalog import Catalog, Naming, Offer, describe_renames, sanitised
+from statehold.tools.catalog import Catalog, Naming, Offer, describe_renames, repair_definition
 
 
 def spec(name: str, schema: Any = None, **more: Any) -> ToolSpec:
@@ -59,7 +59,7 @@ def test_an_argument_of_the_tools_own_keeps_its_name() -> None:
     found = catalog.definitions[0]["inputSchema"]
     assert list(found["properties"]) == ["statehold_session_id", "session_id"]
     assert found["properties"]["session_id"] == {"type": "integer"}
-    assert catalog.entries["t"].argument == "statehold_session_id"
+    assert catalog.entries["t"].session_argument == "statehold_session_id"
 
 
 OWN: JSON = {"type": "object", "properties": {"session_id": {"type": "string"}}}
@@ -81,7 +81,7 @@ OWN: JSON = {"type": "object", "properties": {"session_id": {"type": "string"}}}
 )
 def test_an_argument_that_is_not_at_the_root_keeps_its_name(schema: JSON) -> None:
     catalog = Catalog([Offer("service", [spec("t", schema)])])
-    assert catalog.entries["t"].argument == "statehold_session_id"
+    assert catalog.entries["t"].session_argument == "statehold_session_id"
     found = catalog.definitions[0]["inputSchema"]
     assert list(found["properties"]) == ["statehold_session_id"]
     assert found["required"] == ["statehold_session_id", *schema.get("required", [])]
@@ -127,7 +127,7 @@ def test_a_tool_may_have_arguments_of_both_our_names() -> None:
     taken = ["session_id", "statehold_session_id", "statehold_session_id_2"]
     schema: JSON = {"type": "object", "properties": {name: {} for name in taken}}
     catalog = Catalog([Offer("service", [spec("t", schema)])])
-    assert catalog.entries["t"].argument == "statehold_session_id_3"
+    assert catalog.entries["t"].session_argument == "statehold_session_id_3"
     found = catalog.definitions[0]["inputSchema"]
     assert list(found["properties"]) == ["statehold_session_id_3", *taken]
 
@@ -189,7 +189,10 @@ def test_a_later_tool_of_the_same_name_gets_the_name_of_its_service_in_front(
     assert [tool["name"] for tool in catalog.definitions] == names
     for rename in catalog.renames:
         entry = catalog.entries[rename.name]
-        assert (entry.service, entry.tool) == (rename.service, rename.wanted.removeprefix("p_"))
+        assert (entry.service, entry.tool) == (
+            rename.service,
+            rename.original_name.removeprefix("p_"),
+        )
 
 
 def test_renamed_tools_are_told_in_one_line() -> None:
@@ -204,13 +207,13 @@ def test_renamed_tools_are_told_in_one_line() -> None:
 
 def test_a_tool_has_one_name_in_every_way_of_naming_sessions() -> None:
     offers = [Offer("two", named("session_create"))]
-    catalog = Catalog(offers, [], reserved=["session_create"], naming="pinned")
+    catalog = Catalog(offers, [], reserved_names=["session_create"], naming="pinned")
     assert list(catalog.entries) == ["two_session_create"]
 
 
 @pytest.mark.parametrize("name", ["", "has space", "x" * 129, "naïve", "a\nb", None, 5])
 def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
-    assert sanitised({"name": name, "inputSchema": {"type": "object"}}, "s") is None
+    assert repair_definition({"name": name, "inputSchema": {"type": "object"}}, "s") is None
 
 
 @pytest.mark.parametrize(
@@ -227,7 +230,7 @@ def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
     ],
 )
 def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
-    found = sanitised({"name": "t", "inputSchema": schema}, "s")
+    found = repair_definition({"name": "t", "inputSchema": schema}, "s")
     assert found is not None
     assert found["inputSchema"] == {"type": "object"}
 
@@ -258,7 +261,7 @@ PARTLY_BROKEN: list[tuple[JSON, JSON]] = [
 
 @pytest.mark.parametrize(("schema", "kept"), PARTLY_BROKEN)
 def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, kept: JSON) -> None:
-    found = sanitised({"name": "t", "inputSchema": schema}, "s")
+    found = repair_definition({"name": "t", "inputSchema": schema}, "s")
     assert found is not None
     assert found["inputSchema"] == {"type": "object", **kept}
 
@@ -286,7 +289,7 @@ def test_a_schema_of_an_older_dialect_passes_as_it_is(schema: JSON) -> None:
         "inputSchema": {"type": "object", **schema},
         "outputSchema": {"type": "object", **schema},
     }
-    assert sanitised(definition, "s") == definition
+    assert repair_definition(definition, "s") == definition
 
 
 def test_what_is_sound_passes_as_it_is() -> None:
@@ -307,7 +310,7 @@ def test_what_is_sound_passes_as_it_is() -> None:
         "_meta": {"ui": {"resourceUri": "ui://x"}},
         "unknown": "kept",
     }
-    assert sanitised(definition, "s") == definition
+    assert repair_definition(definition, "s") == definition
 
 
 @pytest.mark.parametrize(
@@ -327,7 +330,7 @@ def test_what_is_sound_passes_as_it_is() -> None:
 def test_a_broken_part_costs_a_tool_that_part_only(part: str, broken: Any) -> None:
     sound = {"name": "t", "inputSchema": {"type": "object"}}
     for other in ({}, {"title": "T"} if part != "title" else {"description": "d"}):
-        assert sanitised({**sound, **other, part: broken}, "s") == {**sound, **other}
+        assert repair_definition({**sound, **other, part: broken}, "s") == {**sound, **other}
 
 
 def test_an_output_that_is_no_object_is_described_to_clients_that_know_it() -> None:
@@ -338,5 +341,5 @@ def test_an_output_that_is_no_object_is_described_to_clients_that_know_it() -> N
 
 def test_two_broken_parts_cost_both() -> None:
     sound = {"name": "t", "inputSchema": {"type": "object"}, "description": "d"}
-    found = sanitised({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
+    found = repair_definition({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
     assert found == sound

@@ -11,10 +11,10 @@ from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
 from statehold.tools.definition import Arguments, schema_of
-from statehold.tools.own.definition import Context, Outcome, OwnTool, words
+from statehold.tools.own.definition import Context, Outcome, OwnTool, format_duration
 
 
-class Given(Arguments):
+class ExampleArguments(Arguments):
     session_id: Annotated[str, Field(min_length=1)]
     count: Annotated[int, Field(ge=0, le=10)] = 1
     most: Annotated[int, Field(ge=0)] | None = None
@@ -25,19 +25,19 @@ class Given(Arguments):
     values: dict[str, JsonValue] | None = None
 
 
-class Found(BaseModel):
+class ExampleResult(BaseModel):
     note: str | None
 
 
-async def give_back(_: Context, given: Given) -> Outcome:
-    return Outcome(given.model_dump())
+async def give_back(_: Context, arguments: ExampleArguments) -> Outcome:
+    return Outcome(arguments.model_dump())
 
 
-TOOL = OwnTool("tool", "Tool", "A tool.", Given, Found, give_back)
+TOOL = OwnTool("tool", "Tool", "A tool.", ExampleArguments, ExampleResult, give_back)
 
 
 def test_an_optional_argument_is_one_that_may_be_left_out() -> None:
-    schema = schema_of(Given)
+    schema = schema_of(ExampleArguments)
     assert schema["required"] == ["session_id"]
     assert schema["additionalProperties"] is False
     properties: JSON = schema["properties"]
@@ -48,35 +48,35 @@ def test_an_optional_argument_is_one_that_may_be_left_out() -> None:
 
 
 def test_a_result_may_hold_null() -> None:
-    schema = schema_of(Found, "serialization")
+    schema = schema_of(ExampleResult, "serialization")
     assert schema["properties"]["note"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
     assert schema["required"] == ["note"]
 
 
 class Holder(BaseModel):
-    found: list[Found]
+    found: list[ExampleResult]
     values: dict[str, JsonValue]
 
 
 def test_a_schema_has_no_references_and_no_names_of_properties() -> None:
-    held = schema_of(Holder, "serialization")
-    assert held["properties"]["found"]["items"] == schema_of(Found, "serialization")
-    told = str([held, schema_of(Given)])
-    assert not [key for key in ("$ref", "$defs", "propertyNames") if key in told]
+    schema = schema_of(Holder, "serialization")
+    assert schema["properties"]["found"]["items"] == schema_of(ExampleResult, "serialization")
+    schemas = str([schema, schema_of(ExampleArguments)])
+    assert not [key for key in ("$ref", "$defs", "propertyNames") if key in schemas]
 
 
 def test_a_definition_has_the_session_as_it_is_named() -> None:
     assert "session_id" not in TOOL.definition(naming="pinned")["inputSchema"]["properties"]
     assert "required" not in TOOL.definition(naming="pinned")["inputSchema"]
-    optional = TOOL.definition(naming="auto")["inputSchema"]
-    assert "session_id" in optional["properties"]
-    assert "required" not in optional
-    marked = TOOL.definition(header=True)["inputSchema"]["properties"]["session_id"]
-    assert marked["x-mcp-header"] == "Session-Id"
+    schema = TOOL.definition(naming="auto")["inputSchema"]
+    assert "session_id" in schema["properties"]
+    assert "required" not in schema
+    session_argument = TOOL.definition(header=True)["inputSchema"]["properties"]["session_id"]
+    assert session_argument["x-mcp-header"] == "Session-Id"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         ({"session_id": "s", "count": 11}, "count: "),
         ({"session_id": "s", "count": "many"}, "count: "),
@@ -87,11 +87,11 @@ def test_a_definition_has_the_session_as_it_is_named() -> None:
         ({"session_id": 7}, "session_id: "),
     ],
 )
-async def test_a_wrong_argument_is_named(arguments: Any, said: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
+async def test_a_wrong_argument_is_named(arguments: Any, problem: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
         await TOOL.run(Context(LOCAL), arguments)
-    assert caught.value.message.startswith(f"tool: {said}")
-    assert "pydantic" not in caught.value.message
+    assert raised.value.message.startswith(f"tool: {problem}")
+    assert "pydantic" not in raised.value.message
 
 
 async def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
@@ -101,12 +101,12 @@ async def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
 
 async def test_a_number_may_be_written_in_other_ways() -> None:
     for count in (3, 3.0, "3"):
-        found = (await TOOL.run(Context(LOCAL), {"session_id": "s", "count": count})).content
-        assert found["count"] == 3
-        assert type(found["count"]) is int
-    given: JSON = {"session_id": "s", "most": None, "seconds": 3, "flag": True}
-    found = (await TOOL.run(Context(LOCAL), given)).content
-    assert (found["most"], found["seconds"], found["flag"]) == (None, 3.0, True)
+        content = (await TOOL.run(Context(LOCAL), {"session_id": "s", "count": count})).content
+        assert content["count"] == 3
+        assert type(content["count"]) is int
+    arguments: JSON = {"session_id": "s", "most": None, "seconds": 3, "flag": True}
+    content = (await TOOL.run(Context(LOCAL), arguments)).content
+    assert (content["most"], content["seconds"], content["flag"]) == (None, 3.0, True)
 
 
 async def test_a_call_that_names_no_session_is_told_where_to_get_one() -> None:
@@ -116,7 +116,7 @@ async def test_a_call_that_names_no_session_is_told_where_to_get_one() -> None:
 
 
 async def test_a_pinned_call_is_of_the_pinned_session_whatever_it_says() -> None:
-    context = Context(LOCAL, pinned="sh_mine")
+    context = Context(LOCAL, pinned_session="sh_mine")
     for arguments in ({}, {"session_id": "sh_other"}):
         outcome = await TOOL.run(context, arguments)
         assert outcome.content["session_id"] == "sh_mine"
@@ -128,7 +128,7 @@ async def test_null_stands_for_an_argument_that_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "duration"),
     [
         (0, "never"),
         (1, "1 second"),
@@ -140,5 +140,5 @@ async def test_null_stands_for_an_argument_that_is_left_out() -> None:
         (0.5, "0.5 seconds"),
     ],
 )
-def test_durations_are_said_in_words(seconds: float, said: str) -> None:
-    assert words(seconds) == said
+def test_durations_are_said_in_words(seconds: float, duration: str) -> None:
+    assert format_duration(seconds) == duration

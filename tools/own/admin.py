@@ -1,4 +1,4 @@
-"""The toolset `admin`: deleting sessions, moving them elsewhere and back, and looking at the server. Off by default."""
+"""The toolset `admin`: delete, export and import sessions, and look at the server. Off by default."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments
 from .definition import Context, Outcome, OwnTool
-from .sessions import Close, Name, One, SessionInfo, summary
+from .sessions import CloseArguments, Name, SessionArguments, SessionInfo, summary
 
 
-class Export(One):
+class ExportArguments(SessionArguments):
     secrets: Annotated[
         bool,
         Field(
@@ -32,7 +32,7 @@ class Export(One):
     ] = False
 
 
-class Import(Arguments):
+class ImportArguments(Arguments):
     document: Annotated[dict[str, Any], Field(description="The result of session_export.")]
     name: Annotated[Name | None, Field(description="Another name than the one in it.")] = None
     strict: Annotated[
@@ -40,23 +40,23 @@ class Import(Arguments):
     ] = True
 
 
-class Deleted(BaseModel):
+class DeleteResult(BaseModel):
     session_id: str
     name: str | None
     deleted: bool
 
 
-class Exported(BaseModel):
+class ExportResult(BaseModel):
     session_id: str
     document: dict[str, Any]
 
 
-class ImportedInfo(SessionInfo):
+class ImportResult(SessionInfo):
     imported_from: str
     left_out: list[str]
 
 
-class ServiceState(BaseModel):
+class ServiceStatus(BaseModel):
     service: str
     status: Literal["available", "unavailable", "starting"]
     problem: str | None
@@ -66,28 +66,28 @@ class ServiceState(BaseModel):
     pause: str
 
 
-class Services(BaseModel):
-    services: list[ServiceState]
+class ServiceListResult(BaseModel):
+    services: list[ServiceStatus]
 
 
-class Stored(BaseModel):
-    """The bytes that the caller's sessions store, and their limit. `measured_at` is null until the first measurement."""
+class StorageUsage(BaseModel):
+    """The bytes that the caller's sessions occupy, and the limit. `measured_at` is null before the first measurement."""
 
     bytes: int
     limit: int
     measured_at: str | None
 
 
-class Stats(BaseModel):
+class StatsResult(BaseModel):
     started_at: str
     sessions: dict[str, int]
     here: dict[str, int]
     journal_dropped: int
-    stored: Stored
+    stored: StorageUsage
 
 
 class AdminTools:
-    """The tools over one registry and its store. `services` returns the status of the configured services."""
+    """The tools of this toolset for one registry and its store. `services` returns the status of the configured services."""
 
     def __init__(
         self, registry: Registry, store: Store, services: Callable[[], list[JSON]]
@@ -98,20 +98,20 @@ class AdminTools:
         self._started_at = registry.core.clock.now()
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
-        """Return the tools when their toolset is among the chosen ones."""
+        """Return the tools if `toolsets` includes this toolset, else none."""
         if "admin" not in set(toolsets):
             return []
-        return [*self._moving(), *self._looking()]
+        return [*self._transfer_tools(), *self._status_tools()]
 
-    def _moving(self) -> list[OwnTool]:
+    def _transfer_tools(self) -> list[OwnTool]:
         return [
             OwnTool(
                 "session_delete",
                 "Delete a session",
                 "Delete a session and everything that is kept of it: state, history, what its services saved. An open one "
                 "is closed first. This cannot be undone, and its id is never used again.",
-                Close,
-                Deleted,
+                CloseArguments,
+                DeleteResult,
                 self._delete,
                 destructive=True,
                 frees_name=True,
@@ -122,8 +122,8 @@ class AdminTools:
                 "Export a session",
                 "Get all that is kept of a session as one JSON document, for session_import here or elsewhere. Without "
                 "secrets, what its services saved is left out, and what looks secret is replaced. Does not count as use.",
-                Export,
-                Exported,
+                ExportArguments,
+                ExportResult,
                 self._export,
                 read_only=True,
                 toolset="admin",
@@ -133,22 +133,22 @@ class AdminTools:
                 "Import a session",
                 "Make a session of a document that session_export returned. It is new, yours and paused, with an id of its "
                 "own; the next call resumes it. All of the document is checked before anything is made.",
-                Import,
-                ImportedInfo,
+                ImportArguments,
+                ImportResult,
                 self._import,
                 toolset="admin",
-                pinned=False,
+                offered_when_pinned=False,
             ),
         ]
 
-    def _looking(self) -> list[OwnTool]:
+    def _status_tools(self) -> list[OwnTool]:
         return [
             OwnTool(
                 "service_list",
                 "List the services",
                 "List the configured services: whether each is available, why not, and how many tools it has.",
                 Arguments,
-                Services,
+                ServiceListResult,
                 self._service_list,
                 read_only=True,
                 toolset="admin",
@@ -158,24 +158,26 @@ class AdminTools:
                 "Count what the server does",
                 "Count the sessions of everybody by status, what is live in this process, and the bytes that yours take.",
                 Arguments,
-                Stats,
+                StatsResult,
                 self._stats,
                 read_only=True,
                 toolset="admin",
             ),
         ]
 
-    async def _delete(self, context: Context, args: Close) -> Outcome:
-        found = await self._registry.rename_delete.delete(
-            context.principal, args.session_id, force=args.force
+    async def _delete(self, context: Context, arguments: CloseArguments) -> Outcome:
+        session = await self._registry.rename_delete.delete(
+            context.principal, arguments.session_id, force=arguments.force
         )
-        return Outcome({"session_id": found["session_id"], "name": found["name"], "deleted": True})
+        return Outcome(
+            {"session_id": session["session_id"], "name": session["name"], "deleted": True}
+        )
 
-    async def _export(self, context: Context, args: Export) -> Outcome:
+    async def _export(self, context: Context, arguments: ExportArguments) -> Outcome:
         record, document = await self._registry.porting.export_session(
             context.principal,
-            args.session_id,
-            secrets=args.secrets,
+            arguments.session_id,
+            secrets=arguments.secrets,
             namespace=context.namespace,
             limit=DOCUMENT_LIMIT,
         )
@@ -183,38 +185,38 @@ class AdminTools:
         content: JSON = {"session_id": record.id, "document": document.model_dump()}
         return Outcome(content, summary(info))
 
-    async def _import(self, context: Context, args: Import) -> Outcome:
-        text = json_text(args.document)
+    async def _import(self, context: Context, arguments: ImportArguments) -> Outcome:
+        text = json_text(arguments.document)
         if len(text) > DOCUMENT_LIMIT:
             raise InvalidArgument(
                 f"document: takes {len(text)} bytes; {DOCUMENT_LIMIT} are allowed through a tool.",
                 recovery="The operator of this server can import it with `statehold sessions import`.",
             )
         document = await anyio.to_thread.run_sync(partial(read_document, text))
-        found = await self._registry.porting.import_session(
+        imported = await self._registry.porting.import_session(
             context.principal,
             document,
-            name=args.name,
-            strict=args.strict,
+            name=arguments.name,
+            strict=arguments.strict,
             operation=context.operation,
         )
-        info = await self._registry.info(context.principal, found.record.id)
-        content = {**info, "imported_from": document.session.id, "left_out": found.left_out}
+        info = await self._registry.info(context.principal, imported.record.id)
+        content = {**info, "imported_from": document.session.id, "left_out": imported.left_out}
         return Outcome(content, summary(info))
 
-    async def _service_list(self, context: Context, args: Arguments) -> Outcome:
+    async def _service_list(self, context: Context, arguments: Arguments) -> Outcome:
         return Outcome({"services": self._services()})
 
-    async def _stats(self, context: Context, args: Arguments) -> Outcome:
+    async def _stats(self, context: Context, arguments: Arguments) -> Outcome:
         counts = await self._store.counts()
-        stored = self._registry.quota.usage(context.principal.key)
-        measured = stored["measured_at"]
+        usage = self._registry.quota.usage(context.principal.key)
+        measured_at = usage["measured_at"]
         content: JSON = {
             "started_at": timestamp(self._started_at),
             "sessions": {status.value: counts.get(status.value, 0) for status in Status},
             "here": self._registry.statistics(),
             "journal_dropped": self._store.dropped_entries,
-            "stored": {**stored, "measured_at": measured and timestamp(measured)},
+            "stored": {**usage, "measured_at": measured_at and timestamp(measured_at)},
         }
         return Outcome(content)
 

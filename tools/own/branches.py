@@ -1,4 +1,4 @@
-"""The toolset `branch`: children of a session, and merging their changes back."""
+"""The toolset `branch`: fork a session into children, and merge their states back."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
 from .definition import Context, Outcome, OwnTool
-from .sessions import Name, One, SessionId, summary
+from .sessions import Name, SessionArguments, SessionId, summary
 
-SHOWN = 1000
-"""Conflicts that a result lists."""
+LISTED_CONFLICTS = 1000
+"""Most conflicts that a result lists."""
 
 
-class Fork(One):
+class ForkArguments(SessionArguments):
     count: Annotated[int, Field(ge=1, le=MOST, description="How many children.")] = 1
     names: Annotated[
         list[Name] | None, Field(description="A name for each child; left out: none.")
     ] = None
 
 
-class Merge(One):
+class MergeArguments(SessionArguments):
     sources: Annotated[
         list[SessionId],
         Field(
@@ -70,75 +70,75 @@ class MergeResult(BaseModel):
 
 
 class BranchTools:
-    """The tools over one registry."""
+    """The tools of this toolset for one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
-        """Return the tools when their toolset is among the chosen ones."""
-        return [self._forking(), self._merging()] if "branch" in set(toolsets) else []
+        """Return the tools if `toolsets` includes this toolset, else none."""
+        return [self._fork_tool(), self._merge_tool()] if "branch" in set(toolsets) else []
 
-    def _forking(self) -> OwnTool:
+    def _fork_tool(self) -> OwnTool:
         return OwnTool(
             "session_fork",
             "Fork a session",
             "Make children of a session, which start from a copy of its state and of what its services can save: log in "
             "once, fork five browsers. The session goes on as it was, and nothing that the children do reaches it before "
             "session_merge. The result says which services could not be copied.",
-            Fork,
+            ForkArguments,
             ForkResult,
             self._fork,
             toolset="branch",
-            pinned=False,
+            offered_when_pinned=False,
         )
 
-    def _merging(self) -> OwnTool:
+    def _merge_tool(self) -> OwnTool:
         return OwnTool(
             "session_merge",
             "Merge the states of a session's children",
             "Bring into a session's state what its children changed in theirs since they were forked: place by place, "
             "deletions too. The result lists the places where they disagreed. The children stay as they are.",
-            Merge,
+            MergeArguments,
             MergeResult,
             self._merge,
             destructive=True,
             idempotent=True,
             toolset="branch",
-            pinned=False,
+            offered_when_pinned=False,
         )
 
-    async def _fork(self, context: Context, args: Fork) -> Outcome:
-        forked = await self._registry.branches.fork(
-            context.principal, args.session_id, count=args.count, names=args.names
+    async def _fork(self, context: Context, arguments: ForkArguments) -> Outcome:
+        fork = await self._registry.branches.fork(
+            context.principal, arguments.session_id, count=arguments.count, names=arguments.names
         )
         children: list[JSON] = [
-            {"session_id": child.id, "name": child.record.name} for child in forked.children
+            {"session_id": child.id, "name": child.record.name} for child in fork.children
         ]
         services: list[JSON] = [
-            {"service": found.service, "copied": found.copied, "note": found.note}
-            for found in forked.services
+            {"service": service.service, "copied": service.copied, "note": service.note}
+            for service in fork.services
         ]
         content: JSON = {"children": children, "services": services}
-        return Outcome(content, forked.parent.summary())
+        return Outcome(content, fork.parent.summary())
 
-    async def _merge(self, context: Context, args: Merge) -> Outcome:
-        found = await self._registry.branches.merge(
+    async def _merge(self, context: Context, arguments: MergeArguments) -> Outcome:
+        merge = await self._registry.branches.merge(
             context.principal,
-            args.session_id,
-            args.sources,
-            policy=args.policy,
+            arguments.session_id,
+            arguments.sources,
+            policy=arguments.policy,
             namespace=context.namespace,
         )
         conflicts: list[JSON] = [
             {"path": conflict.path, "source": conflict.source, "taken": conflict.taken}
-            for conflict in found.conflicts[:SHOWN]
+            for conflict in merge.conflicts[:LISTED_CONFLICTS]
         ]
-        info = await self._registry.info(context.principal, found.state.session_id)
+        info = await self._registry.info(context.principal, merge.state.session_id)
         content: JSON = {
-            "version": found.state.version,
+            "version": merge.state.version,
             "conflicts": conflicts,
-            "conflict_count": found.conflicts.total,
+            "conflict_count": merge.conflicts.total,
         }
         return Outcome(content, summary(info))
 

@@ -1,4 +1,4 @@
-"""Statehold's own tools: their definition, the context of a call, and its outcome."""
+"""The definition of Statehold's own tools, the context of a call, and its outcome."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from ..definition import Naming, Tool, schema_of, types_of
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The caller of an own tool, and the session when that is pinned."""
+    """The caller of an own tool."""
 
     principal: Principal
     namespace: str = ""
-    pinned: str | None = None
+    pinned_session: str | None = None
+    """The id of the session if the URL or the command line names it, so that the arguments need not."""
     operation: Operation | None = None
-    """The operation of a call that creates a session; the session keeps its receipt."""
+    """The operation of a call that creates a session; its receipt is stored with the session."""
     cause: str = "requested"
-    """The cause that the journal gives for a pause or a close by the caller."""
+    """The cause that the journal records when the caller pauses or closes a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an own tool: its structured content, and the session it speaks of."""
+    """The result of an own tool: its structured content, and a summary of the session that it concerns."""
 
     content: JSON
     session: JSON | None = None
     notice: str | None = None
-    """The notice that is shown before the result, as with any call: see Answer."""
+    """Text shown before the result, as in the Answer of any call."""
     delivery: Delivery | None = None
-    """The same, for Router.return_notice()."""
+    """The delivery of the notice, for Router.return_notice()."""
 
 
 Handler = Callable[[Context, Any], Awaitable[Outcome]]
@@ -49,85 +50,87 @@ Handler = Callable[[Context, Any], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTool(Tool):
-    """One tool of ours, with the function that runs it."""
+    """One of Statehold's own tools, with the function that runs it."""
 
     output: type[BaseModel]
     handler: Handler
-    pinned: bool = field(default=True, kw_only=True)
-    """Whether it makes sense where the session is pinned by the URL or the command line."""
+    offered_when_pinned: bool = field(default=True, kw_only=True)
+    """Whether it is listed when the URL or the command line pins the session."""
     frees_name: bool = field(default=False, kw_only=True)
-    """Whether another session may get the name of its session afterwards."""
+    """Whether a call may free the name of its session for another session."""
 
     @property
-    def of_session(self) -> bool:
-        """Whether it takes a session."""
+    def takes_session(self) -> bool:
+        """Whether it has a session argument."""
         return "session_id" in self.arguments.model_fields
 
     def definition(self, *, naming: Naming = "explicit", header: bool = False) -> JSON:
-        """Return the tool as MCP JSON, its session as `naming` says.
+        """Return the tool as MCP JSON. `naming` decides whether its session argument is required, optional or left out.
 
-        `header`: mark session_id as the argument that a client may send as an HTTP header.
+        With `header`, clients may also send session_id as an HTTP header.
         """
-        found = Tool.definition(self)
-        found["outputSchema"] = schema_of(self.output, "serialization")
-        schema: JSON = found["inputSchema"]
+        definition = Tool.definition(self)
+        definition["outputSchema"] = schema_of(self.output, "serialization")
+        schema: JSON = definition["inputSchema"]
         properties: JSON = schema.setdefault("properties", {})
-        if self.of_session:
+        if self.takes_session:
             if naming != "explicit":
-                schema["required"] = [n for n in schema.get("required", []) if n != "session_id"]
+                schema["required"] = [
+                    name for name in schema.get("required", []) if name != "session_id"
+                ]
             if naming == "pinned":
                 del properties["session_id"]
             elif header:
                 properties["session_id"]["x-mcp-header"] = "Session-Id"
         if not schema.get("required"):
             schema.pop("required", None)
-        return found
+        return definition
 
     def without_nulls(self, content: JSON) -> JSON:
-        """Return a result as a model reads it, without the keys whose null means that there is no value."""
+        """Return a result without the keys whose null means that there is no value, to save tokens."""
         return _without_nulls(self.output, content)
 
     async def run(self, context: Context, arguments: JSON) -> Outcome:
-        """Check the arguments and run it; see parse_call()."""
+        """Check the arguments and run the tool. Raises like parse_call()."""
         return await self.handler(context, self.parse_call(context, arguments))
 
     def parse_call(self, context: Context, arguments: JSON) -> Any:
-        """Return the arguments as the tool's model, the session being the pinned one if there is one.
+        """Return the arguments as the tool's model. A pinned session replaces the session argument.
 
         Raises:
-            SessionNotFound: It needs a session and none is named.
+            SessionNotFound: The tool needs a session and the call names none.
             InvalidArgument: An argument is wrong; see parse().
         """
-        if self.of_session:
-            if context.pinned is not None:
-                arguments = {**arguments, "session_id": context.pinned}
+        if self.takes_session:
+            if context.pinned_session is not None:
+                arguments = {**arguments, "session_id": context.pinned_session}
             elif not arguments.get("session_id"):
                 raise missing_session("session_id")
         return self.parse(arguments)
 
 
 def _without_nulls(model: type[BaseModel], content: Mapping[str, Any]) -> JSON:
-    """Drop null where the model allows it for an absent value; values that a caller stored stay as they are."""
-    found: JSON = {}
+    """Remove nulls that the model declares; values that a caller stored are not changed."""
+    kept: JSON = {}
     for key, value in content.items():
         model_field = model.model_fields.get(key)
         kinds = types_of(model_field.annotation) if model_field is not None else set[object]()
         if value is None and NoneType in kinds:
             continue
-        inner = next((kind for kind in map(_model_in, kinds) if kind is not None), None)
+        inner = next((kind for kind in map(_model_of, kinds) if kind is not None), None)
         if inner is not None and isinstance(value, list):
-            found[key] = [_without_nulls(inner, one) for one in cast("list[JSON]", value)]
+            kept[key] = [_without_nulls(inner, item) for item in cast("list[JSON]", value)]
         elif inner is not None and isinstance(value, dict):
-            found[key] = _without_nulls(inner, cast("JSON", value))
+            kept[key] = _without_nulls(inner, cast("JSON", value))
         else:
-            found[key] = value
-    return found
+            kept[key] = value
+    return kept
 
 
-def _model_in(kind: object) -> type[BaseModel] | None:
-    """Return the model that a type is, or is a list of."""
-    found = get_args(kind)[0] if get_origin(kind) is list else kind
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+def _model_of(kind: object) -> type[BaseModel] | None:
+    """Return the model that `kind` is, or is a list of; None if it is neither."""
+    member = get_args(kind)[0] if get_origin(kind) is list else kind
+    return member if isinstance(member, type) and issubclass(member, BaseModel) else None
 
 
 def missing_session(argument: str) -> SessionNotFound:
@@ -137,8 +140,8 @@ def missing_session(argument: str) -> SessionNotFound:
     )
 
 
-def words(seconds: float) -> str:
-    """Return a duration in words for a description: `15 minutes`, `7 days`, `never` for 0."""
+def format_duration(seconds: float) -> str:
+    """Return a duration as text: `15 minutes`, `7 days`, `never` for 0."""
     if not seconds:
         return "never"
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
@@ -148,22 +151,22 @@ def words(seconds: float) -> str:
     return f"{seconds:g} second{'s' if seconds != 1 else ''}"
 
 
-def moment(text: str | None, what: str) -> float | None:
-    """Read a time in ISO 8601 as seconds since 1970; one without a zone is in UTC.
+def parse_time(text: str | None, argument: str) -> float | None:
+    """Return a time in ISO 8601 as seconds since 1970. Without a time zone it is in UTC.
 
     Raises:
-        InvalidArgument: the text is no time.
+        InvalidArgument: The text is not a time; the error names `argument`.
     """
     if text is None:
         return None
     try:
-        found = datetime.datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=datetime.UTC)
-        return found.timestamp()
+        time = datetime.datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=datetime.UTC)
+        return time.timestamp()
     except (ValueError, OverflowError):
         raise InvalidArgument(
-            f"{what}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
+            f"{argument}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
         ) from None
 
 
@@ -173,6 +176,6 @@ __all__ = [
     "Outcome",
     "OwnTool",
     "missing_session",
-    "moment",
-    "words",
+    "parse_time",
+    "format_duration",
 ]

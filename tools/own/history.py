@@ -1,4 +1,4 @@
-"""The toolset `history`: the calls and events of a session, and a summary of it."""
+"""The toolset `history`: read, annotate and summarize the history of a session."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from .definition import Context, Outcome, OwnTool, moment
-from .sessions import One, summary
+from .definition import Context, Outcome, OwnTool, parse_time
+from .sessions import SessionArguments, summary
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
 Text = Annotated[Plain, Field(min_length=1, max_length=256)]
-Texts = Annotated[list[Text], BeforeValidator(_listed), Field(max_length=100)]
+Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=100)]
 Kind = Literal["call", "transition", "message", "compacted"]
 Role = Annotated[
     Plain, Field(min_length=1, max_length=64, description="The role of the speaker, such as user.")
@@ -32,12 +32,12 @@ RunId = Annotated[
 ]
 
 
-class History(One):
+class HistoryArguments(SessionArguments):
     last: Annotated[
         int, Field(ge=0, le=1000, description="How many entries at most, the newest.")
     ] = 50
     kind: Annotated[
-        Annotated[list[Kind], BeforeValidator(_listed)] | None,
+        Annotated[list[Kind], BeforeValidator(_as_list)] | None,
         Field(description="Only these kinds of entries."),
     ] = None
     tool: Annotated[Texts | None, Field(description="Only calls of these tools.")] = None
@@ -67,13 +67,13 @@ class History(One):
     ] = None
 
 
-class Note(One):
+class NoteArguments(SessionArguments):
     role: Role
     content: Annotated[str, Field(min_length=1, description="The text of the note.")]
     run_id: RunId | None = None
 
 
-class Summary(One):
+class SummaryArguments(SessionArguments):
     text: Annotated[
         str | None,
         Field(min_length=1, max_length=20_000, description="Your own summary, to be kept."),
@@ -85,7 +85,7 @@ class Summary(One):
     ] = None
 
 
-class Entry(BaseModel):
+class HistoryEntry(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     seq: int
@@ -105,18 +105,18 @@ class Entry(BaseModel):
     content: str | None = None
 
 
-class Page(BaseModel):
+class HistoryResult(BaseModel):
     session_id: str
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     next_cursor: str | None
 
 
-class Noted(BaseModel):
+class NoteResult(BaseModel):
     session_id: str
-    entry: Entry
+    entry: HistoryEntry
 
 
-class Written(BaseModel):
+class WrittenSummary(BaseModel):
     text: str
     topics: list[str]
     updated_at: str
@@ -135,110 +135,120 @@ class Digest(BaseModel):
     through_seq: int
 
 
-class Summed(BaseModel):
+class SummaryResult(BaseModel):
     session_id: str
-    summary: Written | None
+    summary: WrittenSummary | None
     digest: Digest
 
 
 class HistoryTools:
-    """The tools over one registry."""
+    """The tools of this toolset for one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
-        """Return the tools when their toolset is among the chosen ones."""
+        """Return the tools if `toolsets` includes this toolset, else none."""
         if "history" not in set(toolsets):
             return []
-        return [self._reading(), self._noting(), self._summing()]
+        return [self._history_tool(), self._note_tool(), self._summary_tool()]
 
-    def _reading(self) -> OwnTool:
+    def _history_tool(self) -> OwnTool:
         return OwnTool(
             "session_history",
             "Read a session's history",
             "Read what was done and said in a session, the newest last: calls with arguments, outcome and the beginning of "
             "the result, messages, and changes of its status. Secrets are left out. Reading does not count as use.",
-            History,
-            Page,
+            HistoryArguments,
+            HistoryResult,
             self._history,
             read_only=True,
             toolset="history",
         )
 
-    def _noting(self) -> OwnTool:
+    def _note_tool(self) -> OwnTool:
         return OwnTool(
             "session_note",
             "Add a message to a session's history",
             "Add a message to the history of a session: what a user or you said, or what should be known later. It is kept "
             "when this returns. A paused session stays paused.",
-            Note,
-            Noted,
+            NoteArguments,
+            NoteResult,
             self._note,
             toolset="history",
         )
 
-    def _summing(self) -> OwnTool:
+    def _summary_tool(self) -> OwnTool:
         return OwnTool(
             "session_summary",
             "Sum up a session",
             "Read the summary of a session: the one that was written last, and a digest of what the history holds (calls by "
             "tool, the last ones, errors, open pages, state, topics). With text: keep your own summary.",
-            Summary,
-            Summed,
+            SummaryArguments,
+            SummaryResult,
             self._summary,
             idempotent=True,
             toolset="history",
         )
 
-    async def _history(self, context: Context, args: History) -> Outcome:
+    async def _history(self, context: Context, arguments: HistoryArguments) -> Outcome:
         history, namespace = self._registry.history, context.namespace
-        if args.seq is not None:
+        if arguments.seq is not None:
             record, entry = await history.entry(
-                context.principal, args.session_id, args.seq, namespace=namespace
+                context.principal, arguments.session_id, arguments.seq, namespace=namespace
             )
             return await self._outcome(context, record, entries=[entry], next_cursor=None)
-        wanted = HistoryFilter(
-            kinds=None if args.kind is None else [JournalKind(kind) for kind in args.kind],
-            tools=args.tool,
-            skip_tools=args.skip_tools,
-            statuses=args.status,
-            runs=args.run,
-            last_runs=args.last_runs,
-            roles=args.role,
-            skip_roles=args.skip_roles,
-            since=moment(args.since, "since"),
-            until=moment(args.until, "until"),
-            limit=args.last,
+        history_filter = HistoryFilter(
+            kinds=None
+            if arguments.kind is None
+            else [JournalKind(kind) for kind in arguments.kind],
+            tools=arguments.tool,
+            skip_tools=arguments.skip_tools,
+            statuses=arguments.status,
+            runs=arguments.run,
+            last_runs=arguments.last_runs,
+            roles=arguments.role,
+            skip_roles=arguments.skip_roles,
+            since=parse_time(arguments.since, "since"),
+            until=parse_time(arguments.until, "until"),
+            limit=arguments.last,
         )
         record, entries, cursor = await history.page(
-            context.principal, args.session_id, wanted, namespace=namespace, cursor=args.cursor
+            context.principal,
+            arguments.session_id,
+            history_filter,
+            namespace=namespace,
+            cursor=arguments.cursor,
         )
         return await self._outcome(context, record, entries=entries, next_cursor=cursor)
 
-    async def _note(self, context: Context, args: Note) -> Outcome:
+    async def _note(self, context: Context, arguments: NoteArguments) -> Outcome:
         session, entry = await self._registry.history.note(
-            context.principal, args.session_id, args.role, args.content, args.run_id
+            context.principal,
+            arguments.session_id,
+            arguments.role,
+            arguments.content,
+            arguments.run_id,
         )
         return Outcome({"session_id": session.id, "entry": entry}, session.summary())
 
-    async def _summary(self, context: Context, args: Summary) -> Outcome:
+    async def _summary(self, context: Context, arguments: SummaryArguments) -> Outcome:
         history = self._registry.history
-        if args.text is not None:
+        if arguments.text is not None:
             await history.write_summary(
-                context.principal, args.session_id, args.text, args.topics or []
+                context.principal, arguments.session_id, arguments.text, arguments.topics or []
             )
-        elif args.topics is not None:
+        elif arguments.topics is not None:
             raise InvalidArgument("topics: go together with text.")
-        record, found = await history.summary(
-            context.principal, args.session_id, namespace=context.namespace
+        record, summaries = await history.summary(
+            context.principal, arguments.session_id, namespace=context.namespace
         )
-        return await self._outcome(context, record, **found)
+        return await self._outcome(context, record, **summaries)
 
     async def _outcome(self, context: Context, record: SessionRecord, **content: Any) -> Outcome:
         info = await self._registry.info(context.principal, record.id)
-        found: JSON = {"session_id": record.id, **content}
-        return Outcome(found, summary(info))
+        result: JSON = {"session_id": record.id, **content}
+        return Outcome(result, summary(info))
 
 
 __all__ = ["HistoryTools"]

@@ -1,4 +1,4 @@
-"""The names of Statehold's own tools, known without a running server."""
+"""The names of Statehold's own tools, for code that has no running server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         *("service_list", "server_stats"),
     ),
 }
-"""Toolset to the names of its tools."""
+"""The names of the tools of each toolset."""
 
 
 def own_names(toolsets: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The toolsets `core` and `lifecycle`: the tools that make, show, change and end sessions."""
+"""The toolsets `core` and `lifecycle`: create, list, change and close sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...sessions.registry import Registry
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
-from .definition import Context, Handler, Outcome, OwnTool, moment, words
+from .definition import Context, Handler, Outcome, OwnTool, format_duration, parse_time
 
 SessionId = Annotated[
     str,
@@ -32,7 +32,7 @@ Name = Annotated[str, Field(min_length=1, max_length=128)]
 Label = Annotated[Plain, Field(min_length=1, max_length=128)] | None
 
 
-class Create(Arguments):
+class CreateArguments(Arguments):
     name: Annotated[
         str | None,
         Field(
@@ -73,7 +73,7 @@ class Create(Arguments):
     ] = None
 
 
-class Listing(Arguments):
+class ListArguments(Arguments):
     name: Annotated[str | None, Field(max_length=128, description="Only names that start so.")] = (
         None
     )
@@ -108,30 +108,30 @@ class Listing(Arguments):
     ] = None
 
 
-class One(Arguments):
+class SessionArguments(Arguments):
     session_id: SessionId
 
 
-class Close(One):
+class CloseArguments(SessionArguments):
     force: Annotated[
         bool, Field(description="Cancel running calls at once instead of letting them finish.")
     ] = False
 
 
-class Extend(One):
+class ExtendArguments(SessionArguments):
     seconds: Annotated[
         float, Field(ge=-3.2e9, le=3.2e9, description="How much later its lifetime ends.")
     ] = 3600.0
 
 
-class Restart(One):
+class RestartArguments(SessionArguments):
     services: Annotated[
         list[str] | None,
         Field(description="The services to reconnect. Default: all that are open."),
     ] = None
 
 
-class Rename(One):
+class RenameArguments(SessionArguments):
     name: Annotated[
         str | None,
         Field(
@@ -147,7 +147,7 @@ class Rename(One):
     ] = None
 
 
-class Bind(One):
+class BindArguments(SessionArguments):
     service: Name
 
 
@@ -188,11 +188,11 @@ class SessionInfo(Labels):
     services: list[ServiceInfo]
 
 
-class ClosedInfo(SessionInfo):
+class CloseResult(SessionInfo):
     already_closed: bool
 
 
-class ListedInfo(Labels):
+class ListedSession(Labels):
     session_id: str
     name: str | None
     namespace: str
@@ -204,49 +204,53 @@ class ListedInfo(Labels):
     metadata: dict[str, JsonValue]
 
 
-class Listed(BaseModel):
-    sessions: list[ListedInfo]
+class ListResult(BaseModel):
+    sessions: list[ListedSession]
     next_cursor: str | None
 
 
 class SessionTools:
-    """The tools over one registry."""
+    """The tools of these toolsets for one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
-        """Return the tools of the chosen toolsets, in a fixed order."""
-        wanted = set(toolsets)
-        return [tool for tool in [*self._core(), *self._lifecycle()] if tool.toolset in wanted]
+        """Return the tools that `toolsets` includes, in a fixed order."""
+        chosen = set(toolsets)
+        return [
+            tool
+            for tool in [*self._core_tools(), *self._lifecycle_tools()]
+            if tool.toolset in chosen
+        ]
 
-    def _core(self) -> list[OwnTool]:
+    def _core_tools(self) -> list[OwnTool]:
         return [
             OwnTool(
                 "session_create",
                 "Create a session",
                 self._create_description(),
-                Create,
+                CreateArguments,
                 SessionInfo,
                 self._create,
-                pinned=False,
+                offered_when_pinned=False,
             ),
             OwnTool(
                 "session_list",
                 "List your sessions",
                 "List your sessions, most recently used first, all or those that fit what is given. Looking does not count "
                 "as use. While there is a next_cursor there may be more, also after a page with few.",
-                Listing,
-                Listed,
+                ListArguments,
+                ListResult,
                 self._list,
                 read_only=True,
-                pinned=False,
+                offered_when_pinned=False,
             ),
             OwnTool(
                 "session_info",
                 "Show a session",
                 "Show a session: status, services, timeouts, when it expires. Looking does not count as use.",
-                One,
+                SessionArguments,
                 SessionInfo,
                 self._info,
                 read_only=True,
@@ -255,8 +259,8 @@ class SessionTools:
                 "session_close",
                 "Close a session",
                 "Close a session and everything it keeps open. Its id is never used again. Closing it twice does no harm.",
-                Close,
-                ClosedInfo,
+                CloseArguments,
+                CloseResult,
                 self._close,
                 destructive=True,
                 idempotent=True,
@@ -264,7 +268,7 @@ class SessionTools:
             ),
         ]
 
-    def _lifecycle(self) -> list[OwnTool]:
+    def _lifecycle_tools(self) -> list[OwnTool]:
         def tool(
             name: str,
             title: str,
@@ -283,7 +287,7 @@ class SessionTools:
                 "Pause a session",
                 "Pause a session that has no call running: what its services can save is saved. "
                 "The next call resumes it.",
-                One,
+                SessionArguments,
                 self._pause,
                 idempotent=True,
             ),
@@ -291,7 +295,7 @@ class SessionTools:
                 "session_resume",
                 "Resume a session",
                 "Resume a paused session now and open its connections; the result says what came back and what did not.",
-                One,
+                SessionArguments,
                 self._resume,
                 idempotent=True,
             ),
@@ -299,7 +303,7 @@ class SessionTools:
                 "session_extend",
                 "Extend a session",
                 "Let a session live longer (or shorter, with negative seconds) than its lifetime says.",
-                Extend,
+                ExtendArguments,
                 self._extend,
             ),
             tool(
@@ -307,7 +311,7 @@ class SessionTools:
                 "Restart a session's connections",
                 "Replace the live connections of a session by fresh ones. What can be saved of them comes back, "
                 "what they held in memory does not.",
-                Restart,
+                RestartArguments,
                 self._restart,
                 destructive=True,
             ),
@@ -315,18 +319,18 @@ class SessionTools:
                 "session_rename",
                 "Rename a session",
                 "Give a session another name, or none, or change its metadata.",
-                Rename,
+                RenameArguments,
                 self._rename,
                 idempotent=True,
                 frees_name=True,
-                # The URL or the command line may find the session by its name.
-                pinned=False,
+                # The URL or the command line may name the session; a new name would break it.
+                offered_when_pinned=False,
             ),
             tool(
                 "session_bind",
                 "Add a service to a session",
                 "Let a session use another configured service.",
-                Bind,
+                BindArguments,
                 self._bind,
                 idempotent=True,
             ),
@@ -334,7 +338,7 @@ class SessionTools:
                 "session_unbind",
                 "Remove a service from a session",
                 "End a session's use of a service; its connection is closed and what was saved of it is deleted.",
-                Bind,
+                BindArguments,
                 self._unbind,
                 destructive=True,
                 idempotent=True,
@@ -349,93 +353,99 @@ class SessionTools:
         return (
             "Create a session and get its session_id, which every tool that needs a session takes. The session keeps "
             f"its live connections between calls. Services: {services}. Unused, it is {idle} after "
-            f"{words(times.idle)} and a paused session is closed after {words(times.paused)}; its lifetime ends after "
-            f"{words(times.lifetime)}. A paused session is resumed by the next call. Keep the session_id: it stays "
-            "valid when your connection or the server restarts."
+            f"{format_duration(times.idle)} and a paused session is closed after {format_duration(times.paused)}; "
+            f"its lifetime ends after {format_duration(times.lifetime)}. A paused session is resumed by the next call. "
+            "Keep the session_id: it stays valid when your connection or the server restarts."
         )
 
-    async def _create(self, context: Context, args: Create) -> Outcome:
+    async def _create(self, context: Context, arguments: CreateArguments) -> Outcome:
         session = await self._registry.create(
             context.principal,
             SessionOptions(
-                name=args.name,
-                services=args.services,
-                state=args.state,
-                state_schema=args.state_schema,
-                metadata=args.metadata,
-                labels=labels_of(args),
-                namespace=args.namespace or context.namespace,
-                idle=args.idle_seconds,
-                paused=args.paused_seconds,
-                lifetime=args.lifetime_seconds,
+                name=arguments.name,
+                services=arguments.services,
+                state=arguments.state,
+                state_schema=arguments.state_schema,
+                metadata=arguments.metadata,
+                labels=labels_of(arguments),
+                namespace=arguments.namespace or context.namespace,
+                idle=arguments.idle_seconds,
+                paused=arguments.paused_seconds,
+                lifetime=arguments.lifetime_seconds,
                 operation=context.operation,
             ),
         )
         return self._outcome(session)
 
-    async def _list(self, context: Context, args: Listing) -> Outcome:
-        statuses = args.statuses or [s.value for s in Status if s is not Status.CLOSED]
-        wanted = SessionFilter(
-            namespace=args.namespace,
-            name_prefix=args.name,
-            statuses=[Status(s) for s in statuses],
-            updated_since=moment(args.updated_since, "updated_since"),
-            labels=labels_of(args),
-            metadata=args.metadata,
-            query=args.query,
-            limit=args.limit,
-            cursor=args.cursor,
+    async def _list(self, context: Context, arguments: ListArguments) -> Outcome:
+        statuses = arguments.statuses or [
+            status.value for status in Status if status is not Status.CLOSED
+        ]
+        session_filter = SessionFilter(
+            namespace=arguments.namespace,
+            name_prefix=arguments.name,
+            statuses=[Status(status) for status in statuses],
+            updated_since=parse_time(arguments.updated_since, "updated_since"),
+            labels=labels_of(arguments),
+            metadata=arguments.metadata,
+            query=arguments.query,
+            limit=arguments.limit,
+            cursor=arguments.cursor,
         )
-        found, cursor = await self._registry.page(context.principal, wanted)
-        keys = ListedInfo.model_fields
-        sessions = [{key: entry[key] for key in keys} for entry in found]
+        entries, cursor = await self._registry.page(context.principal, session_filter)
+        keys = ListedSession.model_fields
+        sessions = [{key: entry[key] for key in keys} for entry in entries]
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
-    async def _info(self, context: Context, args: One) -> Outcome:
-        found = await self._registry.info(context.principal, args.session_id, context.namespace)
-        return Outcome(found, summary(found))
+    async def _info(self, context: Context, arguments: SessionArguments) -> Outcome:
+        info = await self._registry.info(context.principal, arguments.session_id, context.namespace)
+        return Outcome(info, summary(info))
 
-    async def _close(self, context: Context, args: Close) -> Outcome:
-        found, already = await self._registry.close(
-            context.principal, args.session_id, force=args.force, reason=context.cause
+    async def _close(self, context: Context, arguments: CloseArguments) -> Outcome:
+        info, already_closed = await self._registry.close(
+            context.principal, arguments.session_id, force=arguments.force, reason=context.cause
         )
-        return Outcome({**found, "already_closed": already}, summary(found))
+        return Outcome({**info, "already_closed": already_closed}, summary(info))
 
-    async def _pause(self, context: Context, args: One) -> Outcome:
+    async def _pause(self, context: Context, arguments: SessionArguments) -> Outcome:
         session = await self._registry.pause(
-            context.principal, args.session_id, cause=context.cause
+            context.principal, arguments.session_id, cause=context.cause
         )
         return self._outcome(session)
 
-    async def _resume(self, context: Context, args: One) -> Outcome:
-        return self._outcome(await self._registry.resume(context.principal, args.session_id))
+    async def _resume(self, context: Context, arguments: SessionArguments) -> Outcome:
+        return self._outcome(await self._registry.resume(context.principal, arguments.session_id))
 
-    async def _extend(self, context: Context, args: Extend) -> Outcome:
+    async def _extend(self, context: Context, arguments: ExtendArguments) -> Outcome:
         return self._outcome(
-            await self._registry.extend(context.principal, args.session_id, args.seconds)
+            await self._registry.extend(context.principal, arguments.session_id, arguments.seconds)
         )
 
-    async def _restart(self, context: Context, args: Restart) -> Outcome:
+    async def _restart(self, context: Context, arguments: RestartArguments) -> Outcome:
         return self._outcome(
-            await self._registry.restart(context.principal, args.session_id, args.services)
+            await self._registry.restart(
+                context.principal, arguments.session_id, arguments.services
+            )
         )
 
-    async def _rename(self, context: Context, args: Rename) -> Outcome:
-        keep = args.metadata is not None and "name" not in args.model_fields_set
-        name = SAME if keep else args.name
-        life = self._registry.rename_delete
+    async def _rename(self, context: Context, arguments: RenameArguments) -> Outcome:
+        keeps_name = arguments.metadata is not None and "name" not in arguments.model_fields_set
+        name = SAME if keeps_name else arguments.name
+        rename_delete = self._registry.rename_delete
         return self._outcome(
-            await life.rename(context.principal, args.session_id, name, metadata=args.metadata)
+            await rename_delete.rename(
+                context.principal, arguments.session_id, name, metadata=arguments.metadata
+            )
         )
 
-    async def _bind(self, context: Context, args: Bind) -> Outcome:
+    async def _bind(self, context: Context, arguments: BindArguments) -> Outcome:
         return self._outcome(
-            await self._registry.bind(context.principal, args.session_id, args.service)
+            await self._registry.bind(context.principal, arguments.session_id, arguments.service)
         )
 
-    async def _unbind(self, context: Context, args: Bind) -> Outcome:
+    async def _unbind(self, context: Context, arguments: BindArguments) -> Outcome:
         return self._outcome(
-            await self._registry.unbind(context.principal, args.session_id, args.service)
+            await self._registry.unbind(context.principal, arguments.session_id, arguments.service)
         )
 
     def _outcome(self, session: Session) -> Outcome:
@@ -449,7 +459,7 @@ class SessionTools:
 
 
 def summary(info: JSON) -> JSON:
-    """Return the part of a session's description that every result about the session holds."""
+    """Return the summary of a session that is part of every result about it."""
     return {
         "id": info["session_id"],
         "name": info["name"],

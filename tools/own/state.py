@@ -1,4 +1,4 @@
-"""The toolset `state`: reading and changing the JSON object that a session carries."""
+"""The toolset `state`: read and change the JSON object of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
 from .definition import Context, Outcome, OwnTool
-from .sessions import One, summary
+from .sessions import SessionArguments, summary
 
 Path = Annotated[
     str,
@@ -21,14 +21,14 @@ Path = Annotated[
 ]
 
 
-class Get(One):
+class GetArguments(SessionArguments):
     path: Path = ""
     required: Annotated[
         bool, Field(description="Whether it is an error when nothing is there.")
     ] = False
 
 
-class Update(One):
+class UpdateArguments(SessionArguments):
     values: Annotated[
         Any,
         Field(
@@ -50,78 +50,78 @@ class Update(One):
     path: Path = ""
 
 
-class Got(BaseModel):
+class GetResult(BaseModel):
     found: bool
     value: Any
     version: int
 
 
-class Updated(BaseModel):
+class UpdateResult(BaseModel):
     version: int
 
 
 class StateTools:
-    """The tools over one registry."""
+    """The tools of this toolset for one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
-        """Return the tools when their toolset is among the chosen ones."""
-        return [self._getting(), self._updating()] if "state" in set(toolsets) else []
+        """Return the tools if `toolsets` includes this toolset, else none."""
+        return [self._get_tool(), self._update_tool()] if "state" in set(toolsets) else []
 
-    def _getting(self) -> OwnTool:
+    def _get_tool(self) -> OwnTool:
         return OwnTool(
             "state_get",
             "Read a session's state",
             "Read the JSON object that a session carries, or one place in it, with its version. "
             "Reading does not count as use.",
-            Get,
-            Got,
+            GetArguments,
+            GetResult,
             self._get,
             read_only=True,
             toolset="state",
         )
 
-    def _updating(self) -> OwnTool:
+    def _update_tool(self) -> OwnTool:
         return OwnTool(
             "state_update",
             "Change a session's state",
             "Change the JSON object that a session carries, for what you or others have to know later. The new version is "
             "stored before this returns. To change what you have read, pass its version as if_version; after "
             "state_conflict read again.",
-            Update,
-            Updated,
+            UpdateArguments,
+            UpdateResult,
             self._update,
             destructive=True,
             toolset="state",
         )
 
-    async def _get(self, context: Context, args: Get) -> Outcome:
-        found = await self._registry.states.read(
-            context.principal, args.session_id, args.path, context.namespace
+    async def _get(self, context: Context, arguments: GetArguments) -> Outcome:
+        state = await self._registry.states.read(
+            context.principal, arguments.session_id, arguments.path, context.namespace
         )
-        if args.required and not found.exists:
+        if arguments.required and not state.exists:
             raise StateInvalid(
-                f"There is nothing at {args.path:.200} in the state.",
-                session_id=found.session_id,
+                f"There is nothing at {arguments.path:.200} in the state.",
+                session_id=state.session_id,
                 recovery="Store it with state_update first, or leave required out.",
             )
-        info = await self._registry.info(context.principal, found.session_id)
-        content = {"found": found.exists, "value": found.value, "version": found.version}
+        info = await self._registry.info(context.principal, state.session_id)
+        content = {"found": state.exists, "value": state.value, "version": state.version}
         return Outcome(content, summary(info))
 
-    async def _update(self, context: Context, args: Update) -> Outcome:
-        newer = await self._registry.states.update(
+    async def _update(self, context: Context, arguments: UpdateArguments) -> Outcome:
+        state = await self._registry.states.update(
             context.principal,
-            args.session_id,
-            args.values,
-            mode=args.mode,
-            if_version=args.if_version,
-            path=args.path,
+            arguments.session_id,
+            arguments.values,
+            mode=arguments.mode,
+            if_version=arguments.if_version,
+            path=arguments.path,
         )
-        info = await self._registry.info(context.principal, newer.session_id)
-        return Outcome({"version": newer.version}, summary(info))
+        info = await self._registry.info(context.principal, state.session_id)
+        return Outcome({"version": state.version}, summary(info))
 
 
 __all__ = ["StateTools"]

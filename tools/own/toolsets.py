@@ -1,4 +1,4 @@
-"""All our own tools over one registry."""
+"""Builds Statehold's own tools for one registry."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def build_own_tools(
     *,
     services: Callable[[], list[JSON]] = list[JSON],
 ) -> dict[str, OwnTool]:
-    """Return the tools of the chosen toolsets by name, in a fixed order. `services` returns the status of the services."""
+    """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services."""
     chosen = set(toolsets)
-    sets = (
+    groups = (
         SessionTools(registry),
         StateTools(registry),
         HistoryTools(registry),
         BranchTools(registry),
         AdminTools(registry, store, services),
     )
-    return {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
+    return {tool.name: tool for tools in groups for tool in tools.tools(chosen)}
 
 
 __all__ = ["build_own_tools"]

@@ -8,7 +8,7 @@ from typing import cast
 from ....sessions.errors import InvalidArgument
 from ....sessions.json_codec import JSON
 from ....sessions.records import LABELS
-from ....tools.own.definition import moment
+from ....tools.own.definition import parse_time
 from ..command_line import CommandLine
 from ..errors import CommandError
 
@@ -22,7 +22,7 @@ def filter_fields(arguments: CommandLine) -> JSON:
     flags = {label: getattr(arguments, label.removesuffix("_id")) for label in LABELS}
     labels = {label: value for label, value in flags.items() if value is not None}
     try:
-        since = moment(arguments.since, "--since")
+        since = parse_time(arguments.since, "--since")
     except InvalidArgument as error:
         raise CommandError.usage(error.message) from None
     return {

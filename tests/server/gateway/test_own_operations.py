@@ -70,7 +70,7 @@ async def given_to(client: Client, tool: str) -> JSON:
 
 
 async def test_every_tool_is_one_of_them(face: StateholdServer) -> None:
-    tools = {tool["name"]: tool for tool in face.catalog.own.values()}
+    tools = {tool["name"]: tool for tool in face.catalog.own_definitions.values()}
     own = {name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]}
     assert own == {*CHANGING, *MAKING, "session_delete"}
 
@@ -247,7 +247,7 @@ async def test_a_malformed_id_is_refused_by_every_tool(
     client: Client, face: StateholdServer, operation: object
 ) -> None:
     given = await given_to(client, "state_update")
-    for tool in face.catalog.own:
+    for tool in face.catalog.own_definitions:
         some = {"session_id": given["session_id"], **CHANGING.get(tool, {})}
         arguments = {} if tool in MAKING else some
         refused = await client.call_tool(tool, arguments, meta=once(operation))
