@@ -222,6 +222,15 @@ def test_every_example_configuration_can_be_loaded() -> None:
         assert load(config=path, environ={}).upstreams()
 
 
+def test_every_file_that_the_page_for_contributors_names_exists() -> None:
+    named = [
+        name for name in quoted(page("CONTRIBUTING.md")) if re.fullmatch(r"[\w./]+/[\w./]*", name)
+    ]
+    assert len(named) > 10
+    for name in named:
+        assert (ROOT / name).exists(), name
+
+
 def test_the_demo_is_the_first_command() -> None:
     """A new user meets the demo first; tests/server/cli/demo/test_demo.py shows that it works."""
     assert blocks("README.md", "console")[0].startswith("uv run statehold demo ")
