@@ -17,10 +17,10 @@ import anyio
 from ...sessions.json_codec import well_formed
 from ...sessions.services import CallContext
 from .egress.policy import scheme_allowed
-from .session.answer import ADDRESS, TITLE, Answer, difference, in_line
+from .session.answer import ADDRESS, TITLE, Answer, difference, to_line
 from .session.early_snapshot import EarlySnapshot
-from .session.failures import ToolFailed, in_words, was_done
-from .session.locator import is_locator, located
+from .session.failures import ToolFailed, describe_error, was_action_done
+from .session.locator import is_locator, parse_locator
 from .session.naming import code_of
 from .session.secrets import IS_SECRET, MASK
 from .session.settle import settle
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
-_SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
+_REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
 EVENT_LINES: Final = 50
 """The most events that one answer lists."""
 NOTE_SECONDS: Final = 1.0
-ASKING_SECONDS: Final = 1.0
+DIALOG_SECONDS: Final = 1.0
 BODY_SECONDS: Final = 0.3
 """Seconds without a snapshot after which the page is asked whether it has a body at all."""
 BODILESS: Final = (
@@ -59,22 +59,22 @@ class Call:
         self.ctx = ctx
         self.answer = Answer()
         tab = self._tab = session.tabs.current
-        self._before = _state(tab)
+        self._before = _cheap_state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
-        self._glimpse: EarlySnapshot | None = None
+        self._early_snapshot: EarlySnapshot | None = None
         """The sample of the current page taken while the last action settled; None if the page may have changed since."""
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
-        self.answer_code = ""
+        self.element_code = ""
         """The element of the last locate(), as a Playwright expression in Python."""
         self.expected_seconds: float | None = None
         """The seconds that the call will take, where known."""
-        self._plain: set[str] = set()
+        self._plain_texts: set[str] = set()
         """Texts that went into fields that are not secret."""
-        self._secret: set[str] = set()
-        self._kept_back: list[str] = []
+        self._secret_texts: set[str] = set()
+        self._result_secrets: list[str] = []
 
     async def tab(self) -> Tab:
         """Return the current tab. There is always one; a crashed tab is replaced, and the answer says so.
@@ -84,10 +84,10 @@ class Call:
         """
         tab = await self.session.current()
         if not scheme_allowed(tab.page.url):
-            raise ToolFailed(await self._leave_refused())
+            raise ToolFailed(await self._leave_forbidden_pages())
         return tab
 
-    async def arrived(self) -> Tab:
+    async def ready_tab(self) -> Tab:
         """Wait for a pending navigation of the current tab, then return the tab.
 
         A page cannot be queried before the server of a pending navigation has answered.
@@ -97,10 +97,10 @@ class Call:
         """
         tab = await self.tab()
         with anyio.move_on_after(self.config.action_seconds):
-            while tab.waits_for and not (tab.closed or tab.modal.is_set()):
-                await tab.wait_changed()
-        if tab.awaited and not (tab.closed or tab.modal.is_set()):
-            raise ToolFailed(f"The page is on its way to another one{tab.awaited}.")
+            while tab.pending_url and not (tab.closed or tab.modal.is_set()):
+                await tab.wait_for_change()
+        if tab.navigation_hint and not (tab.closed or tab.modal.is_set()):
+            raise ToolFailed(f"The page is on its way to another one{tab.navigation_hint}.")
         return tab
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
@@ -111,12 +111,12 @@ class Call:
         """
         from playwright.async_api import Error
 
-        tab = await self.arrived()
-        await self.session.refuse_held(tab)
+        tab = await self.ready_tab()
+        await self.session.require_unblocked(tab)
         name = f" ({element})" if element else ""
         match = _REF.fullmatch(target)
         if match is None:
-            return await self._selected(tab, target, name)
+            return await self._locate_by_selector(tab, target, name)
         if int(match[1] or 1) != self.session.generation:
             self.shows_snapshot = True
             raise ToolFailed(
@@ -124,63 +124,65 @@ class Call:
             )
         if (number := int(match[2] or 1)) != tab.number:
             self.shows_snapshot = True
-            there = any(other.number == number for other in self.session.tabs)
-            closed = "" if there else ", which is closed"
-            select = ", or select that tab first" if there else ""
+            is_there = any(other.number == number for other in self.session.tabs)
+            closed = "" if is_there else ", which is closed"
+            select = ", or select that tab first" if is_there else ""
             raise ToolFailed(
                 f"Ref {target}{name} is of another tab{closed}; use a ref of the snapshot below{select}."
             )
         locator = tab.page.get_by_ref(match[3])
         try:
             # Check first: a click on a missing ref would wait for its whole timeout.
-            with self._bounded(tab):
-                there = await locator.count() == 1
-                code = code_of(tab.seen or "", target) if there else None
-                if there and code is None:
+            with self._limit_action(tab):
+                is_there = await locator.count() == 1
+                code = code_of(tab.last_snapshot or "", target) if is_there else None
+                if is_there and code is None:
                     code = str(await locator.normalize())
         except Error:
-            there, code = False, None
-        if not there:
+            is_there, code = False, None
+        if not is_there:
             self.shows_snapshot = True
             raise ToolFailed(
                 f"Ref {target}{name} is not on the page any more; use a ref of the snapshot below."
             )
-        self.answer_code = f"page.{code}"
+        self.element_code = f"page.{code}"
         return locator
 
-    async def _selected(self, tab: Tab, selector: str, name: str) -> Locator:
+    async def _locate_by_selector(self, tab: Tab, selector: str, name: str) -> Locator:
         from playwright.async_api import Error
 
         if not selector.strip():
             raise ToolFailed("The target is empty; give a ref, a selector or a locator.")
         if is_locator(selector):
-            locator, code = located(tab.page, selector)
-            one = "`.first`"
+            locator, code = parse_locator(tab.page, selector)
+            first_hint = "`.first`"
         else:
             locator, code = tab.page.locator(selector), f"page.locator({selector!r})"
-            one = "`>> nth=0`"
+            first_hint = "`>> nth=0`"
         try:
-            with self._bounded(tab):
+            with self._limit_action(tab):
                 count = await locator.count()
         except Error as error:
-            raise ToolFailed(f"{selector!r} is no selector and no ref: {in_words(error)}") from None
+            raise ToolFailed(
+                f"{selector!r} is no selector and no ref: {describe_error(error)}"
+            ) from None
         if count != 1:
-            found = "no element" if count == 0 else f"{count} elements"
+            matches = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
-            way = "" if count == 0 else f" Use a ref, or add {one} for the first."
-            raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.{way}")
-        self.answer_code = code
+            hint = "" if count == 0 else f" Use a ref, or add {first_hint} for the first."
+            raise ToolFailed(f"{selector!r} matches {matches}{name}; it has to match one.{hint}")
+        self.element_code = code
         return locator
 
     @contextmanager
-    def _bounded(self, tab: Tab) -> Generator[None]:
+    def _limit_action(self, tab: Tab) -> Generator[None]:
         seconds = self.config.action_seconds
         try:
             with anyio.fail_after(seconds):
                 yield
         except TimeoutError:
             raise ToolFailed(
-                f"The page did not answer within {seconds:g} seconds{tab.awaited}."
+                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
             ) from None
 
     @property
@@ -208,74 +210,86 @@ class Call:
         """
         from playwright.async_api import Error
 
-        tab = await (self.tab() if answers or at_once else self.arrived())
+        tab = await (self.tab() if answers or at_once else self.ready_tab())
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
-        self._glimpse = None
+        self._early_snapshot = None
         if edits and not tab.modal.is_set():
             await self._watch_edits(tab)
         if self.session.clipboard is not None:
             self.session.clipboard.note_action()
-        started, downloads, found = tab.watch(), self.session.downloads_begun, None
-        await self.session.hold_back()
+        requests, downloads_before, result = (
+            tab.record_requests(),
+            self.session.downloads_total,
+            None,
+        )
+        await self.session.pause_if_stepping()
         try:
-            found = await self.session.unless_modal(tab, action, answers=answers)
+            result = await self.session.run_until_modal(tab, action, answers=answers)
         except Error as error:
-            if not was_done(error):
+            if not was_action_done(error):
                 raise
-            if waits := tab.waits_for:
+            if pending_url := tab.pending_url:
                 # The page does not respond until the server answers; the action has already waited for it.
-                tab.event_lines.append(f"It was done, but {waits} did not answer yet.")
+                tab.event_lines.append(f"It was done, but {pending_url} did not answer yet.")
             else:
-                await self.session.unstick()
-            if waits or tab.closed:
+                await self.session.free_stuck_page()
+            if pending_url or tab.closed:
                 self.shows_snapshot = False
                 return None
-        calm = self.session.calm
-        glimpse = EarlySnapshot(tab, calm) if snapshot and self.config.snapshot != "none" else None
-        same = await settle(
+        settled_addresses = self.session.settled_addresses
+        early_snapshot = (
+            EarlySnapshot(tab, settled_addresses)
+            if snapshot and self.config.snapshot != "none"
+            else None
+        )
+        is_unchanged = await settle(
             tab,
-            started,
+            requests,
             watch=self.session.watch,
             seconds=self.config.settle_seconds,
             quiet=quiet,
-            glimpse=glimpse,
+            early_snapshot=early_snapshot,
         )
-        if glimpse is not None:
-            calm.note(tab.page.url, same=same)
-        seen = anyio.current_time()
+        if early_snapshot is not None:
+            settled_addresses.note(tab.page.url, is_unchanged=is_unchanged)
+        settled_at = anyio.current_time()
         if not tab.modal.is_set():
             seconds = self.config.settle_seconds
-            if self.session.asking_beside(tab):
+            if self.session.other_dialog(tab):
                 # A window that opens a dialog at once never finishes loading its document.
-                seconds = min(seconds, ASKING_SECONDS)
-            await self.session.tabs.arrived(seconds=seconds)
-        await self.session.downloaded(started, downloads)
-        if glimpse is not None and same and glimpse.is_whole:
+                seconds = min(seconds, DIALOG_SECONDS)
+            await self.session.tabs.wait_for_windows(seconds=seconds)
+        await self.session.wait_for_downloads(requests, downloads_before)
+        if early_snapshot is not None and is_unchanged and early_snapshot.is_whole:
             # The page may have changed during the later waits.
-            self._glimpse = glimpse if anyio.current_time() - seen < FRESH_SECONDS else None
-        return found
+            self._early_snapshot = (
+                early_snapshot if anyio.current_time() - settled_at < FRESH_SECONDS else None
+            )
+        return result
 
-    async def look_at_field(self, locator: Locator, text: str) -> None:
+    async def note_typed_text(self, locator: Locator, text: str) -> None:
         """Note whether a text about to be typed is secret; the field that receives it decides."""
         if await locator.evaluate(IS_SECRET, timeout=self.timeout):
-            self._secret.add(text)
+            self._secret_texts.add(text)
             self.session.typed_secrets.add(text)
         else:
-            self._plain.add(text)
+            self._plain_texts.add(text)
 
-    def shown(self, text: str) -> str:
+    def mask_secret(self, text: str) -> str:
         """Return a typed text as the code in the answer shows it: masked if it is secret."""
-        return MASK if text in self._secret else text
+        return MASK if text in self._secret_texts else text
 
-    def keep_back(self, texts: Iterable[str]) -> None:
+    def hide_from_journal(self, texts: Iterable[str]) -> None:
         """Keep texts of the result out of the journal."""
-        self._kept_back += texts
+        self._result_secrets += texts
 
     def secrets(self, typed: Iterable[str]) -> list[str]:
         """Return the texts that the journal must not record, among them each `typed` text whose field was not examined."""
-        own = [text for text in typed if text not in self._plain or text in self._secret]
-        return [*self.session.typed_secrets.texts, *own, *self._kept_back]
+        typed_secrets = [
+            text for text in typed if text not in self._plain_texts or text in self._secret_texts
+        ]
+        return [*self.session.typed_secrets.texts, *typed_secrets, *self._result_secrets]
 
     async def _watch_edits(self, tab: Tab) -> None:
         """Have a script in the tab's documents note edits, so that they can be saved. Does nothing the second time."""
@@ -284,14 +298,14 @@ class Call:
         with anyio.move_on_after(NOTE_SECONDS), suppress(Error, WorldError):
             await self.session.watch.world(tab.page)
 
-    async def put(self, text: str, filename: str | None, *, label: str) -> None:
+    async def add_text(self, text: str, filename: str | None, *, label: str) -> None:
         """Add a text to the result, or write it to a file of the session if a name is given."""
         if filename is None:
             self.answer.result(text)
         else:
-            await self.keep(filename, well_formed(text).encode(), label=label)
+            await self.add_file(filename, well_formed(text).encode(), label=label)
 
-    async def keep(self, name: str, data: bytes, *, label: str) -> None:
+    async def add_file(self, name: str, data: bytes, *, label: str) -> None:
         """Write a file of the session and link it in the result.
 
         Raises:
@@ -303,9 +317,9 @@ class Call:
         except OSError as error:
             reason = error.strerror or error
             raise ToolFailed(f"{name[:100]} was not written: {reason}.") from None
-        await self.link(path.name, len(data), label=label)
+        await self.link_file(path.name, len(data), label=label)
 
-    async def link(self, name: str, size: int, *, label: str) -> None:
+    async def link_file(self, name: str, size: int, *, label: str) -> None:
         """Link a file of the session in the result."""
         files = self.session.files
         self.answer.result(f"- [{label}]({files.address(name)})")
@@ -315,40 +329,47 @@ class Call:
 
     async def finish(self) -> None:
         """Add the page, its snapshot and the events to the answer, as far as they are wanted and available."""
-        if refused := await self._leave_refused():
-            self.answer.withhold(refused)
+        if refusal := await self._leave_forbidden_pages():
+            self.answer.withhold(refusal)
             self.shows_snapshot = False
         tab = self.session.tabs.current
-        if tab is self._tab and _state(tab) != self._before:
+        if tab is self._tab and _cheap_state(tab) != self._before:
             self.shows_page = True
         if tab is not None and tab.modal_text is not None:
             self.answer.modal([tab.modal_text])
-        elif tab is not None and self.shows_snapshot and not await self.session.held_up(tab):
-            await self._look(tab)
-        if tab is not None and (asking := self.session.asking_beside(tab)):
-            self.answer.modal([asking])
+        elif tab is not None and self.shows_snapshot and not await self.session.is_blocked(tab):
+            await self._add_page_snapshot(tab)
+        if tab is not None and (dialog_text := self.session.other_dialog(tab)):
+            self.answer.modal([dialog_text])
         if self.shows_page or self.answer.is_error:
             if len(self.session.tabs) > 1:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
-                await self._page(tab)
-        news = [self.session.take_events(), tab.take_events() if tab is not None else TabEvents()]
-        self.answer.events(summarize(chain(*news), missed=sum(part.missed for part in news)))
-        for name, size in self.session.files.take_kept():
+                await self._add_page(tab)
+        new_events = [
+            self.session.take_events(),
+            tab.take_events() if tab is not None else TabEvents(),
+        ]
+        self.answer.events(
+            summarize(
+                chain(*new_events), omitted=sum(events.omitted_count for events in new_events)
+            )
+        )
+        for name, size in self.session.files.take_downloads():
             mime = await self.session.files.mime(name)
             self.answer.file(self.session.files.uri(name), name, mime, size)
 
-    async def _look(self, tab: Tab) -> None:
-        glimpse = self._glimpse
-        if glimpse is None or glimpse.tab is not tab or self.answer.is_error:
-            await self.beside_title(tab, partial(self._snapshot, tab))
+    async def _add_page_snapshot(self, tab: Tab) -> None:
+        early_snapshot = self._early_snapshot
+        if early_snapshot is None or early_snapshot.tab is not tab or self.answer.is_error:
+            await self.read_with_title(tab, partial(self._add_snapshot, tab))
             return
-        self._title = (tab, str(glimpse.title))
-        await self._snapshot(tab, glimpse.snapshot)
+        self._title = (tab, str(early_snapshot.title))
+        await self._add_snapshot(tab, early_snapshot.snapshot)
 
-    async def beside_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
+    async def read_with_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` on a page while the title that the answer needs is read: one round trip instead of two."""
-        found: list[T] = []
+        result: list[T] = []
         failure: Exception | None = None
 
         async def ask() -> None:
@@ -357,54 +378,56 @@ class Call:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             try:
-                found.append(await work())
+                result.append(await work())
             except Exception as error:
                 # Raised below: a task group would wrap it.
                 failure = error
         if failure is not None:
             raise failure
-        return found[0]
+        return result[0]
 
-    async def _leave_refused(self) -> str:
+    async def _leave_forbidden_pages(self) -> str:
         """Move tabs away from addresses with schemes that are not allowed. Return the message about it, or an empty text."""
-        said = ""
+        message = ""
         for tab in list(self.session.tabs):
             url = tab.page.url
             if scheme_allowed(url):
                 continue
-            said = f"Pages of {url.partition(':')[0]}: may not be opened; the tab was emptied."
+            message = f"Pages of {url.partition(':')[0]}: may not be opened; the tab was emptied."
             try:
                 await tab.page.goto("about:blank", timeout=LEAVE_SECONDS * 1000)
             except Exception:
                 await self.session.tabs.close(tab)
-        return said
+        return message
 
-    async def _page(self, tab: Tab) -> None:
-        lines = [f"- Page URL: {in_line(tab.page.url, ADDRESS)}"]
-        asked, title = self._title
-        if asked is not tab:
+    async def _add_page(self, tab: Tab) -> None:
+        lines = [f"- Page URL: {to_line(tab.page.url, ADDRESS)}"]
+        titled_tab, title = self._title
+        if titled_tab is not tab:
             title = await self.session.title(tab)
         if title:
-            lines.append(f"- Page Title: {in_line(title, TITLE)}")
-        if instead := tab.instead:
-            lines.append(f"- {instead}")
-        errors, warnings = tab.troubles()
+            lines.append(f"- Page Title: {to_line(title, TITLE)}")
+        if problem := tab.failed_navigation:
+            lines.append(f"- {problem}")
+        errors, warnings = tab.count_problems()
         if errors or warnings:
             lines.append(f"- Console: {errors} errors, {warnings} warnings")
         self.answer.page(lines)
 
-    async def _snapshot(self, tab: Tab, taken: str | None = None) -> None:
+    async def _add_snapshot(self, tab: Tab, text: str | None = None) -> None:
         if self.config.snapshot == "none" and not self.answer.is_error:
             return
-        before = tab.seen
+        before = tab.last_snapshot
         try:
-            now = await self.snapshot_of(tab) if taken is None else self._shown(tab, taken)
+            snapshot = (
+                await self.snapshot_of(tab) if text is None else self._finish_snapshot(tab, text)
+            )
         except ToolFailed as error:
             self.answer.events([str(error)])
             return
         diff = self.config.snapshot == "diff" and not self.answer.is_error
-        changes = difference(before, now) if diff and before is not None else None
-        self.answer.snapshot(now if changes is None else changes or "(nothing changed)")
+        changes = difference(before, snapshot) if diff and before is not None else None
+        self.answer.snapshot(snapshot if changes is None else changes or "(nothing changed)")
 
     async def snapshot_of(self, tab: Tab, locator: Locator | None = None, **options: Any) -> str:
         """Return the accessibility snapshot of a page or an element, with refs for the other tools.
@@ -414,24 +437,24 @@ class Call:
         """
         from playwright.async_api import Error, TimeoutError
 
-        await self.session.refuse_held(tab)
+        await self.session.require_unblocked(tab)
         source = locator or tab.page
-        look = partial(source.aria_snapshot, mode="ai", timeout=self.timeout, **options)
+        take = partial(source.aria_snapshot, mode="ai", timeout=self.timeout, **options)
         try:
-            text = await (look() if locator else self._look_at_page(tab, look, options))
+            text = await (take() if locator else self._read_page(tab, take, options))
         except Error as error:
-            if isinstance(error, TimeoutError) and not tab.waits_for:
+            if isinstance(error, TimeoutError) and not tab.pending_url:
                 # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
-                await self.session.unstick()
+                await self.session.free_stuck_page()
                 seconds = self.config.action_seconds
                 raise ToolFailed(
                     f"No snapshot: it took longer than {seconds:g} seconds. One of a part of the page (target) takes less."
                 ) from None
-            raise ToolFailed(f"No snapshot: {in_words(error)}{tab.awaited}") from None
-        return self._shown(tab, text, whole=locator is None and not options)
+            raise ToolFailed(f"No snapshot: {describe_error(error)}{tab.navigation_hint}") from None
+        return self._finish_snapshot(tab, text, whole=locator is None and not options)
 
-    async def _look_at_page(
-        self, tab: Tab, look: Callable[[], Awaitable[str]], options: Mapping[str, Any]
+    async def _read_page(
+        self, tab: Tab, take: Callable[[], Awaitable[str]], options: Mapping[str, Any]
     ) -> str:
         """Return the snapshot of a page. A page without a body, such as an SVG image, is read from its root element.
 
@@ -446,10 +469,10 @@ class Call:
 
         with anyio.CancelScope() as scope:
             # Unlike a task, a timer adds no delay for a small page.
-            ask = partial(self.session.spawn, leave_bodiless)
-            timer = asyncio.get_running_loop().call_later(BODY_SECONDS, ask)
+            start_check = partial(self.session.spawn, leave_bodiless)
+            timer = asyncio.get_running_loop().call_later(BODY_SECONDS, start_check)
             try:
-                return await look()
+                return await take()
             finally:
                 timer.cancel()
         root = tab.page.locator(":root")
@@ -457,43 +480,43 @@ class Call:
             return ""
         return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
 
-    def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
+    def _finish_snapshot(self, tab: Tab, text: str, *, whole: bool = True) -> str:
         """Return a snapshot as it is shown. The snapshot of a whole page is kept for the difference to the next one.
 
         Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
         the number 1 is left out.
         """
         generation = self.session.generation
-        mark = f"g{generation}" if generation > 1 else ""
-        mark += f"t{tab.number}" if tab.number > 1 else ""
-        if mark:
-            text = _SHOWN_REF.sub(f"[ref={mark}", text)
-        text = self.session.typed_secrets.masked(text)
+        prefix = f"g{generation}" if generation > 1 else ""
+        prefix += f"t{tab.number}" if tab.number > 1 else ""
+        if prefix:
+            text = _REF_MARK.sub(f"[ref={prefix}", text)
+        text = self.session.typed_secrets.mask(text)
         if whole:
-            tab.seen = text
+            tab.last_snapshot = text
         return text
 
 
-def summarize(events: Iterable[str], *, missed: int = 0) -> list[str]:
+def summarize(events: Iterable[str], *, omitted: int = 0) -> list[str]:
     """Return the lines about events: equal ones joined, and beyond EVENT_LINES only the number of the rest.
 
-    `missed` is the number of events that `events` lacks.
+    `omitted` is the number of events that `events` lacks.
     """
     lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(events).items()]
-    more = max(0, len(lines) - EVENT_LINES) + missed
+    more = max(0, len(lines) - EVENT_LINES) + omitted
     return [*lines[:EVENT_LINES], f"({more} more)"] if more else lines
 
 
-def _state(tab: Tab | None) -> object:
+def _cheap_state(tab: Tab | None) -> object:
     """Return the parts of a page's description that can be compared without a query to the page."""
-    return tab and (tab.page.url, tab.troubles())
+    return tab and (tab.page.url, tab.count_problems())
 
 
-def named(wanted: str | None, usual: str) -> str:
+def file_name(name: str | None, default: str) -> str:
     """Return the wanted name of a file, with the usual suffix if it has none, or the usual name."""
-    if not wanted:
-        return usual
-    return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
+    if not name:
+        return default
+    return name if PurePath(name).suffix else f"{name}{PurePath(default).suffix}"
 
 
-__all__ = ["Call", "named", "summarize"]
+__all__ = ["Call", "file_name", "summarize"]

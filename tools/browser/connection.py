@@ -17,7 +17,7 @@ from ...sessions.journal.redaction import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
-from .session.failures import ToolFailed, in_words
+from .session.failures import ToolFailed, describe_error
 from .session.session import BrowserSession
 from .tool import BrowserTool
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-PART_ENDED: Final = "a part of it ended"
+LOST_PROCESS: Final = "a part of it ended"
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60.0
 """Seconds without a call after which pages collect garbage; by themselves they do so only when they need memory."""
-LINGER_SECONDS: Final = (5.0, 20.0)
+LATE_SAVE_SECONDS: Final = (5.0, 20.0)
 """Seconds from the last call to another save, and from that save to a second one."""
 
 DURING_MODAL: Final = frozenset(
@@ -89,17 +89,17 @@ class BrowserConnection:
         self._save = save
         self._closed = False
         self._turn = anyio.Lock()
-        self._called = anyio.Event()
+        self._calls_started = anyio.Event()
         """Set while calls run, and for a while after."""
-        self._changed = anyio.Event()
+        self._change = anyio.Event()
         """Set by each call that may have changed something."""
-        self._under_way: anyio.CancelScope | None = None
-        self._watching = anyio.CancelScope()
-        session.spawn(self._attend)
+        self._call_scope: anyio.CancelScope | None = None
+        self._background_scope = anyio.CancelScope()
+        session.spawn(self._run_background)
         # Changes that a page makes by itself, such as a login a moment after the click, have to be saved as well.
-        session.context.on("requestfinished", self._answered)
+        session.context.on("requestfinished", self._on_traffic)
         # A request whose answer the page does not read never finishes, but its cookies are set.
-        session.context.on("response", self._answered)
+        session.context.on("response", self._on_traffic)
         process.on_lost.append(self._lose)
         if process.lost.is_set():
             self._lose(process.reason)
@@ -111,36 +111,36 @@ class BrowserConnection:
         if not self._closed and not self.lost.is_set():
             self.reason = reason
             self.lost.set()
-            if self._under_way is not None:
-                self._under_way.cancel()
+            if self._call_scope is not None:
+                self._call_scope.cancel()
 
-    def _answered(self, told: Request | Response) -> None:
+    def _on_traffic(self, message: Request | Response) -> None:
         # Requests of workers have no frame.
         with suppress(Exception):
-            if self.session.watch.hidden(told.frame.page):
+            if self.session.watch.hidden(message.frame.page):
                 return
-        self._stir()
+        self._mark_unsaved()
 
-    def _stir(self) -> None:
+    def _mark_unsaved(self) -> None:
         self.unsaved = True
         self.on_unsaved()
 
-    async def _linger(self) -> None:
+    async def _request_late_saves(self) -> None:
         """Request another save some time after the last call: changes that a page makes by a timer raise no event."""
         while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            for seconds in LINGER_SECONDS:
+            await self._change.wait()
+            self._change = anyio.Event()
+            for seconds in LATE_SAVE_SECONDS:
                 with anyio.move_on_after(seconds):
-                    await self._changed.wait()
-                if self._changed.is_set():
+                    await self._change.wait()
+                if self._change.is_set():
                     break
-                self._stir()
+                self._mark_unsaved()
 
     @property
     def busy(self) -> str | None:
         """The reason why the session cannot be paused, such as a download; None if it can."""
-        return self.session.busy_with()
+        return self.session.busy_reason()
 
     # Calls.
 
@@ -149,48 +149,52 @@ class BrowserConnection:
 
         A failure of the page gives an error result. Other failures raise as the contract of a connection says.
         """
-        found = self._tools.get(tool)
-        if found is None:
+        browser_tool = self._tools.get(tool)
+        if browser_tool is None:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
-        given = found.parse(arguments)
+        parsed_arguments = browser_tool.parse(arguments)
         async with self._turn:
-            return await self._call(found, given, arguments, ctx)
+            return await self._call(browser_tool, parsed_arguments, arguments, ctx)
 
     async def _call(
-        self, found: BrowserTool, given: Any, arguments: Mapping[str, Any], ctx: CallContext
+        self,
+        tool: BrowserTool,
+        parsed_arguments: Any,
+        arguments: Mapping[str, Any],
+        ctx: CallContext,
     ) -> CallResult:
         from playwright.async_api import Error
 
         if self.lost.is_set():
             raise ConnectionLost(f"The browser is gone: {self.reason}.")
-        if await self._broken():
-            raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
-        if not found.read_only:
+        if await self._has_lost_process():
+            raise ConnectionLost(f"The browser is gone: {self.reason or LOST_PROCESS}.")
+        if not tool.read_only:
             self.unsaved = True
         call = Call(self.session, ctx)
         try:
-            await self._run(found, call, given)
-            await self._watched(call.finish, found, call)
+            await self._run(tool, call, parsed_arguments)
+            await self._run_watched(call.finish, tool, call)
             if call.answer.is_error:
                 # The error may be the first sign that the browser died.
-                await self._answers()
+                await self._browser_answers()
         except Exception as error:
-            if self.lost.is_set() or await self._broken():
-                raise self._died() from None
+            if self.lost.is_set() or await self._has_lost_process():
+                raise self._death_error() from None
             if isinstance(error, Error):
-                text = f"The browser failed during the call: {in_words(error).rstrip('.')}."
+                text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
                 raise OutcomeUnknown(text) from error
             raise
         finally:
-            if not found.read_only:
-                self._changed.set()
-        if self.lost.is_set() or await self._broken():
-            raise self._died()
+            if not tool.read_only:
+                self._change.set()
+        if self.lost.is_set() or await self._has_lost_process():
+            raise self._death_error()
         result = call.answer.render()
-        result.secrets = call.secrets(texts_under(found.secret, arguments))
+        result.secrets = call.secrets(texts_under(tool.secret, arguments))
         return result
 
-    async def _broken(self) -> bool:
+    async def _has_lost_process(self) -> bool:
         """Return whether the browser lost a process that it needs; if so, wait for the reason.
 
         The browser is then about to be ended. Until then Chromium continues with a new process that has no logins.
@@ -201,81 +205,83 @@ class BrowserConnection:
             await self.lost.wait()
         return True
 
-    def _died(self) -> OutcomeUnknown:
-        return OutcomeUnknown(f"The browser died during the call: {self.reason or PART_ENDED}.")
+    def _death_error(self) -> OutcomeUnknown:
+        return OutcomeUnknown(f"The browser died during the call: {self.reason or LOST_PROCESS}.")
 
-    async def _run(self, tool: BrowserTool, call: Call, given: Any) -> None:
+    async def _run(self, tool: BrowserTool, call: Call, arguments: Any) -> None:
         from playwright.async_api import Error
 
         tab = self.session.tabs.current
-        waits = tab.modal_text if tab is not None else None
-        if waits is not None and tool.answers is None and tool.name not in DURING_MODAL:
+        modal_text = tab.modal_text if tab is not None else None
+        if modal_text is not None and tool.answers is None and tool.name not in DURING_MODAL:
             call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
             return
         seconds = tool.seconds(self.session.config)
         try:
             with anyio.fail_after(seconds):
-                await self._watched(partial(tool.run, call, given), tool, call)
+                await self._run_watched(partial(tool.run, call, arguments), tool, call)
         except ToolFailed as error:
             call.answer.error(str(error))
         except TimeoutError:
-            awaited = self._awaited()
-            call.answer.error(f"{tool.name} did not end within {seconds:g} seconds{awaited}.")
-            if not awaited:
-                await self.session.unstick()
+            hint = self._navigation_hint()
+            call.answer.error(f"{tool.name} did not end within {seconds:g} seconds{hint}.")
+            if not hint:
+                await self.session.free_stuck_page()
         except Error as error:
             await anyio.lowlevel.checkpoint()
-            if self.lost.is_set() or not await self._answers():
+            if self.lost.is_set() or not await self._browser_answers():
                 raise
-            call.answer.error(f"{in_words(error)}{self._awaited()}")
+            call.answer.error(f"{describe_error(error)}{self._navigation_hint()}")
 
-    def _awaited(self) -> str:
+    def _navigation_hint(self) -> str:
         tab = self.session.tabs.current
-        return "" if tab is None else tab.awaited
+        return "" if tab is None else tab.navigation_hint
 
-    async def _watched(
+    async def _run_watched(
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
     ) -> None:
         """Run a tool until it ends or the browser no longer answers."""
         with anyio.CancelScope() as scope:
-            self._under_way = scope
-            self._called.set()
+            self._call_scope = scope
+            self._calls_started.set()
             try:
                 if call.ctx.wants_progress:
-                    await race(partial(self._tell_progress, tool, call), work)
+                    await race(partial(self._report_progress, tool, call), work)
                 else:
                     await work()
             finally:
-                self._under_way = None
+                self._call_scope = None
         if self.lost.is_set():
-            raise self._died()
+            raise self._death_error()
         if scope.cancelled_caught:
             raise OutcomeUnknown("The browser did not answer during the call.")
 
-    async def _attend(self) -> None:
-        with self._watching:
+    async def _run_background(self) -> None:
+        with self._background_scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._linger)
-                await self._watch()
+                tasks.start_soon(self._request_late_saves)
+                await self._watch_browser()
                 tasks.cancel_scope.cancel()
 
-    async def _watch(self) -> None:
+    async def _watch_browser(self) -> None:
         """Check at intervals, while a call runs, that the browser still answers."""
         while not self.lost.is_set():
             with anyio.move_on_after(COLLECT_SECONDS):
-                await self._called.wait()
-            if not self._called.is_set():
+                await self._calls_started.wait()
+            if not self._calls_started.is_set():
                 await self.session.collect()
-                await self._called.wait()
-            call = self._under_way
+                await self._calls_started.wait()
+            call = self._call_scope
             with anyio.move_on_after(WATCH_SECONDS):
                 await self.lost.wait()
-            if self._under_way is None:
-                self._called = anyio.Event()
-            elif call is self._under_way and call is not None and not await self._answers():
+            if self._call_scope is None:
+                self._calls_started = anyio.Event()
+            elif (
+                call is self._call_scope and call is not None and not await self._browser_answers()
+            ):
                 call.cancel()
 
-    async def _tell_progress(self, tool: BrowserTool, call: Call) -> None:
+    async def _report_progress(self, tool: BrowserTool, call: Call) -> None:
         seconds = 0.0
         while True:
             await anyio.sleep(self.progress_seconds)
@@ -284,7 +290,7 @@ class BrowserConnection:
             with suppress(Exception):
                 await call.ctx.progress(seconds, call.expected_seconds, text)
 
-    async def _answers(self) -> bool:
+    async def _browser_answers(self) -> bool:
         """Return whether browser and driver answer; one that does not is killed.
 
         The death of the driver raises no event and may be noticed here first.
@@ -317,7 +323,7 @@ class BrowserConnection:
             ConnectionLost: The browser is gone or does not answer.
             ServiceUnavailable: The browser failed while its state was read.
         """
-        return await self._saved(light=False)
+        return await self._take_snapshot(light=False)
 
     async def checkpoint(self) -> Snapshot | None:
         """Return a snapshot that reads open pages only; the storage of other origins is as it was last read.
@@ -327,23 +333,23 @@ class BrowserConnection:
         if any(tab.modal_text is not None for tab in self.session.tabs):
             # A page with a dialog does not answer, and the call that closes the dialog must not wait for the checkpoint.
             return None
-        return await self._saved(light=True)
+        return await self._take_snapshot(light=True)
 
-    async def _saved(self, *, light: bool) -> Snapshot | None:
+    async def _take_snapshot(self, *, light: bool) -> Snapshot | None:
         from playwright.async_api import Error
 
         # Cleared first: the snapshot may lack changes that are made while it is taken.
         self.unsaved = False
         try:
             await self._process.guard()
-            behind = self.session.origins.unread_count
+            unread_before = self.session.origins.unread_count
             snapshot = await self._save(self.session, light)
             # Ask for another save only while the backlog changes; an origin that can never be read would ask for ever.
-            if light and self.session.origins.unread_count not in (0, behind):
-                self._stir()
+            if light and self.session.origins.unread_count not in (0, unread_before):
+                self._mark_unsaved()
             if self.lost.is_set() or not self._process.whole:
                 # The state may have been gone before the last of it was read.
-                raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
+                raise ConnectionLost(f"The browser is gone: {self.reason or LOST_PROCESS}.")
             return snapshot
         except BaseException as error:
             self.unsaved = True
@@ -353,7 +359,7 @@ class BrowserConnection:
                 raise
             if self.lost.is_set():
                 raise ConnectionLost(f"The browser is gone: {self.reason}.") from error
-            text = f"The browser could not be saved: {in_words(error).rstrip('.')}."
+            text = f"The browser could not be saved: {describe_error(error).rstrip('.')}."
             raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:
@@ -361,7 +367,7 @@ class BrowserConnection:
         if self._closed:
             return
         self._closed = True
-        self._watching.cancel()
+        self._background_scope.cancel()
         with suppress(ValueError):
             self._process.on_lost.remove(self._lose)
         try:
@@ -373,8 +379,8 @@ class BrowserConnection:
                 self._process.doubt()
         finally:
             with ExitStack() as stack:
-                for give_back in self.on_closed:
-                    stack.callback(give_back)
+                for release in self.on_closed:
+                    stack.callback(release)
 
 
 def _nothing() -> None: ...

@@ -87,9 +87,9 @@ class BrowserService:
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
-        self._sealed: Encryption | None = None
-        self._was_on: dict[str, list[str]] = {}
-        """By id of a session whose browser was lost: the activities lost with it (BrowserSession.on), until it reopens."""
+        self._encryption: Encryption | None = None
+        self._lost_activities: dict[str, list[str]] = {}
+        """The activities (BrowserSession.activities) lost with a browser, by session id, until it is opened again."""
         self._tasks: TaskGroup | None = None
         self._egress: Egress | None = None
         self._pool: Pool | None = None
@@ -102,8 +102,8 @@ class BrowserService:
         async with AsyncExitStack() as stack:
             if self._data is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
-                stack.push_async_callback(_removed, self._folder)
-            stack.callback(self._stopped)
+                stack.push_async_callback(_remove_folder, self._folder)
+            stack.callback(self._forget_pool)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
             config = self.config
@@ -143,7 +143,7 @@ class BrowserService:
         # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
-    def _stopped(self) -> None:
+    def _forget_pool(self) -> None:
         self._tasks = self._egress = self._pool = None
 
     # Tools, check and files.
@@ -160,17 +160,19 @@ class BrowserService:
         try:
             async with self:
                 with anyio.fail_after(self.connect_seconds):
-                    found = await self._tried()
+                    server = await self._start_browser()
         except SessionError as error:
-            passed = time.monotonic() - began
-            return Check(self.name, self.transport, False, passed, error=error.message)
+            seconds = time.monotonic() - began
+            return Check(self.name, self.transport, False, seconds, error=error.message)
         except TimeoutError:
             error = f"no browser started within {self.connect_seconds:g} seconds"
             return Check(self.name, self.transport, False, self.connect_seconds, error=error)
-        passed = time.monotonic() - began
-        return Check(self.name, self.transport, True, passed, server=found, tools=len(self._specs))
+        seconds = time.monotonic() - began
+        return Check(
+            self.name, self.transport, True, seconds, server=server, tools=len(self._specs)
+        )
 
-    async def _tried(self) -> JSON:
+    async def _start_browser(self) -> JSON:
         assert self._pool is not None
         process = await self._pool.acquire("check")
         try:
@@ -180,8 +182,8 @@ class BrowserService:
 
     async def forget(self, session_id: str) -> None:
         """Remove the files of a session that was purged."""
-        self._was_on.pop(session_id, None)
-        await _removed(self._files_of(session_id).folder)
+        self._lost_activities.pop(session_id, None)
+        await _remove_folder(self._files_of(session_id).folder)
 
     async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
         """Answer resources/list and resources/read with the files of a session. No browser is needed.
@@ -195,8 +197,8 @@ class BrowserService:
         folder = self._folder / "files" / plain(session_id)
         # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
-        streamed = self.config.ws_endpoint is not None
-        return Files(folder, largest=self.config.download_bytes, root=root, streamed=streamed)
+        is_remote = self.config.ws_endpoint is not None
+        return Files(folder, largest=self.config.download_bytes, root=root, is_remote=is_remote)
 
     # Connections.
 
@@ -208,35 +210,40 @@ class BrowserService:
         Raises:
             ServiceUnavailable: No browser can be started, or the snapshot cannot be decrypted.
         """
-        seal = await self._seal()
-        hibernated = None if snapshot is None else ContextSnapshot.from_snapshot(snapshot, seal)
+        encryption = await self._load_encryption()
+        context_snapshot = (
+            None if snapshot is None else ContextSnapshot.from_snapshot(snapshot, encryption)
+        )
         try:
-            return await self._opened(session, hibernated, seal)
+            return await self._open_context(session, context_snapshot, encryption)
         except BrowserDied as error:
             logger.warning("a browser died while a session was opened in it: %s", error.message)
-        return await self._opened(session, hibernated, seal)
+        return await self._open_context(session, context_snapshot, encryption)
 
-    async def _opened(
-        self, session: SessionView, hibernated: ContextSnapshot | None, seal: Encryption | None
+    async def _open_context(
+        self,
+        session: SessionView,
+        context_snapshot: ContextSnapshot | None,
+        encryption: Encryption | None,
     ) -> BrowserConnection:
         if self._pool is None or self._egress is None:
             raise ServiceUnavailable("The browser service is not running.")
-        alone = session.id if owns_browser(self.config) else ""
-        process = await self._pool.acquire(session.owner, alone)
+        session_id = session.id if owns_browser(self.config) else ""
+        process = await self._pool.acquire(session.owner, session_id)
         opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
         try:
             connection = await opening.connection(
                 process,
                 self._egress,
-                hibernated,
+                context_snapshot,
                 self._tools,
-                seal=seal,
-                was_on=self._was_on.get(session.id),
+                encryption=encryption,
+                lost_activities=self._lost_activities.get(session.id),
             )
         except BaseException:
             self._pool.release(process)
             raise
-        self._was_on.pop(session.id, None)
+        self._lost_activities.pop(session.id, None)
         self._remember(session.id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
         return connection
@@ -244,30 +251,30 @@ class BrowserService:
     def _remember(
         self, session_id: str, connection: BrowserConnection, process: BrowserProcess
     ) -> None:
-        """If the browser is lost, record the session's activities (BrowserSession.on): the snapshot may be older."""
+        """If the browser is lost, record the session's activities (BrowserSession.activities): the snapshot may be older."""
 
-        def lost(_: str) -> None:
-            self._was_on[session_id] = connection.session.on()
+        def record(_: str) -> None:
+            self._lost_activities[session_id] = connection.session.activities()
 
-        process.on_lost.append(lost)
-        connection.on_closed.append(partial(process.on_lost.remove, lost))
+        process.on_lost.append(record)
+        connection.on_closed.append(partial(process.on_lost.remove, record))
 
-    async def _seal(self) -> Encryption | None:
-        if self.config.key is not None and self._sealed is None:
-            self._sealed = await anyio.to_thread.run_sync(Encryption, self.config.key)
-        return self._sealed
+    async def _load_encryption(self) -> Encryption | None:
+        if self.config.key is not None and self._encryption is None:
+            self._encryption = await anyio.to_thread.run_sync(Encryption, self.config.key)
+        return self._encryption
 
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:
         assert self._tasks is not None, "the browser service is not running"
-        self._tasks.start_soon(partial(_guarded, work, *args))
+        self._tasks.start_soon(partial(_run_logging_failure, work, *args))
 
 
-async def _removed(folder: Path) -> None:
+async def _remove_folder(folder: Path) -> None:
     with anyio.CancelScope(shield=True):
         await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
-async def _guarded(work: Callable[..., Any], *args: object) -> None:
+async def _run_logging_failure(work: Callable[..., Any], *args: object) -> None:
     try:
         await work(*args)
     except Exception:

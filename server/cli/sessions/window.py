@@ -132,20 +132,20 @@ async def _work_in_window(
     node = await caller.join(WINDOW_NODE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
     async with hold_browser(caller, node, record, name, browser) as held:
-        window = Window(held.connection, seal=seal)
+        window = Window(held.connection, encryption=seal)
         async with _answer_commands(caller.config.data, node.id, held):
             try:
                 await _wait_until_closed(window, held, record)
             finally:
                 with anyio.CancelScope(shield=True):
-                    held.saved = await window.saved()
+                    held.saved = await window.final_snapshot()
 
 
 async def _wait_until_closed(window: Window, held: HeldBrowser, record: SessionRecord) -> None:
     async def work() -> None:
         await window.show()
         _announce(record)
-        await window.worked_in(held.save)
+        await window.save_until_closed(held.save)
 
     with suppress(RaceLost):
         try:

@@ -13,7 +13,7 @@ import pytest
 from browsing import Browse, opened, running, section
 
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.session.files import AT_ONCE
+from statehold.tools.browser.session.files import MOST_DOWNLOADS
 
 pytestmark = pytest.mark.peer
 
@@ -89,7 +89,7 @@ async def test_a_download_that_fails_or_never_ends_is_bounded_and_said(
         with anyio.fail_after(20):
             while "download of endless.txt" not in text:
                 text = await browse.text("wait_for", time=0.05)
-        assert browse.connection.session.busy_with() is None
+        assert browse.connection.session.busy_reason() is None
         assert list(browse.connection.session.files.folder.iterdir()) == []
 
 
@@ -101,10 +101,10 @@ async def test_a_download_keeps_its_session_from_being_paused(browse: Browse, la
         while browse.connection.busy is None:
             await browse.text("wait_for", time=0.05)
         assert browse.connection.busy == "a download is under way"
-        assert session.on() == ["a download that was under way"]
+        assert session.activities() == ["a download that was under way"]
         with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/one"):
             pass
-        while session.downloads:
+        while session.downloads_active:
             await browse.text("wait_for", time=0.05)
 
 
@@ -139,7 +139,7 @@ async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
         text = await browse.text("evaluate", function=script)
         session = browse.connection.session
         with anyio.fail_after(20):
-            while session.downloads:
+            while session.downloads_active:
                 text += await browse.text("wait_for", time=0.05)
         # Where they come fast, the proxy ends them before their files are looked at again.
         assert re.search("larger than (1000000 bytes|the 4000000 bytes allowed)", text)
@@ -184,14 +184,16 @@ async def test_only_so_many_downloads_are_under_way_at_once(browse: Browse, lab:
     session = browse.connection.session
     text = await browse.text("evaluate", function=script)
     with anyio.fail_after(20):
-        while session.downloads_begun < len(urls) or session.downloads > AT_ONCE:
+        while session.downloads_total < len(urls) or session.downloads_active > MOST_DOWNLOADS:
             text += await browse.text("wait_for", time=0.05)
     with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/many"):
         pass
     with anyio.fail_after(20):
-        while session.downloads:
+        while session.downloads_active:
             text += await browse.text("wait_for", time=0.05)
     text += await browse.text("tabs", action="list")
-    refused = re.findall(rf"failed: {AT_ONCE} others are under way(?: \((\d+) times\))?", text)
-    assert sum(int(times or 1) for times in refused) == len(urls) - AT_ONCE
-    assert len(await session.files.names()) == AT_ONCE
+    refused = re.findall(
+        rf"failed: {MOST_DOWNLOADS} others are under way(?: \((\d+) times\))?", text
+    )
+    assert sum(int(times or 1) for times in refused) == len(urls) - MOST_DOWNLOADS
+    assert len(await session.files.names()) == MOST_DOWNLOADS

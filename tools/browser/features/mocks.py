@@ -99,7 +99,7 @@ class Mocks:
         self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
     ) -> None:
         self._context = context
-        self.held = PauseHold(HELD, holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold(HELD, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class Mocks:
                 await self._context.unroute(glob, handle)
             raise
         self._mocks.append((mock, glob, handle))
-        self.held.begin()
+        self.pause_hold.begin()
 
     async def remove(self, pattern: str | None = None) -> int:
         """Remove the routes of a pattern, or all, and return their number."""
@@ -140,7 +140,7 @@ class Mocks:
             await self._context.unroute(entry[1], entry[2])
             self._mocks.remove(entry)
         if not self._mocks:
-            self.held.end()
+            self.pause_hold.end()
         return len(gone)
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class Mocks:
 
     async def _expire(self) -> None:
         # The routes stay until the session is paused.
-        self.held.end()
+        self.pause_hold.end()
 
 
 async def _fall_back(route: Route) -> None:
@@ -163,7 +163,7 @@ class Offline:
     ) -> None:
         self._context = context
         self.on = False
-        self.held = PauseHold(OFFLINE, holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
         """Go offline or online. If going offline is cancelled, the context counts as offline until it is set online.
@@ -175,7 +175,7 @@ class Offline:
         if offline:
             # Set first: a cancelled call may leave the context offline.
             self.on = True
-            self.held.begin()
+            self.pause_hold.begin()
         if offline and not was_on:
             # While there is a route, the browser does not serve pages from its cache.
             await self._context.route(EVERYTHING, _fall_back)
@@ -184,10 +184,10 @@ class Offline:
             await self._context.unroute(EVERYTHING, _fall_back)
         if not offline:
             self.on = False
-            self.held.end()
+            self.pause_hold.end()
 
     async def _expire(self) -> None:
-        self.held.end()
+        self.pause_hold.end()
 
 
 __all__ = ["HELD", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]

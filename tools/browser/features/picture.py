@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from ....sessions.errors import ServiceUnavailable
-from ..session.failures import in_words
+from ..session.failures import describe_error
 from ..tools.snapshot import clip_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def take_picture(
             f"The page did not show itself within {PICTURE_SECONDS:g} seconds.", _LATER
         ) from None
     except Error as error:
-        raise _refused(f"No picture was taken: {in_words(error)}.", _LATER) from None
+        raise _refused(f"No picture was taken: {describe_error(error)}.", _LATER) from None
     if len(found.data) > PICTURE_BYTES:
         raise _refused("The picture is too large.", "Leave out the full page, or take a jpeg.")
     return found

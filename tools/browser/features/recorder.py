@@ -90,7 +90,7 @@ class Recorder:
         """The element under the mouse at the last press of a button."""
         self._placed: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
-        self.held = PauseHold("a recording", holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold("a recording", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, current: Page) -> None:
         """Begin to record steps; the current page is called `page`.
@@ -98,11 +98,11 @@ class Recorder:
         Raises:
             ToolFailed: A recording is already on.
         """
-        if self.held.on:
+        if self.pause_hold.is_active:
             raise ToolFailed("A recording is going on already; browser_stop_recording ends it.")
         self._lines, self._left_out, self._names, self._acted = [], 0, {}, None
         self._hears = True
-        self.held.begin()
+        self.pause_hold.begin()
         name = f"__tell_{secrets.token_hex(8)}"
         # A new name for each recording: an exposed name stays taken in pages that are open.
         self._placed = [
@@ -204,9 +204,9 @@ class Recorder:
         """
         from playwright.async_api import Error
 
-        if not self.held.on:
+        if not self.pause_hold.is_active:
             raise ToolFailed("No recording is going on; browser_start_recording begins one.")
-        self.held.end()
+        self.pause_hold.end()
         # Pages report their last steps before they answer this.
         await self._everywhere(_STOP)
         for remove in self._listeners:
@@ -242,7 +242,7 @@ class Recorder:
         with suppress(ToolFailed):
             lines = await self.stop()
             self._tell(
-                f"The recording ended by itself after {self.held.seconds:g} seconds:\n"
+                f"The recording ended by itself after {self.pause_hold.seconds:g} seconds:\n"
                 + "\n".join(lines)
             )
 

@@ -41,7 +41,7 @@ class Trace:
         self._tell = tell
         self._scratch = scratch
         self._name = f"trace-{secrets.token_hex(8)}"
-        self.held = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
 
     async def start(self) -> None:
         """Begin to trace.
@@ -49,7 +49,7 @@ class Trace:
         Raises:
             ToolFailed: A trace is already on.
         """
-        if self.held.on:
+        if self.pause_hold.is_active:
             raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
         try:
             await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
@@ -57,7 +57,7 @@ class Trace:
             await self._give_up()
             await self._clear()
             raise
-        self.held.begin()
+        self.pause_hold.begin()
 
     async def stop(self, name: str = "trace.zip") -> tuple[str, int]:
         """End the trace and return the name and the size of its file. If cancelled, the trace is lost, and an event says so.
@@ -67,9 +67,9 @@ class Trace:
         """
         from playwright.async_api import Error
 
-        if not self.held.on:
+        if not self.pause_hold.is_active:
             raise ToolFailed("No trace is being recorded; browser_start_tracing begins one.")
-        self.held.end()
+        self.pause_hold.end()
         path: Path | None = None
         try:
             path = await self._files.path(name)
@@ -103,7 +103,7 @@ class Trace:
             what = self._files.address(name)
         except ToolFailed as error:
             what = str(error)
-        self._tell(f"The trace ended by itself after {self.held.seconds:g} seconds: {what}")
+        self._tell(f"The trace ended by itself after {self.pause_hold.seconds:g} seconds: {what}")
 
 
 def _clear_folder(scratch: Path, name: str) -> None:

@@ -47,7 +47,7 @@ class Videos:
         self._saved: list[tuple[str, int]] = []
         self._turn = anyio.Lock()
         """Held while a video begins or ends: a video that is ended before it has begun would go on."""
-        self.held = PauseHold("a video", holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold("a video", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
         """Begin to record all open pages, and pages that open later.
@@ -55,11 +55,11 @@ class Videos:
         Raises:
             ToolFailed: Videos are already being recorded, or none can be.
         """
-        if self.held.on:
+        if self.pause_hold.is_active:
             raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
         self._name, self._cursor, self._options = name, cursor, options
         self._saved = []
-        self.held.begin()
+        self.pause_hold.begin()
         try:
             for page in self._context.pages:
                 if not self._hidden(page):
@@ -76,7 +76,7 @@ class Videos:
 
     async def _film(self, page: Page) -> None:
         async with self._turn:
-            if self.held.on and page not in self._running:
+            if self.pause_hold.is_active and page not in self._running:
                 await self._begin(page)
 
     async def _begin(self, page: Page) -> None:
@@ -108,7 +108,7 @@ class Videos:
 
         The list is empty if no video is on. A cancelled call ends the videos all the same.
         """
-        self.held.end()
+        self.pause_hold.end()
         self._context.remove_listener("page", self._opened)
         with anyio.CancelScope(shield=True):
             async with self._turn:
@@ -119,7 +119,7 @@ class Videos:
 
     async def stop_of(self, page: Page) -> None:
         """End the video of one page, before the page is closed; stop() returns its file with the others."""
-        if self.held.on:
+        if self.pause_hold.is_active:
             async with self._turn:
                 await self._end(page)
 
@@ -148,7 +148,7 @@ class Videos:
     async def _expire(self) -> None:
         names = [self._files.address(name) for name, _ in await self.stop()]
         self._tell(
-            f"The video ended by itself after {self.held.seconds:g} seconds: {', '.join(names)}"
+            f"The video ended by itself after {self.pause_hold.seconds:g} seconds: {', '.join(names)}"
         )
 
 

@@ -50,12 +50,12 @@ class Browsers:
         self._installing: anyio.Event | None = None
         self._failure: tuple[float, NoBrowser] | None = None
 
-    async def get(self, *, patience: float) -> Found:
+    async def get(self, *, seconds: float) -> Found:
         """Return a browser that can be started.
 
         Raises:
             NoBrowser: There is no browser, and none could be or was allowed to be installed.
-            BrowserComing: A browser is still being installed after `patience` seconds.
+            BrowserComing: A browser is still being installed after `seconds` seconds.
         """
         try:
             return await self._find()
@@ -63,7 +63,7 @@ class Browsers:
             if not may_install(self._config, self._machine):
                 raise
         installing = self._installing or self._begin()
-        with anyio.move_on_after(patience):
+        with anyio.move_on_after(seconds):
             await installing.wait()
         if not installing.is_set():
             raise BrowserComing("A browser is being installed.", retry_after=60.0)

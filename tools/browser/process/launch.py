@@ -55,7 +55,7 @@ class Launcher:
         playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:
             return await self._connected(playwright)
-        found = await self._browsers.get(patience=self._seconds)
+        found = await self._browsers.get(seconds=self._seconds)
         options = launch_options(found, self._config)
         still = STILL if self._config.headless else ()
         args = [*options.get("args", ()), *BROWSER_ARGS, *still]

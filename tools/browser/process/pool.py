@@ -20,7 +20,7 @@ from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ...processes.ledger import Ledger
 from ..session.clipboard import ClipboardTurns
-from ..session.failures import said, why_not_started
+from ..session.failures import explain_failed_start, output_lines
 from ..session.popups import Popups
 from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, RECOVERY, Driver
@@ -338,8 +338,10 @@ class Pool:
                     raise
                 if not await driver.check():
                     raise BrowserDied("The browser did not start: its driver ended.") from error
-                logger.warning("a browser did not start: %s", "; ".join(said(error)) or error)
-                reason = why_not_started(error)
+                logger.warning(
+                    "a browser did not start: %s", "; ".join(output_lines(error)) or error
+                )
+                reason = explain_failed_start(error)
                 raise ServiceUnavailable(
                     f"The browser did not start: {reason}.", recovery=RECOVERY
                 ) from error

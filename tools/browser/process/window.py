@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..connection import BrowserConnection
     from ..snapshot.encryption import Encryption
 
-LOOK_SECONDS: Final = 1.0
+CHECKPOINT_SECONDS: Final = 1.0
 """Seconds between two saves of a window; once it is closed, its pages can no longer be read."""
-KEEP_SECONDS: Final = 5.0
+STORE_SECONDS: Final = 5.0
 """Seconds between two durable saves, in case this process dies before the window is closed."""
 
 
@@ -38,24 +38,24 @@ class Window:
         self,
         connection: BrowserConnection,
         *,
-        seal: Encryption | None = None,
-        look_seconds: float = LOOK_SECONDS,
-        keep_seconds: float = KEEP_SECONDS,
+        encryption: Encryption | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        store_seconds: float = STORE_SECONDS,
     ) -> None:
         self.closed = anyio.Event()
         self.last: Snapshot | None = None
         """The last snapshot that was taken while the window was open."""
         self._connection = connection
         self._session = connection.session
-        self._seal = seal
-        self._look_seconds = look_seconds
-        self._keep_seconds = keep_seconds
+        self._encryption = encryption
+        self._checkpoint_seconds = checkpoint_seconds
+        self._store_seconds = store_seconds
         self._closings = 0
         self._pages: set[Page] = set()
         """The tabs that are open."""
         self._order: list[Page] = []
         """The pages at the last save and those opened since, whether they are still open or not."""
-        self._looked_at: list[Page] = []
+        self._pages_saved: list[Page] = []
         self._latest: Page | None = None
 
     async def show(self) -> None:
@@ -78,91 +78,99 @@ class Window:
             return
         self._pages.add(page)
         self._order.append(page)
-        tab.leave_choosers()
-        page.on("close", self._gone)
-        page.on("framenavigated", lambda frame: self._at(tab) if frame is page.main_frame else None)
+        tab.ignore_choosers()
+        page.on("close", self._on_close)
+        page.on(
+            "framenavigated",
+            lambda frame: self._note_front_tab(tab) if frame is page.main_frame else None,
+        )
 
-    def _at(self, tab: Tab) -> None:
+    def _note_front_tab(self, tab: Tab) -> None:
         # The browser does not report the tab in front: assume the one that navigated last.
         self._session.tabs.current = tab
         self._latest = tab.page
 
-    def _gone(self, page: Page) -> None:
+    def _on_close(self, page: Page) -> None:
         self._closings += 1
         self._pages.discard(page)
         if not self._pages:
             self.closed.set()
 
-    async def worked_in(self, keep: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """Wait until the window is closed or lost, and save it meanwhile; `keep` makes a snapshot durable.
+    async def save_until_closed(self, store: Callable[[Snapshot], Awaitable[None]]) -> None:
+        """Wait until the window is closed or lost, and save it meanwhile; `store` makes a snapshot durable.
 
         Raises:
-            Exception: `keep` raised it.
+            Exception: `store` raised it.
         """
-        kept_at = float("-inf")
-        while not self._over():
-            if await self._looked() and anyio.current_time() - kept_at >= self._keep_seconds:
+        stored_at = float("-inf")
+        while not self._is_over():
+            if (
+                await self._take_checkpoint()
+                and anyio.current_time() - stored_at >= self._store_seconds
+            ):
                 assert self.last is not None
-                await keep(self.last)
-                kept_at = anyio.current_time()
-            with anyio.move_on_after(self._look_seconds):
-                await self._ended()
+                await store(self.last)
+                stored_at = anyio.current_time()
+            with anyio.move_on_after(self._checkpoint_seconds):
+                await self._wait_for_end()
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         return self.closed.is_set() or self._connection.lost.is_set()
 
-    async def _ended(self) -> None:
+    async def _wait_for_end(self) -> None:
         with suppress(RaceLost):
             await race(self.closed.wait, self._connection.lost.wait)
 
-    async def _looked(self) -> bool:
+    async def _take_checkpoint(self) -> bool:
         """Take a checkpoint of the window. Return whether all tabs stayed open meanwhile."""
-        closings, order = self._closings, [page for page in self._order if page in self._pages]
+        closings, pages = self._closings, [page for page in self._order if page in self._pages]
         try:
-            found = await self._connection.checkpoint()
+            snapshot = await self._connection.checkpoint()
         except ConnectionLost:
             return False
         # A window that is being closed loses its tabs one by one, so a closed tab makes the snapshot incomplete.
-        if found is None or self._over() or closings != self._closings:
+        if snapshot is None or self._is_over() or closings != self._closings:
             return False
-        self.last = found
+        self.last = snapshot
         self._order = [page for page in self._order if page in self._pages]
-        self._looked_at = order
+        self._pages_saved = pages
         return True
 
-    async def saved(self) -> Snapshot | None:
+    async def final_snapshot(self) -> Snapshot | None:
         """Return the final snapshot: the tabs as last seen, with the data that the browser stores now."""
         if self._connection.lost.is_set():
             return self.last
         try:
-            now = await self._connection.snapshot()
+            snapshot = await self._connection.snapshot()
         except ConnectionLost:
             return self.last
-        if now is None:
+        if snapshot is None:
             return self.last
-        fresh = ContextSnapshot.from_snapshot(now, self._seal)
+        state = ContextSnapshot.from_snapshot(snapshot, self._encryption)
         if self.closed.is_set() and self.last is not None:
-            fresh = self._with_tabs(fresh, ContextSnapshot.from_snapshot(self.last, self._seal))
-        return _proper(fresh).to_snapshot(self._seal)
+            state = self._with_tabs(
+                state, ContextSnapshot.from_snapshot(self.last, self._encryption)
+            )
+        return _without_browser_pages(state).to_snapshot(self._encryption)
 
-    def _with_tabs(self, fresh: ContextSnapshot, before: ContextSnapshot) -> ContextSnapshot:
+    def _with_tabs(self, state: ContextSnapshot, last: ContextSnapshot) -> ContextSnapshot:
         """Add the tabs of a closed window, as last seen; a tab that has navigated since is saved by its address only."""
         pages = self._order
-        known = dict(zip(self._looked_at, before.tabs, strict=False))
+        tabs_by_page = dict(zip(self._pages_saved, last.tabs, strict=False))
         tabs: list[SavedTab] = []
         for page in pages:
-            tab = known.get(page)
+            tab = tabs_by_page.get(page)
             tabs.append(tab if tab is not None and tab.url == page.url else SavedTab(page.url))
-        current = pages.index(self._latest) if self._latest in pages else before.current
-        return replace(fresh, tabs=tabs, current=current)
+        current = pages.index(self._latest) if self._latest in pages else last.current
+        return replace(state, tabs=tabs, current=current)
 
 
-def _proper(hibernated: ContextSnapshot) -> ContextSnapshot:
+def _without_browser_pages(context_snapshot: ContextSnapshot) -> ContextSnapshot:
     """Return the state without tabs that a session cannot have, such as the browser's own pages."""
-    kept = [n for n, tab in enumerate(hibernated.tabs) if scheme_allowed(tab.url)]
-    current = sum(n < hibernated.current for n in kept)
-    tabs = [hibernated.tabs[n] for n in kept]
-    return replace(hibernated, tabs=tabs, current=min(current, max(len(tabs) - 1, 0)))
+    indexes = [n for n, tab in enumerate(context_snapshot.tabs) if scheme_allowed(tab.url)]
+    current = sum(n < context_snapshot.current for n in indexes)
+    tabs = [context_snapshot.tabs[n] for n in indexes]
+    return replace(context_snapshot, tabs=tabs, current=min(current, max(len(tabs) - 1, 0)))
 
 
 __all__ = ["Window"]

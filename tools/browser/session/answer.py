@@ -35,11 +35,11 @@ TITLE: Final = 500
 ADDRESS: Final = 2000
 """The most characters shown of a title and of an address, which are in most answers."""
 
-_LIKE_OURS: Final = re.compile(
+_OUR_LINES: Final = re.compile(
     rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
 )
 """Matches the beginning of a line that looks like one of our own section headings or notes."""
-_STEERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would interpret."""
 
 DIFFERENT_LINES: Final = 500
@@ -95,8 +95,8 @@ class Answer:
             self._add("Events", "\n".join("- " + re.sub(r"\s+", " ", line) for line in lines))
 
     def image(self, data: bytes, mime: str) -> None:
-        encoded = base64.b64encode(data).decode()
-        self._blocks.append({"type": "image", "data": encoded, "mimeType": mime})
+        text = base64.b64encode(data).decode()
+        self._blocks.append({"type": "image", "data": text, "mimeType": mime})
 
     def file(self, uri: str, name: str, mime: str, size: int) -> None:
         """Add a file of the session, which the caller can read as a resource."""
@@ -121,11 +121,11 @@ class Answer:
                 continue
             text = "\n".join(self._sections[name])
             if len(text) > TEXT_LIMIT:
-                left = len(text) - TEXT_LIMIT
-                text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
+                omitted = len(text) - TEXT_LIMIT
+                text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"
             if name != "Snapshot":
                 # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
-                text = _harmless(text)
+                text = _escape(text)
             if name == "Ran Playwright code":
                 text = f"```{self.language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
@@ -139,18 +139,18 @@ class Answer:
         return CallResult(payload)
 
 
-def _harmless(text: str) -> str:
+def _escape(text: str) -> str:
     """Return a text of a page in which no line looks like one of ours and no character controls a terminal."""
-    text = _STEERS.sub(lambda found: _shown(found[0]), text)
-    return _LIKE_OURS.sub("  ", text) if "### " in text or "Note from" in text else text
+    text = _CONTROL_CHARACTERS.sub(lambda match: _symbol_of(match[0]), text)
+    return _OUR_LINES.sub("  ", text) if "### " in text or "Note from" in text else text
 
 
-def _shown(control: str) -> str:
+def _symbol_of(control: str) -> str:
     """Return the symbol of a control character, or the replacement character if it has none."""
     return chr(0x2400 + ord(control)) if control < " " else "\ufffd"
 
 
-def in_line(text: str, most: int) -> str:
+def to_line(text: str, most: int) -> str:
     """Return a text as one line, cut after `most` characters."""
     line = " ".join(text[: most + 1].split())
     return f"{line[:most]}..." if len(text) > most else line
@@ -159,12 +159,12 @@ def in_line(text: str, most: int) -> str:
 def as_json(value: object) -> str:
     """Return a page's value as JSON. Values that JSON cannot represent are written as in JavaScript."""
     try:
-        return json.dumps(_plain(value, ()), ensure_ascii=False, indent=2)
+        return json.dumps(_to_json(value, ()), ensure_ascii=False, indent=2)
     except RecursionError:
         return '"[Nested too deeply]"'
 
 
-def _plain(value: object, around: tuple[int, ...]) -> object:
+def _to_json(value: object, around: tuple[int, ...]) -> object:
     """Return a JSON value for one of Playwright's; `around` are the ids of the containers around it."""
     match value:
         case None | bool() | int() | str():
@@ -176,33 +176,33 @@ def _plain(value: object, around: tuple[int, ...]) -> object:
         case ParseResult() | SplitResult():
             return value.geturl()
         case re.Pattern():
-            found = cast("re.Pattern[str]", value)
+            pattern = cast("re.Pattern[str]", value)
             flags = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
-            return f"/{found.pattern}/{''.join(f for f, bit in flags.items() if found.flags & bit)}"
+            return f"/{pattern.pattern}/{''.join(f for f, bit in flags.items() if pattern.flags & bit)}"
         case dict() | list():
             if id(cast("object", value)) in around:
                 return "[Circular]"
             within = (*around, id(cast("object", value)))
             if isinstance(value, list):
-                return [_plain(item, within) for item in cast("list[object]", value)]
-            return {key: _plain(item, within) for key, item in cast("JSON", value).items()}
+                return [_to_json(item, within) for item in cast("list[object]", value)]
+            return {key: _to_json(item, within) for key, item in cast("JSON", value).items()}
         case _:
             return str(value)
 
 
-def difference(before: str, now: str) -> str | None:
+def difference(before: str, after: str) -> str | None:
     """Return the difference between two snapshots: removed lines with `-`, new ones with `+`, with neighbouring lines.
 
     None if so much changed that the snapshot itself is clearer.
     """
-    old, new = before.splitlines(), now.splitlines()
-    start = _same(zip(old, new, strict=False))
-    end = _same(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
-    changed, changes = old[start : len(old) - end], new[start : len(new) - end]
+    old, new = before.splitlines(), after.splitlines()
+    start = _count_equal(zip(old, new, strict=False))
+    end = _count_equal(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
+    removed, added = old[start : len(old) - end], new[start : len(new) - end]
     # The time of a comparison grows with the square of the number of lines.
-    if max(len(changed), len(changes)) > DIFFERENT_LINES or len(changes) * 2 > len(new) + 10:
+    if max(len(removed), len(added)) > DIFFERENT_LINES or len(added) * 2 > len(new) + 10:
         return None
-    if not changed and not changes:
+    if not removed and not added:
         return ""
     first, last = max(0, start - 1), end - 1
     old, new = old[first : len(old) - max(0, last)], new[first : len(new) - max(0, last)]
@@ -210,9 +210,9 @@ def difference(before: str, now: str) -> str | None:
     return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
-def _same(pairs: Iterable[tuple[str, str]]) -> int:
+def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
     """Return the number of leading pairs of equal lines."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "difference", "in_line"]
+__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "difference", "to_line"]

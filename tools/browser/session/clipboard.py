@@ -19,7 +19,7 @@ TURN_SECONDS: Final = 50.0
 """The longest wait, in seconds, for the turns of other sessions."""
 HOLD_SECONDS: Final = 2.0
 KEEPER_SECONDS: Final = 5.0
-_PLACE: Final = "https://clipboard.statehold.invalid/"
+_ADDRESS: Final = "https://clipboard.statehold.invalid/"
 """The address of a page that is answered here: only a page of a secure origin may use the clipboard."""
 
 _COMMANDS: Final = frozenset(
@@ -43,11 +43,11 @@ _SWAP: Final = """async ([given, kept]) => {
 
 def uses_clipboard(key: str) -> bool:
     """Return whether a key, as Playwright writes it, may copy, cut or paste."""
-    *held, last = key.lower().split("+")
+    *modifiers, last = key.lower().split("+")
     last = last.removeprefix("key")
     if last in ("c", "x", "v"):
-        return not _COMMANDS.isdisjoint(held)
-    return last in ("copy", "cut", "paste") or (last in ("insert", "delete") and bool(held))
+        return not _COMMANDS.isdisjoint(modifiers)
+    return last in ("copy", "cut", "paste") or (last in ("insert", "delete") and bool(modifiers))
 
 
 def owns_browser(config: BrowserConfig) -> bool:
@@ -77,21 +77,21 @@ class Clipboard:
         Raises:
             ToolFailed: The turn of another session does not end.
         """
-        async with self._turns.one() as keeper:
-            alone = self._turns.alone(self._token)
+        async with self._turns.take() as page:
+            is_only_actor = self._turns.is_only_actor(self._token)
             # Forget now rather than after the turn: actions of other sessions during the turn count for the next one.
             self._turns.forget()
-            await keeper.evaluate(_SWAP, [self._texts, alone])
+            await page.evaluate(_SWAP, [self._texts, is_only_actor])
             try:
                 # A key press that opens a dialog does not return until the dialog is answered.
                 with anyio.move_on_after(HOLD_SECONDS):
                     yield
             finally:
-                swapped = False
+                is_saved = False
                 with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
-                    self._texts = await keeper.evaluate(_SWAP, [{}, False])
-                    swapped = True
-                if not swapped:
+                    self._texts = await page.evaluate(_SWAP, [{}, False])
+                    is_saved = True
+                if not is_saved:
                     # The session's texts are still on the clipboard. Two actors are noted so that no session may keep them.
                     self._turns.note(self._token)
                     self._turns.note(object())
@@ -106,7 +106,7 @@ class ClipboardTurns:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._lock = anyio.Lock()
-        self._keeper: Page | None = None
+        self._page: Page | None = None
         self._actor: object | None = None
         self._several = False
 
@@ -115,7 +115,7 @@ class ClipboardTurns:
         self._several = self._several or self._actor not in (None, actor)
         self._actor = actor
 
-    def alone(self, actor: object) -> bool:
+    def is_only_actor(self, actor: object) -> bool:
         """Return whether no other session acted since forget()."""
         return not self._several and self._actor in (None, actor)
 
@@ -123,7 +123,7 @@ class ClipboardTurns:
         self._actor, self._several = None, False
 
     @asynccontextmanager
-    async def one(self) -> AsyncGenerator[Page]:
+    async def take(self) -> AsyncGenerator[Page]:
         """Wait for a turn, and yield the page that can read and write the clipboard.
 
         Raises:
@@ -140,8 +140,8 @@ class ClipboardTurns:
             self._lock.release()
 
     async def _open(self) -> Page:
-        if self._keeper is not None and not self._keeper.is_closed():
-            return self._keeper
+        if self._page is not None and not self._page.is_closed():
+            return self._page
         context = await self._browser.new_context(
             permissions=["clipboard-read", "clipboard-write"], service_workers="block"
         )
@@ -149,14 +149,14 @@ class ClipboardTurns:
             with anyio.fail_after(KEEPER_SECONDS):
                 await context.route("**/*", _answer)
                 page = await context.new_page()
-                await page.goto(_PLACE)
+                await page.goto(_ADDRESS)
         except BaseException as error:
             with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
                 await context.close()
             if not isinstance(error, Exception):
                 raise
             raise ToolFailed("The clipboard of this browser cannot be used.") from error
-        self._keeper = page
+        self._page = page
         return page
 
 

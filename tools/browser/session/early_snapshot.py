@@ -15,10 +15,10 @@ SMALL: Final = 500
 """The most elements of a page for an early snapshot: on a larger page a wasted one costs more than it saves."""
 LARGE: Final = 3000
 """The most elements for an early snapshot of a page that is known to settle: a larger one takes longer than settling."""
-KEPT: Final = 200
+ADDRESSES: Final = 200
 """The number of addresses kept in SettledAddresses."""
 
-_COUNT: Final = f"""(function count(root, found) {{
+_COUNT_ELEMENTS: Final = f"""(function count(root, found) {{
   for (const element of root.querySelectorAll("*")) {{
     if (++found > {LARGE}) break;
     if (element.shadowRoot) found = count(element.shadowRoot, found);
@@ -36,12 +36,12 @@ class SettledAddresses:
     def __contains__(self, url: str) -> bool:
         return url in self._urls
 
-    def note(self, url: str, *, same: bool) -> None:
+    def note(self, url: str, *, is_unchanged: bool) -> None:
         """Note whether the page at an address stayed the same this time. Only the latest addresses are kept."""
         self._urls.pop(url, None)
-        if same:
+        if is_unchanged:
             self._urls[url] = None
-        if len(self._urls) > KEPT:
+        if len(self._urls) > ADDRESSES:
             del self._urls[next(iter(self._urls))]
 
 
@@ -50,7 +50,7 @@ class EarlySnapshot:
     """An early snapshot of a page. Valid only once it is known that the page did not change meanwhile."""
 
     tab: Tab
-    calm: SettledAddresses
+    settled_addresses: SettledAddresses
     title: object = None
     """The title that the page reports; pages may report a value that is no string."""
     snapshot: str | None = None
@@ -66,7 +66,9 @@ class EarlySnapshot:
         # An earlier snapshot may show another page.
         self.snapshot = None
         with suppress(Error, WorldError):
-            if await world.ask(_COUNT) <= (LARGE if self.tab.page.url in self.calm else SMALL):
+            if await world.ask(_COUNT_ELEMENTS) <= (
+                LARGE if self.tab.page.url in self.settled_addresses else SMALL
+            ):
                 self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_HELD: Final = re.compile(
+_WAIT_REASON: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
 )
 """Matches lines of Playwright's log that tell why it waited."""
@@ -37,8 +37,8 @@ _CAUSES: Final = (
     (re.compile(r"did exit: exitCode=null, signal=(?P<what>\w+)"), "it ended at once, by {what}"),
 )
 """The causes of a failed start, by patterns in the output of Playwright and the browser, the likeliest cause first."""
-_SAID: Final = re.compile(r"\[pid=\d+\]\[(?:err|out)\] (.*)")
-SAID: Final = 10
+_OUTPUT: Final = re.compile(r"\[pid=\d+\]\[(?:err|out)\] (.*)")
+OUTPUT_LINES: Final = 10
 """The number of lines of a browser's output that go into the log."""
 
 
@@ -46,31 +46,31 @@ class ToolFailed(Exception):
     """Raised by a tool that could not do its work; its text is for the model that called it."""
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the message of an error, without Playwright's logs; for a timeout, with the last cause of waiting from them."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
     text = re.sub(r"\n\s+at [^\n]*<anonymous>[^\n]*", "", text.strip())
     text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text)[:2000] or type(error).__name__
-    held = [line.strip("- ") for line in "".join(log).splitlines() if _HELD.search(line)]
-    return f"{text} ({held[-1]})" if held and "Timeout" in text else text
+    reasons = [line.strip("- ") for line in "".join(log).splitlines() if _WAIT_REASON.search(line)]
+    return f"{text} ({reasons[-1]})" if reasons and "Timeout" in text else text
 
 
-def why_not_started(error: BaseException) -> str:
+def explain_failed_start(error: BaseException) -> str:
     """Return why a browser did not start, in words for the caller."""
     text = str(error)
-    for known, words in _CAUSES:
-        if found := known.search(text):
-            return words.format(**found.groupdict())
-    return re.sub(r", \w+ '.*", "", in_words(error).partition("\n")[0])
+    for pattern, words in _CAUSES:
+        if match := pattern.search(text):
+            return words.format(**match.groupdict())
+    return re.sub(r", \w+ '.*", "", describe_error(error).partition("\n")[0])
 
 
-def said(error: BaseException) -> list[str]:
+def output_lines(error: BaseException) -> list[str]:
     """Return the last lines of output of a browser that did not start, for the log of the server."""
-    lines = dict.fromkeys(line[:500] for line in _SAID.findall(str(error)))
-    return list(lines)[-SAID:]
+    lines = dict.fromkeys(line[:500] for line in _OUTPUT.findall(str(error)))
+    return list(lines)[-OUTPUT_LINES:]
 
 
-def was_done(error: BaseException) -> bool:
+def was_action_done(error: BaseException) -> bool:
     """Return whether a timed-out action itself was done, and only the navigation that it caused is late.
 
     False for a mouse press, which is only half of a drag.
@@ -81,4 +81,10 @@ def was_done(error: BaseException) -> bool:
     return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")
 
 
-__all__ = ["ToolFailed", "in_words", "said", "was_done", "why_not_started"]
+__all__ = [
+    "ToolFailed",
+    "describe_error",
+    "output_lines",
+    "was_action_done",
+    "explain_failed_start",
+]

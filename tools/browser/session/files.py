@@ -22,7 +22,7 @@ from ....sessions.errors import InvalidArgument
 from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
 from ..process.sdk import artifact_of
-from .failures import in_words
+from .failures import describe_error
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -34,9 +34,9 @@ READ_BYTES: Final = 16 * 2**20
 NAME_BYTES: Final = 180
 SUFFIX_BYTES: Final = 20
 """With NAME_BYTES, the limits of a file name. Systems take 255 bytes; a number and a browser's suffix must fit as well."""
-MOST: Final = 1000
+MOST_FILES: Final = 1000
 """The most files of a session."""
-AT_ONCE: Final = 10
+MOST_DOWNLOADS: Final = 10
 """The most concurrent downloads of a session; more are cancelled at once."""
 HEAD_BYTES: Final = 4096
 """The bytes of a file that are read to find out whether it is a text."""
@@ -50,7 +50,7 @@ SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
 """The pauses, in seconds, before each removal of the remains of a cancelled download."""
 
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
-_PLACES: Final = re.compile(r", \w+ '.*", re.DOTALL)
+_NODE_DETAILS: Final = re.compile(r", \w+ '.*", re.DOTALL)
 """Matches the end of an error message of Node: the operation, and the paths of files on this machine."""
 
 
@@ -61,18 +61,18 @@ class Files:
     """
 
     def __init__(
-        self, folder: Path, *, largest: int, root: str = "", streamed: bool = False
+        self, folder: Path, *, largest: int, root: str = "", is_remote: bool = False
     ) -> None:
         self.folder = folder
         self._root = root
         self._largest = largest
-        self._streamed = streamed
+        self._is_remote = is_remote
         """Whether another Playwright server sends the downloads, instead of our driver copying them."""
-        self.hold: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.pause_traffic: Callable[[], AbstractContextManager[None]] = nullcontext
         """Stops the traffic of the context while a download is cancelled, which takes the browser a while."""
-        self._news: list[str] = []
-        self._kept: list[tuple[str, int]] = []
-        self._arriving: dict[Download, int] = {}
+        self._events: list[str] = []
+        self._saved_downloads: list[tuple[str, int]] = []
+        self._arrived_bytes: dict[Download, int] = {}
         """The bytes that have arrived of each download under way."""
 
     def uri(self, name: str) -> str:
@@ -83,11 +83,11 @@ class Files:
         """Return the URI of a file as callers read it."""
         return f"{self._root}{quote(self.uri(name))}"
 
-    def name_of(self, wanted: str) -> str:
+    def name_of(self, reference: str) -> str:
         """Return the name of the file that a name, a URI or an address refers to."""
-        if "://" in wanted:
-            return unquote(wanted.rpartition("/files/")[2])
-        return wanted.removeprefix("./").removeprefix("files/")
+        if "://" in reference:
+            return unquote(reference.rpartition("/files/")[2])
+        return reference.removeprefix("./").removeprefix("files/")
 
     async def names(self) -> list[str]:
         """Return the names of all files, sorted."""
@@ -98,13 +98,13 @@ class Files:
             return []
         return sorted(path.name for path in self.folder.iterdir() if path.is_file())
 
-    async def path(self, wanted: str) -> Path:
+    async def path(self, name: str) -> Path:
         """Create an empty file of that name and return its path. If the name is taken, a number is added."""
-        return await anyio.to_thread.run_sync(self._path, wanted)
+        return await anyio.to_thread.run_sync(self._path, name)
 
-    def _path(self, wanted: str) -> Path:
+    def _path(self, requested: str) -> Path:
         private_folder(self.folder)
-        name = _named(wanted)
+        name = _safe_name(requested)
         for number in itertools.count(1):
             path = self.folder / (
                 name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}"
@@ -211,52 +211,54 @@ class Files:
             OSError: The download failed or was cancelled; the message says why.
         """
         name = download.suggested_filename or "download"
-        begun = len(self._arriving) < AT_ONCE
+        is_admitted = len(self._arrived_bytes) < MOST_DOWNLOADS
         try:
-            if not begun:
+            if not is_admitted:
                 await self._cancel(download)
-                raise OSError(f"{AT_ONCE} others are under way")
-            self._arriving[download] = 0
-            await self._keep(download, await self.path(name))
+                raise OSError(f"{MOST_DOWNLOADS} others are under way")
+            self._arrived_bytes[download] = 0
+            await self._receive(download, await self.path(name))
         finally:
-            if begun:
-                self._arriving.pop(download, None)
-            await _deleted(download)
+            if is_admitted:
+                self._arrived_bytes.pop(download, None)
+            await _delete(download)
 
-    async def swept(self, download: Download) -> None:
+    async def remove_remains(self, download: Download) -> None:
         """Remove the remains of a cancelled download, several times: the browser may create its file after the cancel."""
         for seconds in SWEEPS:
             await anyio.sleep(seconds)
-            await anyio.to_thread.run_sync(_remove, *_places_of(download))
+            await anyio.to_thread.run_sync(_remove, *_paths_of(download))
 
-    async def _keep(self, download: Download, path: Path) -> None:
-        ended: list[str] = []
-        free = _room_of(download)
+    async def _receive(self, download: Download, path: Path) -> None:
+        reasons: list[str] = []
+        free_space = _free_space_of(download)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._bound, download, path, ended, free)
+                tasks.start_soon(self._enforce_limits, download, path, reasons, free_space)
                 try:
-                    await self._save(download, path, ended)
+                    await self._copy(download, path, reasons)
                 except Exception as error:
                     # Recorded instead of raised: the task group would wrap it.
-                    why = reason(error)
-                    ended.append(_ended_there(free) if why == CANCELED else why)
+                    message = reason(error)
+                    reasons.append(
+                        _reasons_of_browser(free_space) if message == CANCELED else message
+                    )
                 tasks.cancel_scope.cancel()
             size = _size_of(path)
             if size > self._largest:
-                ended.append(f"it is larger than {self._largest} bytes")
-            if ended:
-                raise OSError(ended[0])
+                reasons.append(f"it is larger than {self._largest} bytes")
+            if reasons:
+                raise OSError(reasons[0])
             await self._check_room(0)
             await anyio.to_thread.run_sync(path.chmod, 0o600)
         except BaseException:
             _remove(path)
             raise
-        self._news.append(f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}")
-        self._kept.append((path.name, size))
+        self._events.append(f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}")
+        self._saved_downloads.append((path.name, size))
 
-    async def _save(self, download: Download, path: Path, ended: list[str]) -> None:
-        if not self._streamed:
+    async def _copy(self, download: Download, path: Path, reasons: list[str]) -> None:
+        if not self._is_remote:
             await download.save_as(path)
             return
         # save_as() would receive all of it: a download that is complete in its browser cannot be cancelled.
@@ -265,71 +267,71 @@ class Files:
             async with await anyio.open_file(path, "wb") as file:
                 async for chunk in stream:
                     await file.write(chunk)
-                    if ended:
+                    if reasons:
                         return
         finally:
             stream.destroy()
 
-    async def _bound(
-        self, download: Download, path: Path, ended: list[str], free: list[int]
+    async def _enforce_limits(
+        self, download: Download, path: Path, reasons: list[str], free_space: list[int]
     ) -> None:
         """Cancel a download that exceeds the limits; the browser itself has none.
 
-        `ended` receives the reason, and `free` the least free space seen on the disk of the browser.
+        `reasons` receives the reason, and `free_space` the least free space seen on the disk of the browser.
         """
-        room = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
+        available = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
         seen_until = anyio.current_time() + UNSEEN_SECONDS
-        while not ended:
-            size = max(map(_size_of, (path, *_places_of(download))))
-            free[:] = sorted([*free, *_room_of(download)])[:1]
-            self._arriving[download] = size
+        while not reasons:
+            size = max(map(_size_of, (path, *_paths_of(download))))
+            free_space[:] = sorted([*free_space, *_free_space_of(download)])[:1]
+            self._arrived_bytes[download] = size
             if size > self._largest:
-                ended.append(f"it is larger than {self._largest} bytes")
-            elif sum(self._arriving.values()) > room:
-                ended.append("there is no room for it among the files of the session")
+                reasons.append(f"it is larger than {self._largest} bytes")
+            elif sum(self._arrived_bytes.values()) > available:
+                reasons.append("there is no room for it among the files of the session")
             elif not size and anyio.current_time() > seen_until:
-                ended.append(f"nothing of it arrived within {UNSEEN_SECONDS:g} seconds")
-            await anyio.sleep(0 if ended else LOOK_SECONDS)
+                reasons.append(f"nothing of it arrived within {UNSEEN_SECONDS:g} seconds")
+            await anyio.sleep(0 if reasons else LOOK_SECONDS)
         await self._cancel(download)
 
     async def _cancel(self, download: Download) -> None:
-        with self.hold():
+        with self.pause_traffic():
             await download.cancel()
 
     async def _check_room(self, size: int) -> None:
-        used = await anyio.to_thread.run_sync(self._size)
-        if len(await self.names()) > MOST:
-            raise OSError(f"a session may have {MOST} files")
-        if used + size > self._largest * FILES_OF_SESSION:
+        size_so_far = await anyio.to_thread.run_sync(self._size)
+        if len(await self.names()) > MOST_FILES:
+            raise OSError(f"a session may have {MOST_FILES} files")
+        if size_so_far + size > self._largest * FILES_OF_SESSION:
             raise OSError(
-                f"the files of this session have {used} bytes, there is no room for {size} more"
+                f"the files of this session have {size_so_far} bytes, there is no room for {size} more"
             )
 
     def _size(self) -> int:
         # A cancelled download may be gone since it was listed; it counts as 0.
         return sum(_size_of(self.folder / name) for name in self._names())
 
-    def take_kept(self) -> list[tuple[str, int]]:
+    def take_downloads(self) -> list[tuple[str, int]]:
         """Return name and size of each download saved since the last call."""
-        found, self._kept = self._kept, []
-        return found
+        downloads, self._saved_downloads = self._saved_downloads, []
+        return downloads
 
     def take_events(self) -> list[str]:
         """Return the messages about files since the last call."""
-        found, self._news = self._news, []
-        return found
+        events, self._events = self._events, []
+        return events
 
 
 def reason(error: BaseException) -> str:
     """Return the reason of an error, without the paths of this machine."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return _PLACES.sub("", in_words(error))
+    return _NODE_DETAILS.sub("", describe_error(error))
 
 
-def _named(wanted: str) -> str:
+def _safe_name(text: str) -> str:
     """Return a file name that every system accepts: with its suffix, and without folders."""
-    name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).strip(". ")
+    name = _UNSAFE.sub("_", Path(text.replace("\\", "/")).name).strip(". ")
     suffix = Path(name).suffix
     if len(suffix.encode()) > SUFFIX_BYTES:
         suffix = ""
@@ -351,31 +353,31 @@ def _contents(path: Path) -> JSON:
     return {"mimeType": mime, "blob": base64.b64encode(data).decode()}
 
 
-def _places_of(download: Download) -> tuple[Path, Path]:
+def _paths_of(download: Download) -> tuple[Path, Path]:
     """Return the paths at which a browser on this machine writes a download: the complete file, and the growing one."""
     # Playwright's public API has the path only after the end of the download.
     whole = Path(artifact_of(download)._initializer["absolutePath"])
     return whole, whole.with_name(f"{whole.name}.crdownload")
 
 
-def _room_of(download: Download) -> list[int]:
+def _free_space_of(download: Download) -> list[int]:
     """Return the free bytes on the disk of the download, as a list of one; empty for a browser on another machine."""
     with suppress(OSError):
-        return [shutil.disk_usage(_places_of(download)[0].parent).free]
+        return [shutil.disk_usage(_paths_of(download)[0].parent).free]
     return []
 
 
-def _ended_there(free: list[int]) -> str:
+def _reasons_of_browser(free_space: list[int]) -> str:
     """Return the likely reasons why a browser ended a download; the browser reports none."""
-    left = "".join(f" ({room} bytes were left)" for room in free)
-    return f"the browser ended it, as its connection ended or there was no room for temporary files{left}"
+    details = "".join(f" ({room} bytes were left)" for room in free_space)
+    return f"the browser ended it, as its connection ended or there was no room for temporary files{details}"
 
 
-async def _deleted(download: Download) -> None:
+async def _delete(download: Download) -> None:
     """Remove the browser's copy of a download, which it would keep until its context closes."""
     with suppress(Exception), anyio.move_on_after(DELETE_SECONDS, shield=True):
         await download.delete()
-    await anyio.to_thread.run_sync(_remove, *_places_of(download))
+    await anyio.to_thread.run_sync(_remove, *_paths_of(download))
 
 
 def _remove(*paths: Path) -> None:

@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator, Page
 
 
-async def shown_as(page: Page, wanted: Callable[[Frame], Locator], code: str) -> str | None:
-    """Return Playwright's Python for the first visible element that `wanted` locates in a frame; None if there is none.
+async def find_visible(page: Page, locate: Callable[[Frame], Locator], code: str) -> str | None:
+    """Return Playwright's Python for the first visible element that `locate` locates in a frame; None if there is none.
 
     `code` is the Python for an element outside of frames.
     """
     from playwright.async_api import Error
 
     for frame in page.frames:
-        found = wanted(frame).filter(visible=True)
+        matches = locate(frame).filter(visible=True)
         try:
-            if await found.count() == 0:
+            if await matches.count() == 0:
                 continue
             if frame is page.main_frame:
                 return f"{code}.first"
-            return f"page.{await found.first.normalize()}"
+            return f"page.{await matches.first.normalize()}"
         except Error:
             # A frame that is being replaced has no visible elements.
             if frame is page.main_frame or page.is_closed():
@@ -31,4 +31,4 @@ async def shown_as(page: Page, wanted: Callable[[Frame], Locator], code: str) ->
     return None
 
 
-__all__ = ["shown_as"]
+__all__ = ["find_visible"]

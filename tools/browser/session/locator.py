@@ -7,22 +7,22 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from .failures import ToolFailed, in_words
+from .failures import ToolFailed, describe_error
 
 if TYPE_CHECKING:
     from playwright.async_api import FrameLocator, Locator, Page
 
-    Place: TypeAlias = Page | Locator | FrameLocator
+    Node: TypeAlias = Page | Locator | FrameLocator
 
 LONGEST: Final = 2000
 """The longest locator that is parsed, in characters."""
 
-TAKEN: Final = (
+SUPPORTED: Final = (
     "getByRole(), getByText(), getByLabel(), getByPlaceholder(), getByAltText(), getByTitle(), getByTestId(), locator(),"
     " frameLocator(), contentFrame(), filter(), and(), or(), nth(), first() and last(), also as in Python"
 )
 
-_WRITTEN: Final = re.compile(
+_LOCATOR_START: Final = re.compile(
     r"\s*(?:page\s*\.\s*\w+|get_?by\w+|(?:frame_?)?locator)\s*\(", re.IGNORECASE
 )
 """Matches the beginning of a locator; no selector begins like this."""
@@ -83,16 +83,16 @@ _OPTIONS: Final = {
 """The kinds of named arguments; the others are booleans."""
 
 
-class _Unknown(Exception):
+class _NotALocator(Exception):
     """Raised for an expression that is no part of a locator."""
 
 
 def is_locator(target: str) -> bool:
     """Return whether a target is meant as a locator, valid or not."""
-    return _WRITTEN.match(target) is not None
+    return _LOCATOR_START.match(target) is not None
 
 
-def located(page: Page, written: str) -> tuple[Locator, str]:
+def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
     """Return the locator, and its spelling in Playwright's Python.
 
     Raises:
@@ -100,25 +100,25 @@ def located(page: Page, written: str) -> tuple[Locator, str]:
     """
     from playwright.async_api import Error, Locator
 
-    if len(written) > LONGEST:
+    if len(text) > LONGEST:
         raise ToolFailed(f"A locator of more than {LONGEST} characters is not read.")
     try:
-        tree = _parsed(written)
-        found = _place(page, tree)
-        if not isinstance(found, Locator):
-            raise _Unknown("it ends in a frame; go on to an element in it")
-    except (_Unknown, SyntaxError, TypeError, ValueError, MemoryError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _Unknown) else "it cannot be read"
+        tree = _parse(text)
+        locator = _evaluate(page, tree)
+        if not isinstance(locator, Locator):
+            raise _NotALocator("it ends in a frame; go on to an element in it")
+    except (_NotALocator, SyntaxError, TypeError, ValueError, MemoryError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _NotALocator) else "it cannot be read"
         raise ToolFailed(
-            f"{written!r} is no locator that is taken: {reason}. Taken are {TAKEN}; or a ref or a selector."
+            f"{text!r} is no locator that is taken: {reason}. Taken are {SUPPORTED}; or a ref or a selector."
         ) from None
     except Error as error:
-        raise ToolFailed(f"{written!r} is no locator: {in_words(error)}") from None
-    return found, ast.unparse(tree)
+        raise ToolFailed(f"{text!r} is no locator: {describe_error(error)}") from None
+    return locator, ast.unparse(tree)
 
 
-def _parsed(written: str) -> ast.expr:
-    text = _TOKEN.sub(_as_python, written.strip().removesuffix(";"))
+def _parse(source: str) -> ast.expr:
+    text = _TOKEN.sub(_as_python, source.strip().removesuffix(";"))
     with warnings.catch_warnings():
         # JavaScript accepts unknown escapes; Python warns about them.
         warnings.simplefilter("ignore")
@@ -145,39 +145,39 @@ def _snake(word: str) -> str:
     return re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", word)
 
 
-def _place(page: Page, node: ast.expr) -> Place:
+def _evaluate(page: Page, node: ast.expr) -> Node:
     """Return the object of an expression: the page, a locator, or a frame. A leading `page.` may be absent and is added."""
     match node:
         case ast.Name(id="page"):
             return page
         case ast.Attribute(value=inner, attr=name) if name in _PROPERTIES:
-            return _attribute(_place(page, inner), name)
+            return _attribute(_evaluate(page, inner), name)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)):
-            place: Place = _place(page, inner)
+            target: Node = _evaluate(page, inner)
         case ast.Call(func=ast.Name(id=name)):
-            place = page
+            target = page
             node.func = ast.Attribute(ast.Name("page"), name)
         case _:
-            raise _Unknown(f"{ast.unparse(node)[:100]} is no part of one")
+            raise _NotALocator(f"{ast.unparse(node)[:100]} is no part of one")
     if name not in _METHODS:
-        raise _Unknown(f"{name}() is no part of one")
+        raise _NotALocator(f"{name}() is no part of one")
     kind = _METHODS[name]
     if len(node.args) != (kind is not None):
-        raise _Unknown(f"{name}() takes {'one argument' if kind else 'named arguments only'}")
-    given = [_value(page, kind, argument) for argument in node.args if kind]
+        raise _NotALocator(f"{name}() takes {'one argument' if kind else 'named arguments only'}")
+    values = [_value(page, kind, argument) for argument in node.args if kind]
     options: dict[str, Any] = {}
     for option in node.keywords:
         if option.arg is None:
-            raise _Unknown("** is no part of one")
+            raise _NotALocator("** is no part of one")
         options[option.arg] = _value(page, _OPTIONS.get(option.arg, "truth"), option.value)
-    return _attribute(place, name)(*given, **options)
+    return _attribute(target, name)(*values, **options)
 
 
-def _attribute(place: Place, name: str) -> Any:
-    found = getattr(place, name, None)
-    if found is None:
-        raise _Unknown(f"a {type(place).__name__} has no {name}")
-    return found
+def _attribute(target: Node, name: str) -> Any:
+    attribute = getattr(target, name, None)
+    if attribute is None:
+        raise _NotALocator(f"a {type(target).__name__} has no {name}")
+    return attribute
 
 
 def _value(page: Page, kind: str, node: ast.expr) -> Any:
@@ -185,34 +185,34 @@ def _value(page: Page, kind: str, node: ast.expr) -> Any:
     from playwright.async_api import Locator
 
     if kind == "locator" or (kind == "selector" and not isinstance(node, ast.Constant)):
-        found = _place(page, node)
-        if isinstance(found, Locator):
-            return found
-        raise _Unknown(f"{ast.unparse(node)[:100]} is no element")
+        locator = _evaluate(page, node)
+        if isinstance(locator, Locator):
+            return locator
+        raise _NotALocator(f"{ast.unparse(node)[:100]} is no element")
     if kind == "words" and isinstance(node, ast.Call):
         return _pattern(node)
     value: object = ast.literal_eval(node)
-    wanted = {"number": int, "truth": bool}.get(kind, str)
-    if type(value) is wanted or (value is None and kind == "truth"):
+    expected_type = {"number": int, "truth": bool}.get(kind, str)
+    if type(value) is expected_type or (value is None and kind == "truth"):
         return value
-    raise _Unknown(f"{ast.unparse(node)[:100]} is not what is taken there")
+    raise _NotALocator(f"{ast.unparse(node)[:100]} is not what is taken there")
 
 
 def _pattern(node: ast.Call) -> re.Pattern[str]:
     if ast.unparse(node.func) != "re.compile" or not 1 <= len(node.args) <= 2 or node.keywords:
-        raise _Unknown(f"{ast.unparse(node)[:100]} is no part of one")
+        raise _NotALocator(f"{ast.unparse(node)[:100]} is no part of one")
     source = ast.literal_eval(node.args[0])
     flags = re.NOFLAG
     for part in ast.walk(node.args[-1]):
         if isinstance(part, ast.Attribute):
             flags |= _PYTHON_FLAGS.get(part.attr, re.NOFLAG)
     try:
-        found = re.compile(cast("str", source), flags)
+        pattern = re.compile(cast("str", source), flags)
     except (re.error, OverflowError) as error:
-        raise _Unknown(f"{source!r:.100} is no regular expression: {error}") from None
-    if found.flags & ~_KNOWN_FLAGS:
-        raise _Unknown(f"{source!r:.100} has flags that pages do not know")
-    return found
+        raise _NotALocator(f"{source!r:.100} is no regular expression: {error}") from None
+    if pattern.flags & ~_KNOWN_FLAGS:
+        raise _NotALocator(f"{source!r:.100} has flags that pages do not know")
+    return pattern
 
 
-__all__ = ["is_locator", "located"]
+__all__ = ["is_locator", "parse_locator"]

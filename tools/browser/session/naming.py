@@ -17,34 +17,36 @@ _NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
 
 def code_of(snapshot: str, ref: str) -> str | None:
     """Return Playwright's Python for the element of a ref, or None if its role and name are not unique."""
-    shown = snapshot.find(f"[ref={ref}]")
-    if shown < 0:
+    position = snapshot.find(f"[ref={ref}]")
+    if position < 0:
         return None
-    start = snapshot.rfind("\n", 0, shown) + 1
-    match = _NAMED.match(snapshot[start:shown].lstrip(" "))
+    start = snapshot.rfind("\n", 0, position) + 1
+    match = _NAMED.match(snapshot[start:position].lstrip(" "))
     if match is None:
         return None
-    role, written = match.groups()
-    name = _text(written)
+    role, quoted_name = match.groups()
+    name = _unquote(quoted_name)
     if role in _UNNAMED or not name or len(name) > LONGEST or _is_framed(snapshot, start):
         return None
-    same = [_text(other) for other in re.findall(rf"- '?{role} (\"(?:[^\"\\]|\\.)*\")", snapshot)]
-    if same.count(name) != 1:
+    names = [
+        _unquote(other) for other in re.findall(rf"- '?{role} (\"(?:[^\"\\]|\\.)*\")", snapshot)
+    ]
+    if names.count(name) != 1:
         return None
-    alike = sum(name.casefold() in other.casefold() for other in same)
-    exact = ", exact=True" if alike > 1 else ""
+    containing = sum(name.casefold() in other.casefold() for other in names)
+    exact = ", exact=True" if containing > 1 else ""
     return f"get_by_role({json.dumps(role)}, name={json.dumps(name, ensure_ascii=False)}{exact})"
 
 
 def role_of(snapshot: str, ref: str) -> str | None:
     """Return the role of the element of a ref, or None if the snapshot does not contain the ref."""
-    found = re.search(rf"^ *- '?(\w+)\b.*\[ref={re.escape(ref)}\]", snapshot, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf"^ *- '?(\w+)\b.*\[ref={re.escape(ref)}\]", snapshot, re.MULTILINE)
+    return match[1] if match else None
 
 
-def _text(written: str) -> str:
+def _unquote(quoted_name: str) -> str:
     try:
-        return str(json.loads(written))
+        return str(json.loads(quoted_name))
     except ValueError:
         return ""
 
@@ -63,7 +65,7 @@ def _is_framed(snapshot: str, start: int) -> bool:
 
 
 def _depth(line: str) -> int:
-    return next((at for at, letter in enumerate(line) if letter != " "), 0)
+    return next((index for index, letter in enumerate(line) if letter != " "), 0)
 
 
 __all__ = ["code_of", "role_of"]

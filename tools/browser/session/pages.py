@@ -21,17 +21,17 @@ async def new_page(context: BrowserContext) -> Page:
     Raises:
         playwright's Error: The context is gone.
     """
-    return await unless_left(context.new_page(), lambda page: page.close())
+    return await close_if_cancelled(context.new_page(), lambda page: page.close())
 
 
-async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[object]]) -> T:
+async def close_if_cancelled(opening: Awaitable[T], close: Callable[[T], Awaitable[object]]) -> T:
     """Await `opening` and return its result. If this is cancelled, the result is closed as soon as it exists."""
     # The browser opens the page even if the wait for it is cancelled.
     task = asyncio.ensure_future(opening)
 
     def leave(_: object) -> None:
-        if not _failed(task):
-            asyncio.ensure_future(close(task.result())).add_done_callback(_failed)
+        if not _has_failed(task):
+            asyncio.ensure_future(close(task.result())).add_done_callback(_has_failed)
 
     try:
         return await asyncio.shield(task)
@@ -41,29 +41,29 @@ async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[obje
 
 
 @contextmanager
-def unless_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
+def cancel_when_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
     """Cancel the scope when the page opens a dialog or crashes. The yielded list then contains `dialog` or `crash`."""
-    stopped: list[str] = []
+    causes: list[str] = []
 
     def ask(_: Dialog) -> None:
-        stopped.append("dialog")
+        causes.append("dialog")
         scope.cancel()
 
     def crash(_: Page) -> None:
-        stopped.append("crash")
+        causes.append("crash")
         scope.cancel()
 
     page.on("dialog", ask)
     page.on("crash", crash)
     try:
-        yield stopped
+        yield causes
     finally:
         page.remove_listener("dialog", ask)
         page.remove_listener("crash", crash)
 
 
-def _failed(done: asyncio.Future[Any]) -> bool:
-    return done.cancelled() or done.exception() is not None
+def _has_failed(task: asyncio.Future[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None
 
 
-__all__ = ["new_page", "unless_left", "unless_stopped"]
+__all__ = ["new_page", "close_if_cancelled", "cancel_when_stopped"]

@@ -33,7 +33,7 @@ class PauseHold:
         self._waiting: anyio.CancelScope | None = None
 
     @property
-    def on(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the session is held now."""
         return self._waiting is not None
 

@@ -21,9 +21,9 @@ class Opener(Protocol):
 
     context: BrowserContext
 
-    def expect(self, window: str) -> None: ...
+    def expect_window(self, window: str) -> None: ...
 
-    def gone(self, window: str) -> None: ...
+    def note_closed(self, window: str) -> None: ...
 
 
 class Popups:
@@ -44,50 +44,50 @@ class Popups:
 
     def follow(self, opener: Opener, watch: ContextWatch, *, spawn: Callable[..., None]) -> None:
         """Notify a session of windows, from shortly after its first page until its context closes."""
-        known: list[str] = []
+        ids: list[str] = []
         closed = anyio.Event()
 
-        async def learn(page: Page) -> None:
-            if known:
+        async def register(page: Page) -> None:
+            if ids:
                 return
             context_id = (await watch.world(page)).context
             await self._listen()
             if not closed.is_set():
-                known.append(context_id)
+                ids.append(context_id)
                 self._openers[context_id] = opener
 
-        def forget(_: object) -> None:
+        def unregister(_: object) -> None:
             closed.set()
-            for context_id in known:
+            for context_id in ids:
                 self._openers.pop(context_id, None)
 
-        opener.context.on("close", forget)
-        opener.context.on("page", lambda page: None if known else spawn(learn, page))
+        opener.context.on("close", unregister)
+        opener.context.on("page", lambda page: None if ids else spawn(register, page))
         for page in opener.context.pages[:1]:
-            spawn(learn, page)
+            spawn(register, page)
 
     async def _listen(self) -> None:
         async with self._starting:
             if self._listening:
                 return
             session = await RequestInterceptor.for_browser(self._browser).session()
-            session.on("Target.targetCreated", self._created)
-            session.on("Target.targetDestroyed", self._destroyed)
-            wanted = {"discover": True, "filter": [{"type": "page"}]}
-            await send_command(session, "Target.setDiscoverTargets", wanted)
+            session.on("Target.targetCreated", self._on_created)
+            session.on("Target.targetDestroyed", self._on_destroyed)
+            options = {"discover": True, "filter": [{"type": "page"}]}
+            await send_command(session, "Target.setDiscoverTargets", options)
             self._listening = True
 
-    def _created(self, event: dict[str, Any]) -> None:
+    def _on_created(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
-        found = self._openers.get(target.get("browserContextId", ""))
+        opener = self._openers.get(target.get("browserContextId", ""))
         # A target with a subtype is only prerendered.
-        if found is None or not target.get("openerId") or target.get("subtype"):
+        if opener is None or not target.get("openerId") or target.get("subtype"):
             return
-        found.expect(target["targetId"])
+        opener.expect_window(target["targetId"])
 
-    def _destroyed(self, event: dict[str, Any]) -> None:
+    def _on_destroyed(self, event: dict[str, Any]) -> None:
         for opener in self._openers.values():
-            opener.gone(event["targetId"])
+            opener.note_closed(event["targetId"])
 
 
 __all__ = ["Opener", "Popups"]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 MASK: Final = "••••••"
-LEAST: Final = 3
+SHORTEST: Final = 3
 """The shortest text that is remembered: one digit of a code is in every page."""
-WITHIN: Final = 4
+SHORTEST_INSIDE: Final = 4
 """The shortest text that is masked inside the value of a field; a shorter one is masked only as the whole value."""
-KEPT: Final = 100
+MOST: Final = 100
 
 _FIELDS: Final = ("- textbox", "- searchbox", "- spinbutton", "- combobox", "- text: ")
 """The beginnings of those lines of a snapshot that may end with the value of a field."""
@@ -43,32 +43,32 @@ class TypedSecrets:
 
     def add(self, text: str) -> None:
         """Remember a text of at least LEAST characters. Beyond KEPT texts, the one typed longest ago is forgotten."""
-        if len(text) < LEAST:
+        if len(text) < SHORTEST:
             return
         self._forms.pop(text, None)
         # The forms in which a snapshot writes it: with single blanks, and quoted where YAML needs that.
         plain = " ".join(text.split())
-        quoted = json.dumps(plain, ensure_ascii=False)
-        self._forms[text] = {plain, quoted, quoted[1:-1]} - {""}
-        if len(self._forms) > KEPT:
+        as_json = json.dumps(plain, ensure_ascii=False)
+        self._forms[text] = {plain, as_json, as_json[1:-1]} - {""}
+        if len(self._forms) > MOST:
             del self._forms[next(iter(self._forms))]
 
-    def masked(self, snapshot: str) -> str:
+    def mask(self, snapshot: str) -> str:
         """Return a snapshot in which the texts are masked in values of fields."""
-        found = [form for forms in self._forms.values() for form in forms if form in snapshot]
-        if not found:
+        forms_found = [form for forms in self._forms.values() for form in forms if form in snapshot]
+        if not forms_found:
             return snapshot
-        return "\n".join(_masked(line, found) for line in snapshot.split("\n"))
+        return "\n".join(_mask_line(line, forms_found) for line in snapshot.split("\n"))
 
 
-def _masked(line: str, forms: Sequence[str]) -> str:
+def _mask_line(line: str, forms: Sequence[str]) -> str:
     if not line.lstrip().startswith(_FIELDS):
         return line
     for form in forms:
         if line.endswith(f": {form}"):
             return line.removesuffix(form) + MASK
     head, end, value = line.partition("]: ")
-    if any(len(form) >= WITHIN and form in value for form in forms):
+    if any(len(form) >= SHORTEST_INSIDE and form in value for form in forms):
         return f"{head}{end}{MASK}"
     return line
 

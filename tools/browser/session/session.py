@@ -16,7 +16,7 @@ from ..features.mocks import Mocks, Offline
 from ..features.recorder import Recorder
 from ..features.trace import Trace
 from ..features.video import Videos
-from .answer import ADDRESS, TITLE, in_line
+from .answer import ADDRESS, TITLE, to_line
 from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 TITLE_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 2.0
-HELD_SECONDS: Final = 0.5
+BLOCKED_SECONDS: Final = 0.5
 """Seconds within which a page has to answer, or it counts as blocked by the dialog of another one."""
 CLOSE_SECONDS: Final = 3.0
 STEPPING: Final = "a pause before the next action"
@@ -62,48 +62,50 @@ class BrowserSession:
         self.spawn = spawn
         self.origins = origins
         self.watch = watch = origins.watch
-        self.downloads = 0
+        self.downloads_active = 0
         """The number of downloads under way."""
-        self.downloads_begun = 0
+        self.downloads_total = 0
         self.event_lines = TabEvents()
-        self.unreached: dict[str, str] = {}
+        self.host_errors: dict[str, str] = {}
         """The message for each host that was not reached; take_unreached() removes it."""
-        self._downloads_over = anyio.Event()
+        self._no_downloads = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
         """The activities that keep the session from being paused: a recording, a trace, mocked requests."""
-        self._stirred: list[anyio.Event] = []
+        self._dialog_events: list[anyio.Event] = []
         """Events to set when any page opens a dialog, which blocks every page of its process."""
-        self._left: anyio.Event | None = None
+        self._background_action: anyio.Event | None = None
         """Set when the last action that was left to continue in the background has ended."""
         self.stepping = False
-        self.calm = SettledAddresses()
+        self.settled_addresses = SettledAddresses()
         self.typed_secrets = TypedSecrets()
         self.clipboard: Clipboard | None = None
         """None if the session has a browser process of its own."""
-        self._was_on: list[str] | None = None
+        self._final_activities: list[str] | None = None
         """The result of on() at the time the context was closed."""
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
-        self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell, scratch=scratch)
-        self.films = Videos(
-            context, files, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
+        self.trace = Trace(
+            context, files, self.holds, spawn=spawn, tell=self.add_event, scratch=scratch
+        )
+        self.videos = Videos(
+            context, files, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.hidden
         )
         self.recorder = Recorder(
-            context, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
+            context, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.hidden
         )
         context.on("close", lambda _: self.end())
-        context.debugger.on("pausedstatechanged", self._paused)
+        context.debugger.on("pausedstatechanged", self._on_pause)
         self.tabs = Tabs(
             context,
             limit=config.tabs,
             spawn=spawn,
-            on_download=self._downloading,
-            hidden=watch.hidden,
+            on_download=self._on_download,
+            is_hidden=watch.hidden,
         )
-        self.tabs.before_close = self.films.stop_of
+        self.tabs.before_close = self.videos.stop_of
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
-        context.on("dialog", self._dialog)
+        context.on("dialog", self._on_dialog)
 
     async def current(self) -> Tab:
         """Return the current tab. A tab whose page crashed is replaced by an empty one."""
@@ -120,7 +122,7 @@ class BrowserSession:
         )
         return await self.tabs.open()
 
-    async def unless_modal(
+    async def run_until_modal(
         self, tab: Tab, action: Callable[[], Awaitable[T]], *, answers: bool = False
     ) -> T | None:
         """Run an action until it ends or the page opens a dialog or file chooser; it then continues in the background.
@@ -132,14 +134,14 @@ class BrowserSession:
             Exception: The action raised it while it was waited for.
         """
         if answers:
-            tab.settle_modal()
+            tab.clear_modal()
         elif tab.modal.is_set():
             return await action()
         else:
-            await self.refuse_held(tab)
+            await self.require_unblocked(tab)
         outcome: list[T] = []
         failure: list[BaseException] = []
-        over, either = anyio.Event(), anyio.Event()
+        over, over_or_modal = anyio.Event(), anyio.Event()
         scope = anyio.CancelScope()
 
         async def run() -> None:
@@ -150,27 +152,27 @@ class BrowserSession:
                 failure.append(error)
             finally:
                 over.set()
-                either.set()
+                over_or_modal.set()
 
         self.spawn(run)
-        self._stirred.append(either)
+        self._dialog_events.append(over_or_modal)
         try:
-            with tab.asking(either):
-                await either.wait()
+            with tab.signal_modal(over_or_modal):
+                await over_or_modal.wait()
             if not (over.is_set() or tab.modal.is_set()):
-                await self._unless_held(tab, over)
+                await self._wait_unless_blocked(tab, over)
         except BaseException:
             scope.cancel()
             raise
         finally:
-            self._stirred.remove(either)
+            self._dialog_events.remove(over_or_modal)
         if not over.is_set():
-            self._left = over
+            self._background_action = over
         if failure:
             raise failure[0]
         return outcome[0] if outcome else None
 
-    async def _unless_held(self, tab: Tab, over: anyio.Event) -> None:
+    async def _wait_unless_blocked(self, tab: Tab, over: anyio.Event) -> None:
         """Wait until an action is over, the page opens a dialog, or the dialog of another tab proves to block the page."""
         async with anyio.create_task_group() as tasks:
 
@@ -180,62 +182,64 @@ class BrowserSession:
 
             tasks.start_soon(until, over)
             tasks.start_soon(until, tab.modal)
-            if await self.held_up(tab):
+            if await self.is_blocked(tab):
                 tasks.cancel_scope.cancel()
 
-    def _dialog(self, dialog: Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         if not any(tab.page == dialog.page for tab in self.tabs):
             self.spawn(_dismiss, dialog)
             return
-        for event in self._stirred:
+        for event in self._dialog_events:
             event.set()
 
-    def asking_beside(self, tab: Tab) -> str:
+    def other_dialog(self, tab: Tab) -> str:
         """Return a message about another tab that has a dialog open, or "" if there is none."""
-        other = next((one for one in self.tabs if one is not tab and one.dialog is not None), None)
+        other = next(
+            (entry for entry in self.tabs if entry is not tab and entry.dialog is not None), None
+        )
         if other is None:
             return ""
-        what = (other.modal_text or "").partition(": can be handled")[0]
+        description = (other.modal_text or "").partition(": can be handled")[0]
         return (
-            f"Tab {self.tabs.index(other)} asks something ({what}): select it with browser_tabs and answer with "
+            f"Tab {self.tabs.index(other)} asks something ({description}): select it with browser_tabs and answer with "
             "browser_handle_dialog"
         )
 
-    async def held_up(self, tab: Tab) -> bool:
+    async def is_blocked(self, tab: Tab) -> bool:
         """Return whether another tab has a dialog open, which blocks every page of its process, and this page is blocked."""
-        if tab.modal_text is not None or tab.crashed or not self.asking_beside(tab):
+        if tab.modal_text is not None or tab.crashed or not self.other_dialog(tab):
             return False
-        with anyio.move_on_after(HELD_SECONDS) as scope, suppress(Exception):
+        with anyio.move_on_after(BLOCKED_SECONDS) as scope, suppress(Exception):
             await tab.page.evaluate("1")
         return scope.cancelled_caught
 
-    async def refuse_held(self, tab: Tab) -> None:
+    async def require_unblocked(self, tab: Tab) -> None:
         """Check that the dialog of another tab does not block the page.
 
         Raises:
             ToolFailed: It does.
         """
-        if await self.held_up(tab):
+        if await self.is_blocked(tab):
             raise ToolFailed("The page does not answer while another tab asks something.")
 
-    async def caught_up(self, tab: Tab) -> None:
+    async def wait_for_background_action(self, tab: Tab) -> None:
         """Wait until the action left in the background has ended, or the page opens another dialog."""
-        left, modal = self._left, tab.modal
-        if left is None:
+        action, modal = self._background_action, tab.modal
+        if action is None:
             return
         with suppress(RaceLost):
-            await race(left.wait, modal.wait)
+            await race(action.wait, modal.wait)
 
     async def title(self, tab: Tab) -> str:
         """Return the title of a tab, or "" if its page does not answer."""
         if tab.crashed or tab.closed or tab.dialog is not None:
             return ""
-        seconds = HELD_SECONDS if self.asking_beside(tab) else TITLE_SECONDS
+        seconds = BLOCKED_SECONDS if self.other_dialog(tab) else TITLE_SECONDS
         with suppress(Exception), anyio.move_on_after(seconds):
             return await tab.page.title()
         return ""
 
-    async def unstick(self) -> None:
+    async def free_stuck_page(self) -> None:
         """Call free() for the current page if it does not run a script within some seconds.
 
         Do not call this during a navigation: the browser then runs no scripts, so a healthy page would be freed, too.
@@ -246,11 +250,11 @@ class BrowserSession:
         with anyio.move_on_after(PROBE_SECONDS) as scope, suppress(Exception):
             await tab.page.evaluate("1")
         if scope.cancelled_caught:
-            await self.free(tab)
+            await self.stop_script(tab)
 
-    async def free(self, tab: Tab) -> None:
+    async def stop_script(self, tab: Tab) -> None:
         """Stop the endless script of a page, and close the page if that does not help. The next answer tells which."""
-        if self.asking_beside(tab):
+        if self.other_dialog(tab):
             return
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS) as scope, suppress(Exception):
@@ -258,15 +262,15 @@ class BrowserSession:
             # This fails at once if the page continues with a pending navigation.
             await tab.page.evaluate("1")
         if scope.cancelled_caught:
-            await self.give_up(tab)
+            await self.close_hung(tab)
         else:
             self.tabs.event_lines.append(
                 f"A script in the page {url} did not end, and was stopped."
             )
 
-    async def give_up(self, tab: Tab) -> None:
+    async def close_hung(self, tab: Tab) -> None:
         """Close a page that no longer answers, and report it. A page that another tab's dialog may block is left open."""
-        if self.asking_beside(tab):
+        if self.other_dialog(tab):
             return
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS):
@@ -290,34 +294,32 @@ class BrowserSession:
         """Return a line for each tab: its number, title and address. The title is empty if the page does not answer."""
         entries = self.tabs.entries
         titles = {
-            number: entry.title
-            for number, entry in enumerate(entries)
-            if not isinstance(entry, Tab)
+            index: entry.title for index, entry in enumerate(entries) if not isinstance(entry, Tab)
         }
 
-        async def ask(number: int, tab: Tab) -> None:
-            titles[number] = await self.title(tab)
+        async def ask(index: int, tab: Tab) -> None:
+            titles[index] = await self.title(tab)
 
         # Concurrently: a dialog blocks every page of its process, so each of them takes its whole timeout.
         async with anyio.create_task_group() as tasks:
-            for number, entry in enumerate(entries):
+            for index, entry in enumerate(entries):
                 if isinstance(entry, Tab):
-                    tasks.start_soon(ask, number, entry)
-        current = self.tabs.place
+                    tasks.start_soon(ask, index, entry)
+        current = self.tabs.current_index
         return [
-            f"- {number}:{' (current)' if number == current else ''}"
-            f" [{in_line(titles[number], TITLE)}]({in_line(entry.url, ADDRESS)})"
-            for number, entry in enumerate(entries)
+            f"- {index}:{' (current)' if index == current else ''}"
+            f" [{to_line(titles[index], TITLE)}]({to_line(entry.url, ADDRESS)})"
+            for index, entry in enumerate(entries)
         ]
 
-    def tell(self, line: str) -> None:
+    def add_event(self, line: str) -> None:
         """Add a line to the events of the next result."""
         self.event_lines.append(line)
 
-    def take_unreached(self, url: str) -> str:
+    def take_host_error(self, url: str) -> str:
         """Return and remove the message about the unreached host of an address; "" if it was reached."""
         try:
-            line = self.unreached.pop(str(Target.of_url(url)), "")
+            line = self.host_errors.pop(str(Target.of_url(url)), "")
         except ValueError:
             return ""
         if line in self.event_lines:
@@ -326,36 +328,42 @@ class BrowserSession:
 
     def take_events(self) -> TabEvents:
         """Return the events since the last call, except those inside pages, which Tab.take_events() returns."""
-        found, self.event_lines, of_tabs = self.event_lines, TabEvents(), self.tabs.take_events()
-        found += [*of_tabs, *self.files.take_events()]
-        found.missed += of_tabs.missed
-        return found
+        events, self.event_lines, tab_events = (
+            self.event_lines,
+            TabEvents(),
+            self.tabs.take_events(),
+        )
+        events += [*tab_events, *self.files.take_events()]
+        events.omitted_count += tab_events.omitted_count
+        return events
 
-    def busy_with(self) -> str | None:
+    def busy_reason(self) -> str | None:
         """Return the reason why the session cannot be saved and closed now, or None."""
-        if self.downloads:
-            one = self.downloads == 1
-            return f"{'a download is' if one else f'{self.downloads} downloads are'} under way"
+        if self.downloads_active:
+            one = self.downloads_active == 1
+            return (
+                f"{'a download is' if one else f'{self.downloads_active} downloads are'} under way"
+            )
         for tab in self.tabs:
             if tab.modal_text is not None:
                 return f"a page waits: {tab.modal_text}"
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
-    async def downloaded(self, started: Sequence[Request], begun: int) -> None:
+    async def wait_for_downloads(self, requests: Sequence[Request], total_before: int) -> None:
         """Wait, at most `settle_seconds`, for downloads that an action began.
 
-        `started` are the action's requests; `begun` is the value of `downloads_begun` before it.
+        `requests` are the action's requests; `total_before` is the value of `downloads_total` before it.
         """
-        if any(request.failure == "net::ERR_ABORTED" for request in started):
+        if any(request.failure == "net::ERR_ABORTED" for request in requests):
             # A navigation that becomes a download fails first; the download event arrives before the answer to this query.
             with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
                 await self.context.cookies("http://session.invalid")
-        if self.downloads_begun > begun:
+        if self.downloads_total > total_before:
             with anyio.move_on_after(self.config.settle_seconds):
-                while self.downloads:
-                    await self._downloads_over.wait()
+                while self.downloads_active:
+                    await self._no_downloads.wait()
 
-    async def hold_back(self) -> None:
+    async def pause_if_stepping(self) -> None:
         """If step() was called, let the debugger hold back the action that follows."""
         if self.stepping:
             # Not in step(): queries that prepare the action would be held back, too.
@@ -367,7 +375,7 @@ class BrowserSession:
         self.stepping = True
         self.holds.add(STEPPING)
 
-    def _paused(self, _: object = None) -> None:
+    def _on_pause(self, _: object = None) -> None:
         details = self.context.debugger.paused_details
         if details is not None:
             if self.tabs.current is not None:
@@ -375,59 +383,59 @@ class BrowserSession:
             return
         self.holds.discard(STEPPING)
         for tab in self.tabs:
-            if tab.paused is not None:
-                tab.settle_modal()
+            if tab.paused_action is not None:
+                tab.clear_modal()
 
-    def on(self) -> list[str]:
+    def activities(self) -> list[str]:
         """Return, in words, the activities that end with the context and are not restored.
 
         They are recordings, mocked routes, the offline state and downloads. After the end of the context, return those that
         were active then.
         """
-        if self._was_on is not None:
-            return self._was_on
+        if self._final_activities is not None:
+            return self._final_activities
         words = [str(self.mocks)] if len(self.mocks) else []
-        words += [self.offline.held.what] if self.offline.on else []
+        words += [self.offline.pause_hold.what] if self.offline.on else []
         words += [STEPPING] if STEPPING in self.holds else []
-        recorded = (self.trace.held, self.films.held, self.recorder.held)
-        words += [held.what for held in recorded if held.on]
-        if self.downloads:
-            one = self.downloads == 1
+        recordings = (self.trace.pause_hold, self.videos.pause_hold, self.recorder.pause_hold)
+        words += [hold.what for hold in recordings if hold.is_active]
+        if self.downloads_active:
+            one = self.downloads_active == 1
             words.append(
-                f"{'a download that was' if one else f'{self.downloads} downloads that were'} under way"
+                f"{'a download that was' if one else f'{self.downloads_active} downloads that were'} under way"
             )
         return words
 
     def end(self) -> None:
-        """End all activities after the context is closed; on() keeps their list. May be called twice."""
-        self._was_on = self.on()
-        recorded = (self.trace.held, self.films.held, self.recorder.held)
-        for held in (*recorded, self.mocks.held, self.offline.held):
-            held.end()
-        self.films.lose()
+        """End all activities after the context is closed; activities() still returns them. May be called twice."""
+        self._final_activities = self.activities()
+        recordings = (self.trace.pause_hold, self.videos.pause_hold, self.recorder.pause_hold)
+        for hold in (*recordings, self.mocks.pause_hold, self.offline.pause_hold):
+            hold.end()
+        self.videos.lose()
 
-    def _downloading(self, tab: Tab, download: Download) -> None:
-        self.downloads += 1
-        self.downloads_begun += 1
+    def _on_download(self, tab: Tab, download: Download) -> None:
+        self.downloads_active += 1
+        self.downloads_total += 1
         self.spawn(self._keep_download, tab, download)
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
-        name, kept = download.suggested_filename[:200], False
+        name, is_saved = download.suggested_filename[:200], False
         self.event_lines.append(f"Downloading {name} ...")
         try:
             try:
                 await self.files.keep_download(download)
-                kept = True
+                is_saved = True
             except Exception as error:
                 self.event_lines.append(f"The download of {name} failed: {reason(error)}")
             await self._close_empty()
         finally:
-            self.downloads -= 1
-            if not self.downloads:
-                self._downloads_over.set()
-                self._downloads_over = anyio.Event()
-        if not kept:
-            await self.files.swept(download)
+            self.downloads_active -= 1
+            if not self.downloads_active:
+                self._no_downloads.set()
+                self._no_downloads = anyio.Event()
+        if not is_saved:
+            await self.files.remove_remains(download)
 
     async def _close_empty(self) -> None:
         """Close tabs that pages opened for a download and that got no document, as a browser with a window does."""

@@ -32,10 +32,10 @@ ANSWER_SECONDS: Final = 0.5
 SOON_SECONDS: Final = 0.01
 ROUNDS: Final = 20
 
-_AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
+_AWAITED_TYPES: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
 
-_REST: Final = """(most => new Promise(done => {
+_REPORT_REST: Final = """(most => new Promise(done => {
   let changed = performance.now(), same = true, due;
   const end = changed + 200;
   const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
@@ -66,107 +66,114 @@ once more, so that they run first. Shadow trees are observed one by one, because
 
 async def settle(
     tab: Tab,
-    started: Sequence[Request],
+    requests: Sequence[Request],
     *,
     watch: ContextWatch,
     seconds: float,
     quiet: bool = True,
-    glimpse: EarlySnapshot | None = None,
+    early_snapshot: EarlySnapshot | None = None,
 ) -> bool:
     """Wait until the page has come to rest after an action, for at most `seconds` plus the time of a navigation.
 
-    `started` is the list that Tab.watch() returned before the action. With `quiet` the page's own changes are waited for
-    as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
+    `requests` is the list that Tab.record_requests() returned before the action. With `quiet`, wait for the page's own
+    changes as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
 
-    If a `glimpse` is given, it is taken meanwhile; return whether it shows the page as it is now.
+    If a `early_snapshot` is given, it is taken meanwhile; return whether it shows the page as it is now.
     """
-    if not (quiet or started):
+    if not (quiet or requests):
         return False
-    left = seconds
+    remaining = seconds
     with anyio.move_on_after(seconds + LOAD_SECONDS):
         for _ in range(ROUNDS):
-            since = anyio.current_time()
-            with anyio.move_on_after(left):
-                await _answered(tab, started)
-            left -= anyio.current_time() - since
-            loads = any(_is_main(tab, request) for request in started)
-            done, same = len(started), [False]
-            if (quiet or started) and not _over(tab):
-                rest = partial(_quieted, tab, watch, glimpse, same, loads=loads)
-                await _unless_modal(tab, rest)
-            if len(started) == done or _over(tab):
-                return same[0] and not _over(tab)
+            start = anyio.current_time()
+            with anyio.move_on_after(remaining):
+                await _wait_for_answers(tab, requests)
+            remaining -= anyio.current_time() - start
+            loads = any(_is_main_navigation(tab, request) for request in requests)
+            count, is_unchanged = len(requests), [False]
+            if (quiet or requests) and not _is_over(tab):
+                rest = partial(
+                    _wait_for_rest, tab, watch, early_snapshot, is_unchanged, loads=loads
+                )
+                await _wait_unless_modal(tab, rest)
+            if len(requests) == count or _is_over(tab):
+                return is_unchanged[0] and not _is_over(tab)
     return False
 
 
-def _over(tab: Tab) -> bool:
+def _is_over(tab: Tab) -> bool:
     """Return whether there is nothing left to wait for."""
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
-async def _quieted(
-    tab: Tab, watch: ContextWatch, glimpse: EarlySnapshot | None, same: list[bool], *, loads: bool
+async def _wait_for_rest(
+    tab: Tab,
+    watch: ContextWatch,
+    early_snapshot: EarlySnapshot | None,
+    is_unchanged: list[bool],
+    *,
+    loads: bool,
 ) -> None:
-    """Wait until the page is loaded and rests; set `same[0]` to whether it stayed unchanged meanwhile."""
+    """Wait until the page is loaded and rests; set `is_unchanged[0]` to whether it stayed unchanged meanwhile."""
     from playwright.async_api import Error
 
     async with anyio.create_task_group() as tasks:
         try:
             world = await watch.world(tab.page)
             if loads and tab.stage != "loaded":
-                await _loaded(tab, tasks, glimpse)
+                await _wait_for_load(tab, tasks, early_snapshot)
             # A page that navigates, closes or crashes answers with an error; a page in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
-            if glimpse is not None:
+            if early_snapshot is not None:
                 # The task starts only when ask() below waits, so the observer sees every change after the snapshot.
-                tasks.start_soon(glimpse.take, world)
-            same[0], title = await world.ask(f"{_REST}({LARGE})")
-            if glimpse is not None:
-                glimpse.title = title
+                tasks.start_soon(early_snapshot.take, world)
+            is_unchanged[0], title = await world.ask(f"{_REPORT_REST}({LARGE})")
+            if early_snapshot is not None:
+                early_snapshot.title = title
         except (Error, WorldError, TypeError, ValueError):
             # The sample may show a document that is gone; wait for the new one to rest.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
-                await tab.page.evaluate(f"() => {_REST}({LARGE})")
+                await tab.page.evaluate(f"() => {_REPORT_REST}({LARGE})")
 
 
-async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: EarlySnapshot | None) -> None:
+async def _wait_for_load(tab: Tab, tasks: TaskGroup, early_snapshot: EarlySnapshot | None) -> None:
     """Wait for the load event. If it takes long, prepare the page for a snapshot meanwhile."""
     from playwright.async_api import Error
 
     with anyio.move_on_after(SOON_SECONDS):
-        await _seen_loaded(tab)
+        await _wait_for_load_event(tab)
     if tab.stage == "loaded":
         return
-    if glimpse is not None:
+    if early_snapshot is not None:
         tasks.start_soon(prepare, tab)
     with anyio.move_on_after(LOAD_SECONDS), suppress(Error):
-        await _seen_loaded(tab)
+        await _wait_for_load_event(tab)
         if tab.stage == "unknown":
             # The navigation may have become a download, or have given no new document.
             await tab.page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
 
 
-async def _seen_loaded(tab: Tab) -> None:
-    while tab.stage == "loading" and not _over(tab):
-        await tab.changed.wait()
+async def _wait_for_load_event(tab: Tab) -> None:
+    while tab.stage == "loading" and not _is_over(tab):
+        await tab.change.wait()
 
 
-async def _answered(tab: Tab, started: Sequence[Request]) -> None:
-    while not _over(tab):
-        changed = tab.changed
-        if not any(r in tab.pending and r.resource_type in _AWAITED for r in started):
+async def _wait_for_answers(tab: Tab, requests: Sequence[Request]) -> None:
+    while not _is_over(tab):
+        change = tab.change
+        if not any(r in tab.pending and r.resource_type in _AWAITED_TYPES for r in requests):
             return
-        await _unless_modal(tab, changed.wait)
+        await _wait_unless_modal(tab, change.wait)
 
 
-async def _unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
+async def _wait_unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
     """Wait for `wait`, but stop when the page opens a dialog or file chooser."""
     with suppress(RaceLost):
         await race(tab.modal.wait, wait)
 
 
-def _is_main(tab: Tab, request: Request) -> bool:
+def _is_main_navigation(tab: Tab, request: Request) -> bool:
     return request.is_navigation_request() and request.frame == tab.page.main_frame
 
 

@@ -39,7 +39,7 @@ FLOOD_SECONDS: Final = 10.0
 FLOOD_SIZE: Final = 256 * 2**20
 """The most characters in FLOOD of them together: Playwright and its driver keep the last few thousand in memory."""
 
-_GIVEN_UP: Final = "net::ERR_ABORTED"
+_ABORTED: Final = "net::ERR_ABORTED"
 """The failure of a navigation request that left the current page in place."""
 
 LEAVE_SECONDS: Final = 1.0
@@ -63,27 +63,27 @@ class ConsoleLine:
     level: Level
     kind: str
     text: str
-    place: str
+    location: str
 
     def __str__(self) -> str:
         # Indent further lines, so that text of the page does not look like another section.
         text = re.sub(r"(?:\r\n?|\n)(?=\S)", "\n  ", self.text)
         if self.kind == "uncaught":
             return text
-        at = f" @ {self.place}" if self.place else ""
+        at = f" @ {self.location}" if self.location else ""
         return f"[{self.kind.upper()}] {text}{at}"
 
 
 class TabEvents(list[str]):
-    """Event lines that were not reported yet: the first EVENT_LINES of them, with the number of others in `missed`."""
+    """Event lines that were not reported yet. Beyond EVENT_LINES, further ones only increase `omitted_count`."""
 
-    missed = 0
+    omitted_count = 0
 
     def append(self, line: str, /) -> None:
         if len(self) < EVENT_LINES:
             super().append(line)
         else:
-            self.missed += 1
+            self.omitted_count += 1
 
 
 class Tab:
@@ -107,30 +107,30 @@ class Tab:
         self.closed = False
         self.crashed = False
         self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
-        self._said = self._said_before = 0
+        self._message_count = self._message_count_before = 0
         """The number of messages, and the number of those before the page was loaded."""
-        self._asked = 0
+        self._request_count = 0
         """The number of requests since the page was loaded."""
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
         """Requests that have not finished yet."""
-        self._shown: Request | None = None
+        self._document_request: Request | None = None
         """The request for the page that is shown; its body may still be arriving."""
-        self.started: deque[Request] = deque(maxlen=KEPT)
-        """The last KEPT requests since the last call of watch(): a page may send requests all the time."""
+        self.recent_requests: deque[Request] = deque(maxlen=KEPT)
+        """The last KEPT requests since the last call of record_requests(): a page may send requests all the time."""
         self.dialog: Dialog | None = None
         self.chooser: FileChooser | None = None
-        self.paused: str | None = None
+        self.paused_action: str | None = None
         """The action that Playwright's debugger holds back."""
         self.modal = anyio.Event()
         """Set while a dialog, a file chooser or an action held back by the debugger waits for an answer."""
-        self._asking: list[anyio.Event] = []
+        self._modal_events: list[anyio.Event] = []
         self.event_lines = TabEvents()
-        self.seen: str | None = None
+        self.last_snapshot: str | None = None
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
         """The progress of the last navigation, as known from events: a query to Playwright takes several messages."""
-        self.changed = anyio.Event()
+        self.change = anyio.Event()
         """Set, and replaced, when a request ends, the page navigates, is loaded, crashes or closes."""
         self._dialogs = self._dialogs_before = 0
         self._spawn = spawn
@@ -138,8 +138,8 @@ class Tab:
         self._on_flood = on_flood
         self.flooded = False
         """Whether the page exceeded FLOOD or FLOOD_SIZE and is being closed for that."""
-        self._flowed = self._flowed_size = 0
-        self._flowing = time.monotonic()
+        self._flood_count = self._flood_size = 0
+        self._flood_start = time.monotonic()
         self._listen()
 
     def __repr__(self) -> str:
@@ -147,28 +147,28 @@ class Tab:
 
     def _listen(self) -> None:
         page = self.page
-        page.on("console", self._console)
-        page.on("pageerror", self._error)
-        page.on("request", self._request)
-        page.on("requestfinished", self._over)
-        page.on("requestfailed", self._over)
-        page.on("framenavigated", self._navigated)
-        page.on("load", self._load)
-        page.on("dialog", self._dialog)
-        page.on("filechooser", self._chooser)
+        page.on("console", self._on_console)
+        page.on("pageerror", self._on_error)
+        page.on("request", self._on_request)
+        page.on("requestfinished", self._on_request_end)
+        page.on("requestfailed", self._on_request_end)
+        page.on("framenavigated", self._on_navigation)
+        page.on("load", self._on_load)
+        page.on("dialog", self._on_dialog)
+        page.on("filechooser", self._on_chooser)
         page.on("download", lambda download: self._on_download(self, download))
-        page.on("crash", self._crash)
-        page.on("close", self._close)
+        page.on("crash", self._on_crash)
+        page.on("close", self._on_close)
 
     @property
     def url(self) -> str:
         return self.page.url
 
-    def leave_choosers(self) -> None:
+    def ignore_choosers(self) -> None:
         """Let the browser show its own file dialogs, for a person who sees its window."""
-        self.page.remove_listener("filechooser", self._chooser)
+        self.page.remove_listener("filechooser", self._on_chooser)
 
-    async def load_back(self, world: World, url: str, *, milliseconds: float) -> None:
+    async def load_history_entry(self, world: World, url: str, *, milliseconds: float) -> None:
         """Go back to a history entry of which only the address is known, by loading it.
 
         Raises:
@@ -185,169 +185,177 @@ class Tab:
             raise
         finally:
             with suppress(Error):
-                if await self._left(world, entries[index]["id"]):
+                if await self._wait_for_new_entry(world, entries[index]["id"]):
                     urls = [str(entry["url"]) for entry in entries]
                     await world.begin(urls[: index - 1], urls[index:])
 
-    async def _left(self, world: World, entry: int) -> bool:
+    async def _wait_for_new_entry(self, world: World, entry: int) -> bool:
         with anyio.move_on_after(LEAVE_SECONDS):
             while True:
-                changed = self.changed
+                change = self.change
                 entries, index = await world.history()
                 if entries[index]["id"] != entry:
                     return True
-                await changed.wait()
+                await change.wait()
         return False
 
     # The effects of an action.
 
-    def watch(self) -> Sequence[Request]:
+    def record_requests(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; the requests that follow are added to it."""
-        self.started = deque(maxlen=KEPT)
+        self.recent_requests = deque(maxlen=KEPT)
         if self._dialogs == self._dialogs_before:
             self._dialogs = 0
         # The count goes on if the answer to a dialog made the page open another one.
         self._dialogs_before = self._dialogs
-        return self.started
+        return self.recent_requests
 
-    async def wait_changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until a request ends, the page navigates or is loaded, or it is gone."""
-        await self.changed.wait()
+        await self.change.wait()
 
     @property
-    def waits_for(self) -> str:
+    def pending_url(self) -> str:
         """The address of a pending navigation that was not answered yet; "" if there is none."""
         frame = self.page.main_frame
-        going = (r for r in self.pending if r is not self._shown and _is_navigation(r, frame))
-        return next((request.url[:500] for request in going), "")
+        pending = (
+            r for r in self.pending if r is not self._document_request and _is_navigation(r, frame)
+        )
+        return next((request.url[:500] for request in pending), "")
 
     @property
-    def asked_for(self) -> Request | None:
-        """The last request for a page in this tab since the last call of watch()."""
+    def last_navigation(self) -> Request | None:
+        """The last request for a page in this tab since the last call of record_requests()."""
         frame = self.page.main_frame
-        return next((r for r in reversed(self.started) if _is_navigation(r, frame)), None)
+        return next((r for r in reversed(self.recent_requests) if _is_navigation(r, frame)), None)
 
     @property
-    def instead(self) -> str:
+    def failed_navigation(self) -> str:
         """A line about a failed navigation: the error status of the site, or why there was no answer; else ""."""
         frame = self.page.main_frame
         if frame.url.startswith("chrome-error:"):
-            for request in reversed(self.requests):
-                if _is_navigation(request, frame) and request.failure not in (None, _GIVEN_UP):
-                    return f"Not opened: {request.url[:500]} ({request.failure})"
+            for failed in reversed(self.requests):
+                if _is_navigation(failed, frame) and failed.failure not in (None, _ABORTED):
+                    return f"Not opened: {failed.url[:500]} ({failed.failure})"
             return ""
-        shown = self._shown
-        answer = None if shown is None else shown.existing_response
-        if shown is None or answer is None or answer.status < 400:
+        request = self._document_request
+        answer = None if request is None else request.existing_response
+        if request is None or answer is None or answer.status < 400:
             return ""
         # A page that was opened without a request since, such as about:blank, has no status.
-        there = _without_fragment(shown.url) == _without_fragment(frame.url)
-        return f"HTTP status: {answer.status} {answer.status_text[:100]}".rstrip() if there else ""
+        is_current = _without_fragment(request.url) == _without_fragment(frame.url)
+        return (
+            f"HTTP status: {answer.status} {answer.status_text[:100]}".rstrip()
+            if is_current
+            else ""
+        )
 
     @property
-    def awaited(self) -> str:
+    def navigation_hint(self) -> str:
         """The pending navigation and a hint about it, in brackets; "" if there is none."""
-        url = self.waits_for
-        what = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
-        return f" ({what})" if url else ""
+        url = self.pending_url
+        hint = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
+        return f" ({hint})" if url else ""
 
     def _note_change(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
+        self.change.set()
+        self.change = anyio.Event()
 
     # Events of the page.
 
-    def _console(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         level = _LEVEL.get(message.type, "info")
-        location = message.location
-        place = f"{location['url'][:500]}:{location['lineNumber']}" if location.get("url") else ""
+        source = message.location
+        location = f"{source['url'][:500]}:{source['lineNumber']}" if source.get("url") else ""
         text = message.text
-        line = ConsoleLine(level, message.type, text[:10_000], place)
-        self._flow(len(text))
-        self._say(line)
+        line = ConsoleLine(level, message.type, text[:10_000], location)
+        self._count_event(len(text))
+        self._add_message(line)
         if level == "error":
             self.event_lines.append(f"New console error: {line}"[:500])
 
-    def _say(self, line: ConsoleLine) -> None:
-        self._said += 1
+    def _add_message(self, line: ConsoleLine) -> None:
+        self._message_count += 1
         self.console.append(line)
 
-    def console_of_page(self) -> list[ConsoleLine]:
+    def page_console(self) -> list[ConsoleLine]:
         """Return the messages since the page was loaded."""
-        kept = list(self.console)
-        return kept[max(0, len(kept) - (self._said - self._said_before)) :]
+        messages = list(self.console)
+        return messages[
+            max(0, len(messages) - (self._message_count - self._message_count_before)) :
+        ]
 
     def numbered_requests(self) -> list[tuple[int, Request]]:
         """Return the last KEPT requests since the page was loaded, numbered from 1."""
-        first = self._asked - len(self.requests) + 1
+        first = self._request_count - len(self.requests) + 1
         return list(enumerate(self.requests, first))
 
-    def troubles(self) -> tuple[int, int]:
+    def count_problems(self) -> tuple[int, int]:
         """Return the number of errors and of warnings since the page was loaded."""
-        levels = [line.level for line in self.console_of_page()]
+        levels = [line.level for line in self.page_console()]
         return levels.count("error"), levels.count("warning")
 
-    def _error(self, error: Error) -> None:
+    def _on_error(self, error: Error) -> None:
         text = error.stack or str(error)
-        self._flow(len(text))
+        self._count_event(len(text))
         text = text[:10_000]
-        self._say(ConsoleLine("error", "uncaught", text, ""))
+        self._add_message(ConsoleLine("error", "uncaught", text, ""))
         self.event_lines.append(f"New uncaught error: {error}"[:500])
 
-    def count(self, request: Request) -> None:
+    def count_request(self, request: Request) -> None:
         """Count a request of the page, or of the service worker of its site, against the flood limits."""
-        self._flow(len(request.url) + len(request.post_data_buffer or b""))
+        self._count_event(len(request.url) + len(request.post_data_buffer or b""))
 
-    def _flow(self, size: int) -> None:
+    def _count_event(self, size: int) -> None:
         """Count an event of the page, with its size in characters, against the flood limits."""
-        self._flowed += 1
-        self._flowed_size += size
-        too_much = self._flowed_size > FLOOD_SIZE
-        if self._flowed >= FLOOD:
+        self._flood_count += 1
+        self._flood_size += size
+        too_much = self._flood_size > FLOOD_SIZE
+        if self._flood_count >= FLOOD:
             now = time.monotonic()
-            too_much = too_much or now - self._flowing < FLOOD_SECONDS
-            self._flowed, self._flowed_size, self._flowing = 0, 0, now
+            too_much = too_much or now - self._flood_start < FLOOD_SECONDS
+            self._flood_count, self._flood_size, self._flood_start = 0, 0, now
         if too_much and not self.flooded:
             self.flooded = True
             self._on_flood(self)
 
-    def _request(self, request: Request) -> None:
-        self.count(request)
+    def _on_request(self, request: Request) -> None:
+        self.count_request(request)
         self.requests.append(request)
-        self._asked += 1
+        self._request_count += 1
         self.pending.add(request)
-        self.started.append(request)
+        self.recent_requests.append(request)
         if request.is_navigation_request():
             self.stage = "unknown"
 
-    def _over(self, request: Request) -> None:
+    def _on_request_end(self, request: Request) -> None:
         self.pending.discard(request)
         self._note_change()
 
-    def _navigated(self, frame: Frame) -> None:
-        self._flow(len(frame.url))
+    def _on_navigation(self, frame: Frame) -> None:
+        self._count_event(len(frame.url))
         if frame.parent_frame is not None:
             return
         # A navigation starts the requests and messages anew; a mere change of the fragment does not.
-        known = list(self.requests)
-        for number in range(len(known) - 1, -1, -1):
-            if known[number] in self.pending and _is_navigation(known[number], frame):
-                if _without_fragment(known[number].url) == _without_fragment(frame.url):
-                    self._shown = known[number]
-                number = _first(known, number)
-                self.requests = deque(known[number:], maxlen=KEPT)
-                self._asked = len(self.requests)
-                self.pending &= set(known[number:])
-                self._said_before = self._said
+        requests = list(self.requests)
+        for number in range(len(requests) - 1, -1, -1):
+            if requests[number] in self.pending and _is_navigation(requests[number], frame):
+                if _without_fragment(requests[number].url) == _without_fragment(frame.url):
+                    self._document_request = requests[number]
+                number = _first_of_redirects(requests, number)
+                self.requests = deque(requests[number:], maxlen=KEPT)
+                self._request_count = len(self.requests)
+                self.pending &= set(requests[number:])
+                self._message_count_before = self._message_count
                 self.stage = "loading"
                 break
         self._note_change()
 
-    def _load(self, _: Page) -> None:
+    def _on_load(self, _: Page) -> None:
         self.stage = "loaded"
         self._note_change()
 
-    def _dialog(self, dialog: Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         self._dialogs += 1
         if self._dialogs > DIALOGS:
             if self._dialogs == DIALOGS + 1:
@@ -357,38 +365,38 @@ class Tab:
             self._spawn(dialog.dismiss)
             return
         self.dialog = dialog
-        self._ask()
+        self._open_modal()
 
-    def _chooser(self, chooser: FileChooser) -> None:
+    def _on_chooser(self, chooser: FileChooser) -> None:
         self.chooser = chooser
-        self._ask()
+        self._open_modal()
 
-    def ask_again(self, chooser: FileChooser) -> None:
+    def reopen_chooser(self, chooser: FileChooser) -> None:
         """Note that a file chooser still waits for files."""
-        self._chooser(chooser)
+        self._on_chooser(chooser)
 
     def pause(self, action: str) -> None:
         """Note that the debugger holds back an action until it is resumed."""
-        self.paused = action
-        self._ask()
+        self.paused_action = action
+        self._open_modal()
 
-    def _ask(self) -> None:
+    def _open_modal(self) -> None:
         self.modal.set()
-        for event in self._asking:
+        for event in self._modal_events:
             event.set()
 
     @contextmanager
-    def asking(self, event: anyio.Event) -> Generator[None]:
+    def signal_modal(self, event: anyio.Event) -> Generator[None]:
         """While the block runs, set `event` when the page opens a dialog or file chooser."""
-        self._asking.append(event)
+        self._modal_events.append(event)
         try:
             yield
         finally:
-            self._asking.remove(event)
+            self._modal_events.remove(event)
 
-    def settle_modal(self) -> None:
+    def clear_modal(self) -> None:
         """Note that the dialog, file chooser or held action got its answer."""
-        self.dialog = self.chooser = self.paused = None
+        self.dialog = self.chooser = self.paused_action = None
         self.modal = anyio.Event()
 
     @property
@@ -399,28 +407,28 @@ class Tab:
             return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
         if self.chooser is not None:
             return "[File chooser]: can be handled by browser_file_upload"
-        if self.paused is not None:
-            return f"[Held back: {self.paused[:500]}]: can be handled by browser_resume"
+        if self.paused_action is not None:
+            return f"[Held back: {self.paused_action[:500]}]: can be handled by browser_resume"
         return None
 
-    def _crash(self, _: object) -> None:
+    def _on_crash(self, _: object) -> None:
         self.crashed = True
         self.event_lines.append("The page crashed.")
-        self._ask()
+        self._open_modal()
         self._note_change()
 
-    def _close(self, _: object) -> None:
+    def _on_close(self, _: object) -> None:
         self.closed = True
-        self.settle_modal()
+        self.clear_modal()
         self._note_change()
 
     def take_events(self) -> TabEvents:
         """Return the events of the page since the last call."""
-        found, self.event_lines = self.event_lines, TabEvents()
-        return found
+        events, self.event_lines = self.event_lines, TabEvents()
+        return events
 
 
-def _first(requests: list[Request], number: int) -> int:
+def _first_of_redirects(requests: list[Request], number: int) -> int:
     """Return the index of the first request in the chain of redirects that led to the one at `number`."""
     while (before := requests[number].redirected_from) in requests[:number]:
         assert before is not None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Entry: TypeAlias = Tab | SleepingTab
 
-WAKE_SECONDS: Final = 10.0
+RESTORE_SECONDS: Final = 10.0
 EXPECT_SECONDS: Final = 1.0
 """Seconds within which a new window has to send a request or become a page. Some windows never become one."""
 
@@ -41,42 +41,42 @@ class Tabs:
         limit: int,
         spawn: Callable[..., None],
         on_download: Callable[[Tab, Download], None],
-        hidden: Callable[[Page], bool] = lambda _: False,
+        is_hidden: Callable[[Page], bool] = lambda _: False,
     ) -> None:
-        """`hidden` returns whether a page of the context is no tab."""
+        """`is_hidden` returns whether a page of the context is no tab."""
         self.context = context
         self.current: Tab | None = None
         self.event_lines = TabEvents()
-        self._told_of: dict[Tab, str] = {}
+        self._open_events: dict[Tab, str] = {}
         """The event line about each tab that a page opened."""
         self._windows: WeakSet[Page] = WeakSet()
         """Pages that are known to be opened by other pages, except those closed by close()."""
-        self.refused = 0
+        self.refused_count = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page before close() closes it."""
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
         self._opening = 0
-        self._hidden = hidden
+        self._is_hidden = is_hidden
         self._entries: list[Entry] = []
         self._count = 0
         """The number of tabs made so far."""
         self._next: SleepingTab | None = None
         """The sleeping tab that becomes the current one when a current tab is needed."""
-        self._coming: set[Request] = set()
+        self._first_requests: set[Request] = set()
         """First requests of new windows: Playwright reports their pages only after the answer."""
-        self._expected: dict[str, None] = {}
+        self._expected_windows: dict[str, None] = {}
         """Ids of the windows that pages are opening."""
-        self._came = anyio.Event()
-        self._loading: list[Page] = []
+        self._window_change = anyio.Event()
+        self._loading_pages: list[Page] = []
         """Tabs that pages opened since the last arrived()."""
-        self._meanwhile: list[Page] = []
+        self._other_pages: list[Page] = []
         """Pages that appeared while open() or select() opened one: all others were opened by pages."""
-        context.on("request", self._requested)
-        context.on("page", self._opened)
+        context.on("request", self._on_request)
+        context.on("page", self._on_page)
         for page in context.pages:
-            self._opened(page)
+            self._on_page(page)
 
     def __iter__(self) -> Iterator[Tab]:
         return (tab for tab in self._entries if isinstance(tab, Tab))
@@ -95,7 +95,7 @@ class Tabs:
         return self._entries.index(tab)
 
     @property
-    def place(self) -> int:
+    def current_index(self) -> int:
         """The index of the current tab; 0 if there is none."""
         current = self.current or self._next
         return self._entries.index(current) if current in self._entries else 0
@@ -107,10 +107,10 @@ class Tabs:
 
     def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
         """Put the restored tabs into their former order; tabs that their pages opened meanwhile follow."""
-        wanted = [e if isinstance(e, SleepingTab) else self._of(e) for e in entries]
-        self._entries = [*wanted, *(tab for tab in self if tab not in wanted)]
-        found = wanted[current] if wanted else None
-        self.current = found if isinstance(found, Tab) else self.current
+        restored = [e if isinstance(e, SleepingTab) else self._tab_of(e) for e in entries]
+        self._entries = [*restored, *(tab for tab in self if tab not in restored)]
+        chosen = restored[current] if restored else None
+        self.current = chosen if isinstance(chosen, Tab) else self.current
         self.event_lines.clear()
 
     async def ensure(self) -> Tab:
@@ -121,17 +121,17 @@ class Tabs:
 
     async def select(self, tab: Entry) -> Tab:
         """Make a tab the current one. A sleeping tab is restored; events report parts that could not be restored."""
-        self.current = tab if isinstance(tab, Tab) else await self._woken(tab)
+        self.current = tab if isinstance(tab, Tab) else await self._restore_tab(tab)
         self._next = None
         return self.current
 
-    async def _woken(self, sleeping: SleepingTab) -> Tab:
+    async def _restore_tab(self, dormant: SleepingTab) -> Tab:
         # Its index may have changed since the snapshot, as other tabs were closed.
-        sleeping.number = self._entries.index(sleeping)
-        tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
+        dormant.number = self._entries.index(dormant)
+        tab = self._tab_of(await self._await_own_page(dormant.wake(seconds=RESTORE_SECONDS)))
         self._entries.remove(tab)
-        self._entries[self._entries.index(sleeping)] = tab
-        self.event_lines += [f"Not restored: {what}." for what in sleeping.report.lost]
+        self._entries[self._entries.index(dormant)] = tab
+        self.event_lines += [f"Not restored: {what}." for what in dormant.report.lost]
         return tab
 
     async def open(self) -> Tab:
@@ -142,23 +142,23 @@ class Tabs:
         """
         if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
-        return await self.select(self._of(await self._ours(new_page(self.context))))
+        return await self.select(self._tab_of(await self._await_own_page(new_page(self.context))))
 
-    async def _ours(self, opening: Awaitable[Page]) -> Page:
+    async def _await_own_page(self, opening: Awaitable[Page]) -> Page:
         """Wait for a page that we open, and report those that pages opened meanwhile."""
         self._opening += 1
         try:
             page = await opening
-            self._meanwhile = [other for other in self._meanwhile if other != page]
+            self._other_pages = [other for other in self._other_pages if other != page]
             return page
         finally:
             self._opening -= 1
             if not self._opening:
-                others, self._meanwhile = self._meanwhile, []
+                others, self._other_pages = self._other_pages, []
                 for other in others:
-                    self._came_by_itself(other)
+                    self._match_window(other)
                     if not other.is_closed():
-                        self._tell_of(self._of(other))
+                        self._report_opened(self._tab_of(other))
 
     async def close(self, tab: Entry) -> None:
         """Close a tab, even if its page hangs. If it was the current one, the next tab becomes current, or else the last."""
@@ -167,148 +167,150 @@ class Tabs:
             with suppress(Exception):
                 await self.before_close(tab.page)
             await self._close(tab.page)
-        self._gone(tab)
+        self._remove(tab)
 
     async def _close(self, page: Page) -> None:
         with suppress(Exception):
             await page.close()
 
-    def _flooded(self, tab: Tab) -> None:
+    def _on_flood(self, tab: Tab) -> None:
         self.event_lines.append(
             f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
         )
         self._spawn(self.close, tab)
 
-    def _of(self, page: Page) -> Tab:
-        found = next((tab for tab in self if tab.page == page), None)
-        if found is None:
+    def _tab_of(self, page: Page) -> Tab:
+        tab = next((tab for tab in self if tab.page == page), None)
+        if tab is None:
             self._count += 1
-            found = Tab(
+            tab = Tab(
                 page,
                 self._count,
                 spawn=self._spawn,
                 on_download=self._on_download,
-                on_flood=self._flooded,
+                on_flood=self._on_flood,
             )
-            self._entries.append(found)
-            page.on("close", lambda _: self._gone(found))
-        return found
+            self._entries.append(tab)
+            page.on("close", lambda _: self._remove(tab))
+        return tab
 
-    def _opened(self, page: Page) -> None:
-        self._coming = {r for r in self._coming if not _has_page(r) and r.failure is None}
-        self._note_coming()
-        if self._hidden(page):
+    def _on_page(self, page: Page) -> None:
+        self._first_requests = {
+            r for r in self._first_requests if not _has_page(r) and r.failure is None
+        }
+        self._note_window_change()
+        if self._is_hidden(page):
             return
-        known = any(tab.page == page for tab in self)
-        by_itself = not known and not self._opening
-        if by_itself:
-            self._came_by_itself(page)
-        if by_itself and len(self._entries) >= self._limit:
-            self.refused += 1
-            if self.refused == 1:
+        is_known = any(tab.page == page for tab in self)
+        from_page = not is_known and not self._opening
+        if from_page:
+            self._match_window(page)
+        if from_page and len(self._entries) >= self._limit:
+            self.refused_count += 1
+            if self.refused_count == 1:
                 self.event_lines.append(
                     f"A page tried to open more than {self._limit} tabs; the rest was closed."
                 )
             self._spawn(self._close, page)
             return
-        tab = self._of(page)
+        tab = self._tab_of(page)
         if self.current is None and self._next is None:
             self.current = tab
-        elif by_itself:
-            self._tell_of(tab)
-        elif not known:
-            self._meanwhile.append(page)
+        elif from_page:
+            self._report_opened(tab)
+        elif not is_known:
+            self._other_pages.append(page)
 
-    def _came_by_itself(self, page: Page) -> None:
-        if self._expected:
+    def _match_window(self, page: Page) -> None:
+        if self._expected_windows:
             # There is no telling which window this page is; only the number of expected windows matters.
-            self.give_up(next(iter(self._expected)))
+            self.stop_expecting(next(iter(self._expected_windows)))
             self._windows.add(page)
 
-    def _tell_of(self, tab: Tab) -> None:
-        self._told_of[tab] = f"A new tab opened ({self.index(tab)})."
-        self.event_lines.append(self._told_of[tab])
-        self._loading.append(tab.page)
+    def _report_opened(self, tab: Tab) -> None:
+        self._open_events[tab] = f"A new tab opened ({self.index(tab)})."
+        self.event_lines.append(self._open_events[tab])
+        self._loading_pages.append(tab.page)
 
-    def _requested(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         first = request.redirected_from is None and request.is_navigation_request()
         if first and not _has_page(request):
-            self._coming.add(request)
+            self._first_requests.add(request)
         if worker := request.service_worker:
             # A service worker has no page of its own: charge its requests to the tabs of its site, which keep it alive.
             for tab in list(self):
                 if origin_of(tab.url) == origin_of(worker.url):
-                    tab.count(request)
+                    tab.count_request(request)
 
-    def expect(self, window: str) -> None:
+    def expect_window(self, window: str) -> None:
         """Note that a page is opening a window."""
-        self._expected[window] = None
+        self._expected_windows[window] = None
 
-    def give_up(self, window: str) -> None:
+    def stop_expecting(self, window: str) -> None:
         """Stop expecting a window: it has become a page, or never will."""
-        if window in self._expected:
-            del self._expected[window]
-            self._note_coming()
+        if window in self._expected_windows:
+            del self._expected_windows[window]
+            self._note_window_change()
 
-    def gone(self, window: str) -> None:
+    def note_closed(self, window: str) -> None:
         """Note that a window is gone; it may never have become a page."""
-        if window in self._expected:
+        if window in self._expected_windows:
             self.event_lines.append(CLOSED_AGAIN)
-            self.give_up(window)
+            self.stop_expecting(window)
 
-    def _note_coming(self) -> None:
-        self._came.set()
-        self._came = anyio.Event()
+    def _note_window_change(self) -> None:
+        self._window_change.set()
+        self._window_change = anyio.Event()
 
-    async def arrived(self, *, seconds: float) -> None:
+    async def wait_for_windows(self, *, seconds: float) -> None:
         """Wait, at most `seconds`, until the windows that pages are opening are tabs with a document.
 
         Later windows are reported with a later answer.
         """
-        if not (self._coming or self._expected or self._loading):
+        if not (self._first_requests or self._expected_windows or self._loading_pages):
             return
         with anyio.move_on_after(seconds):
             # Once a tab beyond the limit was closed, do not wait for the others: one report is enough.
-            while (self._coming or self._expected) and not self.refused:
-                came = self._came
-                with anyio.move_on_after(None if self._coming else EXPECT_SECONDS):
-                    await came.wait()
-                if not came.is_set() and not self._coming:
+            while (self._first_requests or self._expected_windows) and not self.refused_count:
+                change = self._window_change
+                with anyio.move_on_after(None if self._first_requests else EXPECT_SECONDS):
+                    await change.wait()
+                if not change.is_set() and not self._first_requests:
                     break
-            while self._loading:
-                page = self._loading.pop(0)
+            while self._loading_pages:
+                page = self._loading_pages.pop(0)
                 with suppress(Exception):
                     await page.wait_for_load_state("domcontentloaded", timeout=seconds * 1000)
-        self._coming.clear()
-        self._expected.clear()
-        self._loading.clear()
+        self._first_requests.clear()
+        self._expected_windows.clear()
+        self._loading_pages.clear()
 
-    def _gone(self, tab: Entry) -> None:
+    def _remove(self, tab: Entry) -> None:
         if isinstance(tab, Tab):
             tab.closed = True
-            if tab.page in self._loading:
-                self._loading.remove(tab.page)
-            line = self._told_of.pop(tab, "")
+            if tab.page in self._loading_pages:
+                self._loading_pages.remove(tab.page)
+            line = self._open_events.pop(tab, "")
             if line in self.event_lines:
                 self.event_lines.remove(line)
                 if tab.page in self._windows:
                     self.event_lines.append(CLOSED_AGAIN)
         if tab not in self._entries:
             return
-        at = self._entries.index(tab)
+        index = self._entries.index(tab)
         self._entries.remove(tab)
         if tab not in (self.current, self._next):
             return
-        after = self._entries[min(at, len(self._entries) - 1)] if self._entries else None
-        self.current = after if isinstance(after, Tab) else None
-        self._next = after if isinstance(after, SleepingTab) else None
-        if after is not None:
+        successor = self._entries[min(index, len(self._entries) - 1)] if self._entries else None
+        self.current = successor if isinstance(successor, Tab) else None
+        self._next = successor if isinstance(successor, SleepingTab) else None
+        if successor is not None:
             self.event_lines.append("The current tab closed; another one is current now.")
 
     def take_events(self) -> TabEvents:
-        found, self.event_lines, self.refused = self.event_lines, TabEvents(), 0
-        self._told_of.clear()
-        return found
+        events, self.event_lines, self.refused_count = self.event_lines, TabEvents(), 0
+        self._open_events.clear()
+        return events
 
 
 def _has_page(request: Request) -> bool:

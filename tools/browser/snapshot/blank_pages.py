@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.json_codec import JSON
-from ..session.pages import new_page, unless_left
+from ..session.pages import close_if_cancelled, new_page
 from .world import send_command
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class BlankPages:
 
         async with self._opening:
             self._arrived = anyio.Event()
-            target = await unless_left(send_command(browser, "Target.createTarget", wanted), close)
+            target = await close_if_cancelled(
+                send_command(browser, "Target.createTarget", wanted), close
+            )
             try:
                 await self._arrived.wait()
             except BaseException:

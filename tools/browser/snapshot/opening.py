@@ -18,7 +18,7 @@ from ..egress.service import Egress, refuse_schemes
 from ..process.liveness import Gone, while_alive
 from ..process.pool import BrowserDied
 from ..session.clipboard import Clipboard, owns_browser
-from ..session.failures import in_words
+from ..session.failures import describe_error
 from ..session.files import Files
 from ..session.session import BrowserSession
 from ..tool import BrowserTool
@@ -64,21 +64,21 @@ class Opening:
         self._files = files
         self._spawn = spawn
         self._session: BrowserSession | None = None
-        self._early: list[str] = []
+        self._early_events: list[str] = []
 
     async def connection(
         self,
         process: BrowserProcess,
         egress: Egress,
-        hibernated: ContextSnapshot | None,
+        context_snapshot: ContextSnapshot | None,
         tools: Mapping[str, BrowserTool],
         *,
-        seal: Encryption | None,
-        was_on: Sequence[str] | None = None,
+        encryption: Encryption | None,
+        lost_activities: Sequence[str] | None = None,
     ) -> BrowserConnection:
         """Open the context and restore the saved state.
 
-        `was_on` lists the activities that were lost with the last context, if known; it replaces the list in the snapshot.
+        `lost_activities` lists the activities that ended with the last context, if known, in place of those in the snapshot.
 
         Raises:
             BrowserDied: The browser ended meanwhile.
@@ -86,69 +86,73 @@ class Opening:
         """
         from playwright.async_api import Error
 
-        if hibernated is not None and was_on is not None:
-            hibernated = replace(hibernated, activities=list(was_on))
-        grant = await egress.admit(self._note_refusal, owner=self._view.owner)
-        if grant is not None:
-            self._files.hold = grant.bandwidth.hold
+        if context_snapshot is not None and lost_activities is not None:
+            context_snapshot = replace(context_snapshot, activities=list(lost_activities))
+        access = await egress.admit(self._note_refusal, owner=self._view.owner)
+        if access is not None:
+            self._files.pause_traffic = access.bandwidth.hold
         try:
-            resumed = await while_alive(
-                partial(self._restore, process, grant, hibernated),
+            restored_context = await while_alive(
+                partial(self._restore, process, access, context_snapshot),
                 process.lost,
                 process.check,
                 self._spawn,
             )
         except BaseException as error:
-            if grant is not None:
-                grant.revoke()
+            if access is not None:
+                access.revoke()
             try:
                 if isinstance(error, Error | Gone | WorldError):
-                    raise await _unavailable(error, process) from error
+                    raise await _explain_failure(error, process) from error
                 raise
             finally:
                 # Last: only now is it known whether the browser still runs and will close the context.
-                if grant is not None:
-                    _release_access(grant, process)
+                if access is not None:
+                    _release_access(access, process)
                     if self._session is None:
-                        grant.free()
+                        access.free()
         session = self._session
         assert session is not None
         if not owns_browser(self._config):
             session.clipboard = Clipboard(process.turns)
-        session.tabs.adopt(resumed.tabs, resumed.current)
-        process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
-        session.event_lines[:0] = self._early
-        jar = CookieGuard(process, full=hibernated is not None and bool(hibernated.cookies))
-        connection = BrowserConnection(session, process, tools, save=partial(_save, seal, jar))
+        session.tabs.adopt(restored_context.tabs, restored_context.current)
+        process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
+        session.event_lines[:0] = self._early_events
+        cookie_guard = CookieGuard(
+            process, had_cookies=context_snapshot is not None and bool(context_snapshot.cookies)
+        )
+        connection = BrowserConnection(
+            session, process, tools, save=partial(_save, encryption, cookie_guard)
+        )
         connection.on_closed.append(session.end)
-        if grant is not None:
-            connection.on_closed.append(partial(_release_access, grant, process))
-        if hibernated is not None:
-            connection.restore_report = resumed.report
+        if access is not None:
+            connection.on_closed.append(partial(_release_access, access, process))
+        if context_snapshot is not None:
+            connection.restore_report = restored_context.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
         elif self._view.generation > 1:
             connection.restore_report = RestoreReport(
-                lost=", ".join([*(was_on or ()), NEVER_SAVED])
+                lost=", ".join([*(lost_activities or ()), NEVER_SAVED])
             )
         return connection
 
     async def _restore(
         self,
         process: BrowserProcess,
-        grant: EgressAccess | None,
-        hibernated: ContextSnapshot | None,
+        access: EgressAccess | None,
+        context_snapshot: ContextSnapshot | None,
     ) -> RestoredContext:
         """Open the context, restore the saved state, and make sure that the browser still holds it.
 
         Raises:
             Gone: The browser lost a process meanwhile, and the restored state with it.
         """
-        resumed = await restore_context(
+        restored_context = await restore_context(
             process.browser,
-            hibernated,
-            context_options=self._options(process, grant),
-            prepare=partial(self._prepare, process, grant),
+            context_snapshot,
+            context_options=self._options(process, access),
+            prepare=partial(self._prepare, process, access),
             seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
         )
         await process.guard()
@@ -156,15 +160,15 @@ class Opening:
             with anyio.move_on_after(DEATH_SECONDS):
                 await process.lost.wait()
             raise Gone
-        return resumed
+        return restored_context
 
-    def _options(self, process: BrowserProcess, grant: EgressAccess | None) -> dict[str, Any]:
+    def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
         config = self._config
         options: dict[str, Any] = {
             "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
             **self._device(process),
         }
-        wanted: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "user_agent": config.user_agent,
             "locale": config.locale,
             "timezone_id": config.timezone,
@@ -172,33 +176,33 @@ class Opening:
             "permissions": list(config.permissions),
             "ignore_https_errors": config.ignore_https_errors or None,
         }
-        options |= {key: value for key, value in wanted.items() if value is not None}
-        if grant is not None:
-            options["proxy"] = {"server": grant.server}
+        options |= {key: value for key, value in settings.items() if value is not None}
+        if access is not None:
+            options["proxy"] = {"server": access.server}
         return options
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
         """Return the context options of the configured device."""
         name = self._config.device
         playwright: Any = process.driver.playwright
-        known: dict[str, dict[str, Any]] = playwright.devices
+        devices: dict[str, dict[str, Any]] = playwright.devices
         if name is None:
             return {}
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+        if name not in devices:
+            close_matches = difflib.get_close_matches(name, devices, n=1)
+            hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
             raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
-        return {k: v for k, v in known[name].items() if k != "default_browser_type"}
+        return {k: v for k, v in devices[name].items() if k != "default_browser_type"}
 
     async def _prepare(
         self,
         process: BrowserProcess,
-        grant: EgressAccess | None,
+        access: EgressAccess | None,
         context: BrowserContext,
         origins: OriginStorage,
     ) -> None:
-        if grant is not None:
-            context.on("close", lambda _: grant.free())
+        if access is not None:
+            context.on("close", lambda _: access.free())
         self._session = BrowserSession(
             self._config,
             context,
@@ -221,23 +225,23 @@ class Opening:
                 raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
 
     def _note_refusal(self, host: str, line: str) -> None:
-        news = self._early
+        events = self._early_events
         if self._session is not None:
-            news = self._session.event_lines
-            if len(self._session.unreached) < EVENT_LINES:
-                self._session.unreached[host] = line
-        if line not in news and len(news) < EVENT_LINES:
-            news.append(line)
+            events = self._session.event_lines
+            if len(self._session.host_errors) < EVENT_LINES:
+                self._session.host_errors[host] = line
+        if line not in events and len(events) < EVENT_LINES:
+            events.append(line)
 
 
-def _release_access(grant: EgressAccess, process: BrowserProcess) -> None:
+def _release_access(access: EgressAccess, process: BrowserProcess) -> None:
     """Revoke the access of a closed context. Its port stays open if the context may still send requests."""
-    grant.revoke()
+    access.revoke()
     if process.lost.is_set():
-        grant.free()
+        access.free()
 
 
-async def _unavailable(
+async def _explain_failure(
     error: Error | Gone | WorldError, process: BrowserProcess
 ) -> ServiceUnavailable:
     if not await process.check():
@@ -247,7 +251,7 @@ async def _unavailable(
     if process.lost.is_set():
         return BrowserDied(f"The browser died while the session was opened: {process.reason}.")
     return ServiceUnavailable(
-        f"The browser could not open the session: {in_words(error).rstrip('.')}."
+        f"The browser could not open the session: {describe_error(error).rstrip('.')}."
     )
 
 
@@ -255,11 +259,11 @@ async def _unavailable(
 class CookieGuard:
     """Guards against saving a snapshot without cookies after the browser has lost them. Lives as long as the connection.
 
-    `full` tells whether the last snapshot held cookies.
+    `had_cookies` tells whether the last snapshot held cookies.
     """
 
     process: BrowserProcess
-    full: bool
+    had_cookies: bool
 
     def accept(self, cookies: Sequence[object]) -> None:
         """Check the cookies of a new snapshot.
@@ -267,26 +271,26 @@ class CookieGuard:
         Raises:
             ServiceUnavailable: It holds none, the last one did, and it is not known whether the browser lost them.
         """
-        if self.full and not cookies and not self.process.known_whole:
+        if self.had_cookies and not cookies and not self.process.known_whole:
             raise ServiceUnavailable(
                 "The browser has no cookies any more, and does not say whether it lost them."
             )
-        self.full = bool(cookies)
+        self.had_cookies = bool(cookies)
 
 
 async def _save(
-    seal: Encryption | None, jar: CookieGuard, session: BrowserSession, light: bool
+    encryption: Encryption | None, cookie_guard: CookieGuard, session: BrowserSession, light: bool
 ) -> Snapshot:
-    found = await capture(
+    context_snapshot = await capture(
         session.context,
         session.tabs.pages,
-        session.tabs.place,
+        session.tabs.current_index,
         light=light,
         seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
         origins=session.origins,
     )
-    jar.accept(found.cookies)
-    return replace(found, activities=session.on()).to_snapshot(seal)
+    cookie_guard.accept(context_snapshot.cookies)
+    return replace(context_snapshot, activities=session.activities()).to_snapshot(encryption)
 
 
 __all__ = ["Opening"]

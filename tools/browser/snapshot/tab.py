@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ..session.pages import new_page, unless_stopped
+from ..session.pages import cancel_when_stopped, new_page
 from .blank_pages import load_blank, without_network
 from .model import SavedTab
 from .session_storage import without
@@ -133,7 +133,7 @@ async def _restore_page(
     report = TabReport()
     url = saved.url
     origins.sessions.adopt(page, saved.sessions)
-    with anyio.move_on_after(seconds) as scope, unless_stopped(page, scope) as stopped:
+    with anyio.move_on_after(seconds) as scope, cancel_when_stopped(page, scope) as stopped:
         try:
             await _set_appearance(saved, page, origins)
             if origin_of(url) is None:

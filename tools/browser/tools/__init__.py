@@ -36,8 +36,8 @@ _MODULES = (
 
 def toolset(config: BrowserConfig) -> list[BrowserTool]:
     """Return the tools that a configuration turns on, in an order that does not change."""
-    wanted = {"core", *config.caps}
-    return [tool for module in _MODULES for tool in module.TOOLS if tool.toolset in wanted]
+    enabled = {"core", *config.caps}
+    return [tool for module in _MODULES for tool in module.TOOLS if tool.toolset in enabled]
 
 
 __all__ = ["toolset"]

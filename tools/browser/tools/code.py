@@ -17,7 +17,7 @@ from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, too
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
-LATE: Final = 2000
+LATE_RESULT: Final = 2000
 """The most characters shown of a script's result that came late because a dialog blocked it."""
 _CAUSES: Final = re.compile(
     r"click|submit|location|history|dispatch|fetch|reload|navigat|open\(|set(?:Timeout|Interval)|await"
@@ -35,32 +35,34 @@ class Evaluate(BrowserArguments):
 
 
 @tool("browser_evaluate", title="Evaluate JavaScript", limit="script")
-async def evaluate(call: Call, given: Evaluate) -> None:
+async def evaluate(call: Call, arguments: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
-    quiet = _CAUSES.search(given.function) is not None
+    quiet = _CAUSES.search(arguments.function) is not None
     tab = await call.tab()
-    if given.target is None:
+    if arguments.target is None:
         code = "page"
-        script: Script = partial(tab.page.evaluate, given.function)
+        script: Script = partial(tab.page.evaluate, arguments.function)
     else:
-        locator = await call.locate(given.target, given.element)
-        code = call.answer_code
-        script = partial(locator.evaluate, given.function, timeout=call.timeout)
-    values, left = list[object](), False
+        locator = await call.locate(arguments.target, arguments.element)
+        code = call.element_code
+        script = partial(locator.evaluate, arguments.function, timeout=call.timeout)
+    values, is_late = list[object](), False
 
     async def run() -> None:
         values.append(await script())
-        if left:
+        if is_late:
             text = as_json(values[0])
-            more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
-            tab.event_lines.append(f"The script that had waited returned {text[:LATE]}{more}")
+            more = "" if len(text) <= LATE_RESULT else f"... ({len(text)} characters)"
+            tab.event_lines.append(
+                f"The script that had waited returned {text[:LATE_RESULT]}{more}"
+            )
 
     await call.act(run, quiet=quiet, snapshot=False)
-    call.answer.code(f"await {code}.evaluate({given.function!r})")
+    call.answer.code(f"await {code}.evaluate({arguments.function!r})")
     if values:
-        await call.put(as_json(values[0]), given.filename, label="Evaluation result")
+        await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
     else:
-        left = True
+        is_late = True
         tab.event_lines.append(
             "The script has not returned yet: it goes on when the page was answered."
         )
@@ -82,25 +84,25 @@ class RunCode(BrowserArguments):
     cap="unsafe",
     limit="script",
 )
-async def run_code_unsafe(call: Call, given: RunCode) -> None:
+async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
     """Run JavaScript with Playwright's page object on the machine of the server.
 
     Unsafe: the code can do there whatever the server can, and reach the browsers of other sessions.
     """
-    code = given.code
-    if given.filename is not None:
-        code = await _of_file(call, given.filename)
+    code = arguments.code
+    if arguments.filename is not None:
+        code = await _read_code(call, arguments.filename)
     if code is None:
         raise ToolFailed("Give the code, or the filename of a file of the session that holds it.")
     call.answer.language = "js"
     call.answer.code(code)
     page = (await call.tab()).page
-    found = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
-    if found:
-        call.answer.result(found)
+    output = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
+    if output:
+        call.answer.result(output)
 
 
-async def _of_file(call: Call, name: str) -> str:
+async def _read_code(call: Call, name: str) -> str:
     files = call.session.files
     try:
         data, _ = await files.read(files.uri(files.name_of(name)))

@@ -11,7 +11,7 @@ from ..call import Call
 from ..config import BrowserConfig
 from ..tool import BrowserTool, tool
 
-SHOWN: Final[dict[str, tuple[str, ...]]] = {
+VISIBLE: Final[dict[str, tuple[str, ...]]] = {
     "browser": ("channel", "headless"),
     "pages": (
         "viewport",
@@ -39,27 +39,27 @@ SHOWN: Final[dict[str, tuple[str, ...]]] = {
 }
 """The settings that are shown with their values, by theme. Others may hold a secret, a private path or address."""
 
-SAID: Final = ("executable", "cdp_endpoint", "ws_endpoint", "proxy", "init_script", "key")
+PRESENCE_ONLY: Final = ("executable", "cdp_endpoint", "ws_endpoint", "proxy", "init_script", "key")
 """The settings that are only shown as set or not."""
 
 
-def shown(config: BrowserConfig) -> dict[str, dict[str, Any]]:
+def visible_settings(config: BrowserConfig) -> dict[str, dict[str, Any]]:
     """Return the settings that have a value, by theme and without secrets."""
-    known = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json")
     parts = {
-        theme: {name: known[name] for name in names if known[name] not in (None, [])}
-        for theme, names in SHOWN.items()
+        theme: {name: settings[name] for name in names if settings[name] not in (None, [])}
+        for theme, names in VISIBLE.items()
     }
-    parts["browser"] |= {name: "(set)" for name in SAID if known[name] is not None}
+    parts["browser"] |= {name: "(set)" for name in PRESENCE_ONLY if settings[name] is not None}
     if config.executable is not None:
         parts["browser"]["executable"] = PurePath(config.executable).name
     return {theme: part for theme, part in parts.items() if part}
 
 
 @tool("browser_get_config", title="Get config", cap="config", read_only=True)
-async def get_config(call: Call, given: NoArguments) -> None:
+async def get_config(call: Call, arguments: NoArguments) -> None:
     """Return how the browser is configured: its pages, its limits, what it may reach. Without secrets."""
-    call.answer.result(json.dumps(shown(call.config), ensure_ascii=False, indent=2))
+    call.answer.result(json.dumps(visible_settings(call.config), ensure_ascii=False, indent=2))
 
 
 TOOLS: list[BrowserTool] = [get_config]

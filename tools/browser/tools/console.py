@@ -20,18 +20,20 @@ class ConsoleMessages(BrowserArguments):
 
 
 @tool("browser_console_messages", title="Get console messages", read_only=True)
-async def console_messages(call: Call, given: ConsoleMessages) -> None:
+async def console_messages(call: Call, arguments: ConsoleMessages) -> None:
     """Return the console messages and uncaught errors of the page."""
     tab = await call.tab()
-    of_page = tab.console_of_page()
-    wanted = LEVELS[: LEVELS.index(given.level) + 1]
-    shown = [line for line in (tab.console if given.all else of_page) if line.level in wanted]
-    errors, warnings = tab.troubles()
-    head = f"Total messages: {len(of_page)} (Errors: {errors}, Warnings: {warnings})"
-    if len(shown) != len(of_page):
-        head += f"\n{len(shown)} of level {given.level} and above:"
-    text = "\n".join([head, "", *map(str, shown)])
-    await call.put(text, given.filename, label="Console")
+    page_lines = tab.page_console()
+    levels = LEVELS[: LEVELS.index(arguments.level) + 1]
+    lines = [
+        line for line in (tab.console if arguments.all else page_lines) if line.level in levels
+    ]
+    errors, warnings = tab.count_problems()
+    head = f"Total messages: {len(page_lines)} (Errors: {errors}, Warnings: {warnings})"
+    if len(lines) != len(page_lines):
+        head += f"\n{len(lines)} of level {arguments.level} and above:"
+    text = "\n".join([head, "", *map(str, lines)])
+    await call.add_text(text, arguments.filename, label="Console")
 
 
 TOOLS: list[BrowserTool] = [console_messages]

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Cookie
 
-_READ = "await page.context.cookies()"
-JOURNALLED: Final = 20
+_READ_CODE = "await page.context.cookies()"
+HIDDEN_COOKIES: Final = 20
 """The number of cookies whose values are kept out of the journal; it records only the beginning of a result."""
 
 
@@ -28,18 +28,20 @@ class ListCookies(BrowserArguments):
 
 
 @tool("browser_cookie_list", title="List cookies", cap="storage", read_only=True)
-async def cookie_list(call: Call, given: ListCookies) -> None:
+async def cookie_list(call: Call, arguments: ListCookies) -> None:
     """List the cookies of the session, of all sites unless a domain or a path is given."""
-    found = [
+    cookies = [
         cookie
         for cookie in await call.session.context.cookies()
-        if (given.domain or "") in cookie.get("domain", "")
-        and cookie.get("path", "").startswith(given.path or "")
+        if (arguments.domain or "") in cookie.get("domain", "")
+        and cookie.get("path", "").startswith(arguments.path or "")
     ]
-    _keep_back(call, found)
-    lines = [f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)})" for cookie in found]
+    _hide_values(call, cookies)
+    lines = [
+        f"{cookie.get('name')}={cookie.get('value')} ({_site_of(cookie)})" for cookie in cookies
+    ]
     call.answer.result("\n".join(lines) or "No cookies found")
-    call.answer.code(_READ)
+    call.answer.code(_READ_CODE)
 
 
 class CookieName(BrowserArguments):
@@ -47,36 +49,38 @@ class CookieName(BrowserArguments):
 
 
 @tool("browser_cookie_get", title="Get cookie", cap="storage", read_only=True)
-async def cookie_get(call: Call, given: CookieName) -> None:
+async def cookie_get(call: Call, arguments: CookieName) -> None:
     """Return the cookies of one name with their attributes; there is one for each site that set it."""
-    found = await _named(call, given.name)
-    _keep_back(call, found)
-    call.answer.result("\n".join(map(_whole, found)) or f"Cookie '{given.name}' not found")
-    call.answer.code(_READ)
+    cookies = await _cookies_named(call, arguments.name)
+    _hide_values(call, cookies)
+    call.answer.result(
+        "\n".join(map(_describe_cookie, cookies)) or f"Cookie '{arguments.name}' not found"
+    )
+    call.answer.code(_READ_CODE)
 
 
-def _keep_back(call: Call, cookies: Sequence[Cookie]) -> None:
+def _hide_values(call: Call, cookies: Sequence[Cookie]) -> None:
     """Keep the values of the first cookies out of the journal: most are logins."""
-    call.keep_back(cookie.get("value", "") for cookie in cookies[:JOURNALLED])
+    call.hide_from_journal(cookie.get("value", "") for cookie in cookies[:HIDDEN_COOKIES])
 
 
-async def _named(call: Call, name: str) -> list[Cookie]:
+async def _cookies_named(call: Call, name: str) -> list[Cookie]:
     cookies = await call.session.context.cookies()
     return [cookie for cookie in cookies if cookie.get("name") == name]
 
 
-def _place(cookie: Cookie) -> str:
+def _site_of(cookie: Cookie) -> str:
     return f"domain: {cookie.get('domain')}, path: {cookie.get('path')}"
 
 
-def _whole(cookie: Cookie) -> str:
+def _describe_cookie(cookie: Cookie) -> str:
     words = {key: json.dumps(bool(cookie.get(key))) for key in ("httpOnly", "secure")}
     words["sameSite"] = str(cookie.get("sameSite"))
     expires = cookie.get("expires", -1)
     if expires > 0:
         words["expires"] = f"{expires:.0f}"
     flags = ", ".join(f"{key}: {value}" for key, value in words.items())
-    return f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)}, {flags})"
+    return f"{cookie.get('name')}={cookie.get('value')} ({_site_of(cookie)}, {flags})"
 
 
 class SetCookie(BrowserArguments):
@@ -93,18 +97,18 @@ class SetCookie(BrowserArguments):
 
 
 @tool("browser_cookie_set", title="Set cookie", cap="storage", secret=["value"])
-async def cookie_set(call: Call, given: SetCookie) -> None:
+async def cookie_set(call: Call, arguments: SetCookie) -> None:
     """Set a cookie, for the site of the current page unless a domain is given. The page sees it at its next request."""
     from playwright.async_api import Error
 
-    wanted: dict[str, Any] = given.model_dump(by_alias=True, exclude_none=True)
-    wanted.setdefault("domain", given.domain or await _host(call))
-    wanted.setdefault("path", "/")
+    cookie: dict[str, Any] = arguments.model_dump(by_alias=True, exclude_none=True)
+    cookie.setdefault("domain", arguments.domain or await _host(call))
+    cookie.setdefault("path", "/")
     try:
-        await call.session.context.add_cookies(cast("Any", [wanted]))
+        await call.session.context.add_cookies(cast("Any", [cookie]))
     except Error as error:
-        raise ToolFailed(f"The cookie was not set: {in_words(error)}.") from None
-    call.answer.code(f"await page.context.add_cookies([{wanted!r}])")
+        raise ToolFailed(f"The cookie was not set: {describe_error(error)}.") from None
+    call.answer.code(f"await page.context.add_cookies([{cookie!r}])")
 
 
 async def _host(call: Call) -> str:
@@ -115,16 +119,16 @@ async def _host(call: Call) -> str:
 
 
 @tool("browser_cookie_delete", title="Delete cookie", cap="storage")
-async def cookie_delete(call: Call, given: CookieName) -> None:
+async def cookie_delete(call: Call, arguments: CookieName) -> None:
     """Delete the cookies of one name, of all sites."""
-    if not await _named(call, given.name):
-        call.answer.result(f"Cookie '{given.name}' not found")
-    await call.session.context.clear_cookies(name=given.name)
-    call.answer.code(f"await page.context.clear_cookies(name={given.name!r})")
+    if not await _cookies_named(call, arguments.name):
+        call.answer.result(f"Cookie '{arguments.name}' not found")
+    await call.session.context.clear_cookies(name=arguments.name)
+    call.answer.code(f"await page.context.clear_cookies(name={arguments.name!r})")
 
 
 @tool("browser_cookie_clear", title="Clear cookies", cap="storage")
-async def cookie_clear(call: Call, given: NoArguments) -> None:
+async def cookie_clear(call: Call, arguments: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
     await call.session.context.clear_cookies()
     call.answer.code("await page.context.clear_cookies()")

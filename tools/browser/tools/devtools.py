@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")
@@ -24,11 +24,11 @@ class Highlight(BrowserArguments):
 
 
 @tool("browser_highlight", title="Highlight element", cap="devtools", read_only=True)
-async def highlight(call: Call, given: Highlight) -> None:
+async def highlight(call: Call, arguments: Highlight) -> None:
     """Lay a mark over an element, which stays and is on screenshots, until browser_hide_highlight."""
-    locator = await call.locate(given.target, given.element)
-    await locator.highlight(style=given.style)
-    call.answer.result(f"Highlighted {given.element or call.answer_code}")
+    locator = await call.locate(arguments.target, arguments.element)
+    await locator.highlight(style=arguments.style)
+    call.answer.result(f"Highlighted {arguments.element or call.element_code}")
 
 
 class HideHighlight(BrowserArguments):
@@ -37,15 +37,15 @@ class HideHighlight(BrowserArguments):
 
 
 @tool("browser_hide_highlight", title="Hide element highlight", cap="devtools", read_only=True)
-async def hide_highlight(call: Call, given: HideHighlight) -> None:
+async def hide_highlight(call: Call, arguments: HideHighlight) -> None:
     """Remove the mark of one element, or all marks of the page."""
-    if given.target is None:
+    if arguments.target is None:
         await (await call.tab()).page.hide_highlight()
         call.answer.result("Hid page highlight")
         return
-    locator = await call.locate(given.target, given.element)
+    locator = await call.locate(arguments.target, arguments.element)
     await locator.hide_highlight()
-    call.answer.result(f"Hid highlight for {given.element or call.answer_code}")
+    call.answer.result(f"Hid highlight for {arguments.element or call.element_code}")
 
 
 class Resume(BrowserArguments):
@@ -56,35 +56,35 @@ class Resume(BrowserArguments):
 
 
 @tool("browser_resume", title="Resume paused script execution", cap="devtools", answers="pause")
-async def resume(call: Call, given: Resume) -> None:
+async def resume(call: Call, arguments: Resume) -> None:
     """Let the action that was held back go on. With step, also when none is, the next action is held back before it runs."""
     from playwright.async_api import Error
 
     debugger = call.session.context.debugger
-    place = _LOCATION.fullmatch(given.location) if given.location else None
-    if given.location and place is None:
-        raise ToolFailed(f"{given.location!r} is no location; write it as file:line.")
-    held = debugger.paused_details is not None
-    if not held and not (given.step and place is None):
+    location = _LOCATION.fullmatch(arguments.location) if arguments.location else None
+    if arguments.location and location is None:
+        raise ToolFailed(f"{arguments.location!r} is no location; write it as file:line.")
+    is_paused = debugger.paused_details is not None
+    if not is_paused and not (arguments.step and location is None):
         raise ToolFailed("Nothing is paused; with step the next action is held back.")
-    go_on = debugger.resume
-    if place is not None:
-        file, line = place[1], int(place[2])
-        go_on = partial(debugger.run_to, {"file": file, "line": line, "column": None})
+    resume_action = debugger.resume
+    if location is not None:
+        file, line = location[1], int(location[2])
+        resume_action = partial(debugger.run_to, {"file": file, "line": line, "column": None})
     tab = await call.tab()
 
-    async def let_go() -> None:
-        await go_on()
-        await call.session.caught_up(tab)
+    async def run() -> None:
+        await resume_action()
+        await call.session.wait_for_background_action(tab)
 
     try:
-        if held:
-            await call.act(let_go)
+        if is_paused:
+            await call.act(run)
     except Error as error:
-        raise ToolFailed(f"It was not resumed: {in_words(error)}") from None
-    if given.step:
+        raise ToolFailed(f"It was not resumed: {describe_error(error)}") from None
+    if arguments.step:
         call.session.step()
-    call.answer.result("Resumed." if held else "The next action will be held back.")
+    call.answer.result("Resumed." if is_paused else "The next action will be held back.")
 
 
 TOOLS: list[BrowserTool] = [highlight, hide_highlight, resume]

@@ -10,7 +10,7 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..session.uploads import allowed_folder, allowed_paths
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -30,15 +30,15 @@ class HandleDialog(BrowserArguments):
 
 
 @tool("browser_handle_dialog", title="Handle a dialog", answers="dialog")
-async def handle_dialog(call: Call, given: HandleDialog) -> None:
+async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
     """Accept or dismiss the dialog that the page opened; what waited for it goes on."""
     tab = await call.tab()
     dialog = tab.dialog
     if dialog is None:
         raise ToolFailed("No dialog is open.")
     # Only a prompt takes a text.
-    text = given.prompt_text if dialog.type == "prompt" else None
-    answer = partial(dialog.accept, text) if given.accept else dialog.dismiss
+    text = arguments.prompt_text if dialog.type == "prompt" else None
+    answer = partial(dialog.accept, text) if arguments.accept else dialog.dismiss
     await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True
 
@@ -53,7 +53,7 @@ class FileUpload(BrowserArguments):
 
 
 @tool("browser_file_upload", title="Upload files", answers="chooser")
-async def file_upload(call: Call, given: FileUpload) -> None:
+async def file_upload(call: Call, arguments: FileUpload) -> None:
     """Give files to the file chooser that the page opened; without paths, cancel it."""
     from playwright.async_api import Error
 
@@ -61,25 +61,25 @@ async def file_upload(call: Call, given: FileUpload) -> None:
     chooser = tab.chooser
     if chooser is None:
         raise ToolFailed("No file chooser is open; first click on what opens it.")
-    wanted = given.paths or []
-    folder = await allowed_folder(call.session, wanted)
-    paths = await allowed_paths(call.session, wanted) if folder is None else folder
-    if len(wanted) > 1 and not chooser.is_multiple():
+    names = arguments.paths or []
+    folder = await allowed_folder(call.session, names)
+    paths = await allowed_paths(call.session, names) if folder is None else folder
+    if len(names) > 1 and not chooser.is_multiple():
         raise ToolFailed("This file chooser takes one file.")
-    tab.settle_modal()
-    if not wanted:
+    tab.clear_modal()
+    if not names:
         await call.act(_nothing, at_once=True)
     else:
         try:
             await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
         except (Error, ToolFailed) as error:
-            if await _still_asks(chooser):
-                tab.ask_again(chooser)
-            raise ToolFailed(f"The files were not taken: {in_words(error)}") from None
-    call.answer.code(f"await file_chooser.set_files({wanted!r})")
+            if await _is_waiting(chooser):
+                tab.reopen_chooser(chooser)
+            raise ToolFailed(f"The files were not taken: {describe_error(error)}") from None
+    call.answer.code(f"await file_chooser.set_files({names!r})")
 
 
-async def _still_asks(chooser: FileChooser) -> bool:
+async def _is_waiting(chooser: FileChooser) -> bool:
     """Return whether the document that opened the file chooser is still there."""
     with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS):
         await chooser.element.evaluate("1")

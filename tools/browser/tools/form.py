@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ..call import Call
 from ..session.clipboard import uses_clipboard
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..session.naming import role_of
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
@@ -33,10 +33,10 @@ _TO_END: Final = """e => {
 }"""
 """Moves the caret to the end of a field; a number field has no selection range."""
 
-_REFUSED: Final = 'The specified value "'
+_REFUSAL: Final = 'The specified value "'
 """The beginning of the browser's warning about a text that is no date, time, number or color; it then clears the field."""
 
-_IS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
+_WAS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
 """Returns whether a text was refused. The browser warns of every color that is not six digits, and takes it all the same."""
 
 _RANGE: Final = """(found, text) => {
@@ -62,38 +62,40 @@ class Type(BrowserArguments):
 
 
 @tool("browser_type", title="Type text", secret=["text"])
-async def type_text(call: Call, given: Type) -> None:
+async def type_text(call: Call, arguments: Type) -> None:
     """Put a text into a field in place of what it holds; with slowly, type it after that."""
-    locator = await call.locate(given.target, given.element)
-    code = call.answer_code
-    if given.slowly:
+    locator = await call.locate(arguments.target, arguments.element)
+    code = call.element_code
+    if arguments.slowly:
 
         async def press() -> None:
-            await call.look_at_field(locator, given.text)
+            await call.note_typed_text(locator, arguments.text)
             await locator.evaluate(_TO_END, timeout=call.timeout)
-            await locator.press_sequentially(given.text, timeout=_typing(call, given))
+            await locator.press_sequentially(
+                arguments.text, timeout=_typing_timeout(call, arguments)
+            )
 
         await call.act(press)
-        call.answer.code(f"await {code}.press_sequentially({call.shown(given.text)!r})")
-        await _check_range(call, locator, given.target, given.text)
+        call.answer.code(f"await {code}.press_sequentially({call.mask_secret(arguments.text)!r})")
+        await _check_range(call, locator, arguments.target, arguments.text)
     else:
-        await _put(call, locator, given.target, given.text)
-        call.answer.code(f"await {code}.fill({call.shown(given.text)!r})")
-    if given.submit and not await _asks(call, "Enter was not pressed"):
+        await _fill_text(call, locator, arguments.target, arguments.text)
+        call.answer.code(f"await {code}.fill({call.mask_secret(arguments.text)!r})")
+    if arguments.submit and not await _is_dialog_open(call, "Enter was not pressed"):
         call.answer.code(f"await {code}.press('Enter')")
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
 
 
-async def _asks(call: Call, undone: str) -> bool:
+async def _is_dialog_open(call: Call, omission: str) -> bool:
     """Return whether a dialog is open; if so, add an event that says which action was not done."""
     tab = await call.tab()
     if tab.modal_text is None:
         return False
-    tab.event_lines.append(f"{undone}, because the page asks something first.")
+    tab.event_lines.append(f"{omission}, because the page asks something first.")
     return True
 
 
-async def _put(
+async def _fill_text(
     call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
 ) -> None:
     """Put a text into a field. If a slider changed the value, add an event.
@@ -105,15 +107,15 @@ async def _put(
     last = tab.console[-1] if tab.console else None
 
     async def fill() -> None:
-        await call.look_at_field(locator, text)
+        await call.note_typed_text(locator, text)
         await locator.fill(text, timeout=call.timeout)
 
     await call.act(fill, snapshot=False)
     # Look for the warning first: a query to every field would cost one more message.
-    given = text.strip()
+    value = text.strip()
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
-        told = given and line.text.startswith(f"{_REFUSED}{given[:100]}")
-        if told and await locator.evaluate(_IS_REFUSED, given, timeout=call.timeout):
+        is_warning = value and line.text.startswith(f"{_REFUSAL}{value[:100]}")
+        if is_warning and await locator.evaluate(_WAS_REFUSED, value, timeout=call.timeout):
             raise ToolFailed(f"The field did not take it: {line.text}")
     await _check_range(call, locator, target, text, name=name)
 
@@ -130,27 +132,27 @@ async def _check_range(
 
     tab = await call.tab()
     # The last snapshot contains the role of a ref, which saves a query.
-    role = role_of(tab.seen or "", target)
+    role = role_of(tab.last_snapshot or "", target)
     if tab.modal_text is not None or role not in (None, "slider"):
         return
-    found: list[Any] | None = None
+    slider: list[Any] | None = None
     # The page may have changed. evaluate() would wait for a missing element, so a selector uses evaluate_all().
     with suppress(Error), anyio.move_on_after(call.config.action_seconds):
         ask = locator.evaluate if role else locator.evaluate_all
-        found = await ask(_RANGE, text)
-    if found is None:
+        slider = await ask(_RANGE, text)
+    if slider is None:
         return
-    made, is_number, least, most = found
+    value, is_number, least, most = slider
     if not is_number:
         raise ToolFailed(
-            f"The field takes a number from {least} to {most}, not {text!r}; it is at {made} now."
+            f"The field takes a number from {least} to {most}, not {text!r}; it is at {value} now."
         )
-    tab.event_lines.append(f"{name} made {made} of {text}.")
+    tab.event_lines.append(f"{name} made {value} of {text}.")
 
 
-def _typing(call: Call, given: Type) -> float:
+def _typing_timeout(call: Call, arguments: Type) -> float:
     """Return the timeout for typing a text key by key, in milliseconds; it grows with the length."""
-    return call.timeout + len(given.text) * 20
+    return call.timeout + len(arguments.text) * 20
 
 
 class PressKey(BrowserArguments):
@@ -158,39 +160,39 @@ class PressKey(BrowserArguments):
 
 
 @tool("browser_press_key", title="Press a key", limit="script")
-async def press_key(call: Call, given: PressKey) -> None:
+async def press_key(call: Call, arguments: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
     from playwright.async_api import Error
 
     tab = await call.tab()
     # Enter submits forms and follows links; other keys seldom change the page.
-    entering = given.key in ("Enter", "NumpadEnter")
+    entering = arguments.key in ("Enter", "NumpadEnter")
     keyboard = tab.page.keyboard
 
-    clipboard = call.session.clipboard if uses_clipboard(given.key) else None
+    clipboard = call.session.clipboard if uses_clipboard(arguments.key) else None
 
     async def press() -> None:
         async with clipboard.turn() if clipboard is not None else nullcontext():
             try:
-                await keyboard.press(given.key)
+                await keyboard.press(arguments.key)
             except Error as error:
                 # Playwright presses the modifiers before it looks up the last key: release them.
-                for held in given.key.split("+")[:-1]:
+                for modifier in arguments.key.split("+")[:-1]:
                     with suppress(Error):
-                        await keyboard.up(held)
+                        await keyboard.up(modifier)
                 if "Unknown key" not in error.message:
                     raise
                 raise ToolFailed(
-                    f"{in_words(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
+                    f"{describe_error(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
                     "browser_type."
                 ) from None
-        if given.key.rpartition("+")[2] in SCROLLING:
+        if arguments.key.rpartition("+")[2] in SCROLLING:
             # The key may also have made the page navigate.
             with suppress(Error):
                 await tab.page.evaluate(SCROLLED)
 
     await call.act(press, snapshot=entering)
-    call.answer.code(f"await page.keyboard.press({given.key!r})")
+    call.answer.code(f"await page.keyboard.press({arguments.key!r})")
 
 
 class SelectOption(BrowserArguments):
@@ -200,15 +202,15 @@ class SelectOption(BrowserArguments):
 
 
 @tool("browser_select_option", title="Select option")
-async def select_option(call: Call, given: SelectOption) -> None:
+async def select_option(call: Call, arguments: SelectOption) -> None:
     """Choose options of a dropdown or list, in place of those that are chosen."""
-    locator = await call.locate(given.target, given.element)
-    await _choose(call, locator, given.values)
-    chosen = given.values[0] if len(given.values) == 1 else given.values
-    call.answer.code(f"await {call.answer_code}.select_option({chosen!r})")
+    locator = await call.locate(arguments.target, arguments.element)
+    await _select_options(call, locator, arguments.values)
+    option = arguments.values[0] if len(arguments.values) == 1 else arguments.values
+    call.answer.code(f"await {call.element_code}.select_option({option!r})")
 
 
-async def _choose(
+async def _select_options(
     call: Call, locator: Locator, values: list[str], *, snapshot: bool = True
 ) -> None:
     from playwright.async_api import Error
@@ -222,8 +224,8 @@ async def _choose(
     except Error as error:
         select = locator.locator("xpath=ancestor::select")
         if "resolved to <option" in str(error) and await select.count() == 1:
-            call.answer_code = f"page.{await select.normalize()}"
-            await _choose(call, select, values, snapshot=snapshot)
+            call.element_code = f"page.{await select.normalize()}"
+            await _select_options(call, select, values, snapshot=snapshot)
             return
         if "not a <select> element" in str(error):
             raise ToolFailed(
@@ -233,10 +235,12 @@ async def _choose(
             raise ToolFailed(f"Not all of {values!r} can be chosen: one is disabled.") from None
         if "did not find some options" not in str(error):
             raise
-        known: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
-        more = f" and {len(known) - OPTIONS_SHOWN} more" if len(known) > OPTIONS_SHOWN else ""
-        listed = ", ".join(map(repr, known[:OPTIONS_SHOWN])) or "none"
-        raise ToolFailed(f"Not all of {values!r} are options; there are: {listed}{more}.") from None
+        labels: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
+        more = f" and {len(labels) - OPTIONS_SHOWN} more" if len(labels) > OPTIONS_SHOWN else ""
+        choices = ", ".join(map(repr, labels[:OPTIONS_SHOWN])) or "none"
+        raise ToolFailed(
+            f"Not all of {values!r} are options; there are: {choices}{more}."
+        ) from None
 
 
 class FormField(BrowserArguments):
@@ -254,44 +258,46 @@ class FillForm(BrowserArguments):
 
 
 @tool("browser_fill_form", title="Fill form", limit="wait", secret=["value"])
-async def fill_form(call: Call, given: FillForm) -> None:
+async def fill_form(call: Call, arguments: FillForm) -> None:
     """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
     from playwright.async_api import Error
 
-    for number, field in enumerate(given.fields):
+    for number, field in enumerate(arguments.fields):
         try:
-            await _fill(call, field)
+            await _fill_form_field(call, field)
         except (Error, ToolFailed) as error:
             call.shows_snapshot = True
-            done = ", ".join(field.name for field in given.fields[:number])
+            filled = ", ".join(field.name for field in arguments.fields[:number])
             raise ToolFailed(
-                f"{field.name}: {in_words(error).rstrip('.')}. Filled in before it: {done or 'nothing'}."
+                f"{field.name}: {describe_error(error).rstrip('.')}. Filled in before it: {filled or 'nothing'}."
             ) from None
-        left = ", ".join(field.name for field in given.fields[number + 1 :])
-        if left and await _asks(call, f"Not filled in: {left}"):
+        remaining = ", ".join(field.name for field in arguments.fields[number + 1 :])
+        if remaining and await _is_dialog_open(call, f"Not filled in: {remaining}"):
             break
 
 
-async def _fill(call: Call, field: FormField) -> None:
+async def _fill_form_field(call: Call, field: FormField) -> None:
     locator = await call.locate(field.target, field.element or field.name)
-    code, value = call.answer_code, field.value
+    code, value = call.element_code, field.value
     if field.type in ("checkbox", "radio"):
         if value not in ("true", "false"):
             raise ToolFailed("Its value has to be true or false.")
-        checked = value == "true"
-        if not checked and field.type == "radio":
+        is_checked = value == "true"
+        if not is_checked and field.type == "radio":
             raise ToolFailed("A radio button goes out only when another one is chosen.")
-        await call.act(lambda: locator.set_checked(checked, timeout=call.timeout), snapshot=False)
-        call.answer.code(f"await {code}.{'check' if checked else 'uncheck'}()")
+        await call.act(
+            lambda: locator.set_checked(is_checked, timeout=call.timeout), snapshot=False
+        )
+        call.answer.code(f"await {code}.{'check' if is_checked else 'uncheck'}()")
     elif (
         field.type == "combobox"
         and await locator.evaluate(_OPTIONS, timeout=call.timeout) is not None
     ):
-        await _choose(call, locator, [value], snapshot=False)
-        call.answer.code(f"await {call.answer_code}.select_option({value!r})")
+        await _select_options(call, locator, [value], snapshot=False)
+        call.answer.code(f"await {call.element_code}.select_option({value!r})")
     else:
-        await _put(call, locator, field.target, value, name=f"{field.name}: the field")
-        call.answer.code(f"await {code}.fill({call.shown(value)!r})")
+        await _fill_text(call, locator, field.target, value, name=f"{field.name}: the field")
+        call.answer.code(f"await {code}.fill({call.mask_secret(value)!r})")
 
 
 TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]

@@ -35,16 +35,16 @@ class Click(BrowserArguments):
 
 
 @tool("browser_click", title="Click")
-async def click(call: Call, given: Click) -> None:
+async def click(call: Call, arguments: Click) -> None:
     """Click on an element, and answer with the snapshot of what the page became."""
-    locator = await call.locate(given.target, given.element)
-    options: Any = {"button": given.button, "modifiers": given.modifiers}
+    locator = await call.locate(arguments.target, arguments.element)
+    options: Any = {"button": arguments.button, "modifiers": arguments.modifiers}
     options = {key: value for key, value in options.items() if value is not None}
-    press = locator.dblclick if given.double_click else locator.click
-    code = f"await {call.answer_code}.{'dblclick' if given.double_click else 'click'}"
+    press = locator.dblclick if arguments.double_click else locator.click
+    code = f"await {call.element_code}.{'dblclick' if arguments.double_click else 'click'}"
     await call.act(lambda: press(timeout=call.timeout, **options))
-    written = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    call.answer.code(f"{code}({written})")
+    code_options = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    call.answer.code(f"{code}({code_options})")
 
 
 class Hover(BrowserArguments):
@@ -53,11 +53,11 @@ class Hover(BrowserArguments):
 
 
 @tool("browser_hover", title="Hover mouse")
-async def hover(call: Call, given: Hover) -> None:
+async def hover(call: Call, arguments: Hover) -> None:
     """Move the mouse onto an element, which opens menus and tooltips."""
-    locator = await call.locate(given.target, given.element)
+    locator = await call.locate(arguments.target, arguments.element)
     await call.act(lambda: locator.hover(timeout=call.timeout))
-    call.answer.code(f"await {call.answer_code}.hover()")
+    call.answer.code(f"await {call.element_code}.hover()")
 
 
 class Drag(BrowserArguments):
@@ -68,13 +68,13 @@ class Drag(BrowserArguments):
 
 
 @tool("browser_drag", title="Drag mouse")
-async def drag(call: Call, given: Drag) -> None:
+async def drag(call: Call, arguments: Drag) -> None:
     """Drag one element onto another."""
     from playwright.async_api import Error
 
-    start = await call.locate(given.start_target, given.start_element)
-    start_code = call.answer_code
-    end = await call.locate(given.end_target, given.end_element)
+    start = await call.locate(arguments.start_target, arguments.start_element)
+    start_code = call.element_code
+    end = await call.locate(arguments.end_target, arguments.end_element)
     mouse = (await call.tab()).page.mouse
 
     async def pull() -> None:
@@ -88,7 +88,7 @@ async def drag(call: Call, given: Drag) -> None:
             raise
 
     await call.act(pull)
-    call.answer.code(f"await {start_code}.drag_to({call.answer_code})")
+    call.answer.code(f"await {start_code}.drag_to({call.element_code})")
 
 
 class Drop(BrowserArguments):
@@ -103,19 +103,19 @@ class Drop(BrowserArguments):
 
 
 @tool("browser_drop", title="Drop files or data onto an element")
-async def drop(call: Call, given: Drop) -> None:
+async def drop(call: Call, arguments: Drop) -> None:
     """Drop files or texts onto an element, as if dragged from outside of the page."""
-    if not given.paths and not given.data:
+    if not arguments.paths and not arguments.data:
         raise ToolFailed("Give paths or data to drop.")
     payload: Any = {}
-    if given.paths:
-        payload["files"] = await allowed_paths(call.session, given.paths)
-    if given.data:
-        payload["data"] = given.data
-    locator = await call.locate(given.target, given.element)
+    if arguments.paths:
+        payload["files"] = await allowed_paths(call.session, arguments.paths)
+    if arguments.data:
+        payload["data"] = arguments.data
+    locator = await call.locate(arguments.target, arguments.element)
     await call.act(lambda: locator.drop(payload, timeout=call.timeout))
-    written: Any = payload | ({"files": given.paths} if given.paths else {})
-    call.answer.code(f"await {call.answer_code}.drop({written!r})")
+    code_payload: Any = payload | ({"files": arguments.paths} if arguments.paths else {})
+    call.answer.code(f"await {call.element_code}.drop({code_payload!r})")
 
 
 class Point(BrowserArguments):
@@ -124,11 +124,11 @@ class Point(BrowserArguments):
 
 
 @tool("browser_mouse_move_xy", title="Move mouse", cap="vision")
-async def mouse_move_xy(call: Call, given: Point) -> None:
+async def mouse_move_xy(call: Call, arguments: Point) -> None:
     """Move the mouse to a point of the viewport."""
     mouse = (await call.tab()).page.mouse
-    await call.act(lambda: mouse.move(given.x, given.y), quiet=False, snapshot=False)
-    call.answer.code(f"await page.mouse.move({given.x:.9g}, {given.y:.9g})")
+    await call.act(lambda: mouse.move(arguments.x, arguments.y), quiet=False, snapshot=False)
+    call.answer.code(f"await page.mouse.move({arguments.x:.9g}, {arguments.y:.9g})")
 
 
 class ClickPoint(Point):
@@ -141,13 +141,13 @@ class ClickPoint(Point):
 
 
 @tool("browser_mouse_click_xy", title="Click", cap="vision", limit="wait")
-async def mouse_click_xy(call: Call, given: ClickPoint) -> None:
+async def mouse_click_xy(call: Call, arguments: ClickPoint) -> None:
     """Click at a point of the viewport."""
     mouse = (await call.tab()).page.mouse
-    options: dict[str, Any] = given.model_dump(exclude={"x", "y"}, exclude_none=True)
-    await call.act(lambda: mouse.click(given.x, given.y, **options))
+    options: dict[str, Any] = arguments.model_dump(exclude={"x", "y"}, exclude_none=True)
+    await call.act(lambda: mouse.click(arguments.x, arguments.y, **options))
     more = "".join(f", {name}={value!r}" for name, value in options.items())
-    call.answer.code(f"await page.mouse.click({given.x:.9g}, {given.y:.9g}{more})")
+    call.answer.code(f"await page.mouse.click({arguments.x:.9g}, {arguments.y:.9g}{more})")
 
 
 class DragPoints(BrowserArguments):
@@ -158,20 +158,20 @@ class DragPoints(BrowserArguments):
 
 
 @tool("browser_mouse_drag_xy", title="Drag mouse", cap="vision")
-async def mouse_drag_xy(call: Call, given: DragPoints) -> None:
+async def mouse_drag_xy(call: Call, arguments: DragPoints) -> None:
     """Press the left button at one point of the viewport and release it at another."""
     mouse = (await call.tab()).page.mouse
 
     async def drag() -> None:
-        await mouse.move(given.start_x, given.start_y)
+        await mouse.move(arguments.start_x, arguments.start_y)
         await mouse.down()
-        await mouse.move(given.end_x, given.end_y)
+        await mouse.move(arguments.end_x, arguments.end_y)
         await mouse.up()
 
     await call.act(drag)
-    call.answer.code(f"await page.mouse.move({given.start_x:.9g}, {given.start_y:.9g})")
+    call.answer.code(f"await page.mouse.move({arguments.start_x:.9g}, {arguments.start_y:.9g})")
     call.answer.code("await page.mouse.down()")
-    call.answer.code(f"await page.mouse.move({given.end_x:.9g}, {given.end_y:.9g})")
+    call.answer.code(f"await page.mouse.move({arguments.end_x:.9g}, {arguments.end_y:.9g})")
     call.answer.code("await page.mouse.up()")
 
 
@@ -180,23 +180,23 @@ class OneButton(BrowserArguments):
 
 
 @tool("browser_mouse_down", title="Press mouse down", cap="vision")
-async def mouse_down(call: Call, given: OneButton) -> None:
+async def mouse_down(call: Call, arguments: OneButton) -> None:
     """Press a mouse button where the mouse is, and keep it pressed until browser_mouse_up."""
     mouse = (await call.tab()).page.mouse
-    await call.act(lambda: mouse.down(button=given.button), quiet=False, snapshot=False)
-    call.answer.code(f"await page.mouse.down({_button(given)})")
+    await call.act(lambda: mouse.down(button=arguments.button), quiet=False, snapshot=False)
+    call.answer.code(f"await page.mouse.down({_button_code(arguments)})")
 
 
 @tool("browser_mouse_up", title="Press mouse up", cap="vision")
-async def mouse_up(call: Call, given: OneButton) -> None:
+async def mouse_up(call: Call, arguments: OneButton) -> None:
     """Release a mouse button."""
     mouse = (await call.tab()).page.mouse
-    await call.act(lambda: mouse.up(button=given.button), quiet=False, snapshot=False)
-    call.answer.code(f"await page.mouse.up({_button(given)})")
+    await call.act(lambda: mouse.up(button=arguments.button), quiet=False, snapshot=False)
+    call.answer.code(f"await page.mouse.up({_button_code(arguments)})")
 
 
-def _button(given: OneButton) -> str:
-    return f"button={given.button!r}" if given.button else ""
+def _button_code(arguments: OneButton) -> str:
+    return f"button={arguments.button!r}" if arguments.button else ""
 
 
 class Wheel(BrowserArguments):
@@ -205,11 +205,13 @@ class Wheel(BrowserArguments):
 
 
 @tool("browser_mouse_wheel", title="Scroll mouse wheel", cap="vision")
-async def mouse_wheel(call: Call, given: Wheel) -> None:
+async def mouse_wheel(call: Call, arguments: Wheel) -> None:
     """Turn the mouse wheel where the mouse is, which scrolls what is there."""
     mouse = (await call.tab()).page.mouse
-    await call.act(lambda: mouse.wheel(given.delta_x, given.delta_y), quiet=False, snapshot=False)
-    call.answer.code(f"await page.mouse.wheel({given.delta_x:.9g}, {given.delta_y:.9g})")
+    await call.act(
+        lambda: mouse.wheel(arguments.delta_x, arguments.delta_y), quiet=False, snapshot=False
+    )
+    call.answer.code(f"await page.mouse.wheel({arguments.delta_x:.9g}, {arguments.delta_y:.9g})")
 
 
 TOOLS: list[BrowserTool] = [

@@ -17,8 +17,8 @@ from ...definition import NoArguments
 from ..call import Call
 from ..egress.policy import scheme_allowed
 from ..session.early_snapshot import prepare
-from ..session.failures import ToolFailed, in_words
-from ..session.frames import shown_as
+from ..session.failures import ToolFailed, describe_error
+from ..session.frames import find_visible
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -36,12 +36,12 @@ class Navigate(BrowserArguments):
 
 
 @tool("browser_navigate", title="Navigate to a URL", limit="navigation")
-async def navigate(call: Call, given: Navigate) -> None:
+async def navigate(call: Call, arguments: Navigate) -> None:
     """Open a URL in the current tab and answer with the page's snapshot."""
-    await go_to(call, given.url)
+    await go_to(call, arguments.url)
 
 
-async def go_to(call: Call, wanted: str) -> None:
+async def go_to(call: Call, address: str) -> None:
     """Open the address that the caller wrote in the current tab.
 
     Raises:
@@ -49,112 +49,112 @@ async def go_to(call: Call, wanted: str) -> None:
     """
     from playwright.async_api import Error, TimeoutError
 
-    url = address(wanted)
+    url = parse_url(address)
     if password := urlsplit(url).password:
         call.session.typed_secrets.add(password)
-    patience = call.config.navigation_seconds * 1000
+    milliseconds = call.config.navigation_seconds * 1000
 
     async def go() -> None:
         tab = await call.tab()
         try:
-            await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
+            await tab.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
         except Error as error:
             if "Download is starting" in str(error):
                 return
             if "interrupted by another navigation" not in str(error):
                 raise
             # The error page of an aborted navigation is still loading: try once more.
-            await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
+            await tab.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
 
-    with _opening(call, wanted):
+    with _report_failure(call, address):
         try:
-            if not await _left(call, go):
+            if not await _navigate_unless_hung(call, go):
                 await call.act(go, edits=False, at_once=True)
         except TimeoutError:
-            await _stopped(call)
+            await _stop_loading(call)
             raise
     call.answer.code(f"await page.goto({url!r})")
 
 
 @contextmanager
-def _opening(call: Call, wanted: str) -> Generator[None]:
+def _report_failure(call: Call, address: str) -> Generator[None]:
     """Raise ToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
     from playwright.async_api import Error
 
     call.session.recorder.forget()
-    call.session.unreached.clear()
+    call.session.host_errors.clear()
     try:
         yield
-        reason = _unreached(call)
+        reason = _egress_error(call)
     except Error as error:
-        reason = _unreached(call) or in_words(error)
+        reason = _egress_error(call) or describe_error(error)
     if reason:
-        raise ToolFailed(f"{wanted[:2000]} could not be opened: {reason}")
+        raise ToolFailed(f"{address[:2000]} could not be opened: {reason}")
 
 
-def _unreached(call: Call) -> str:
+def _egress_error(call: Call) -> str:
     tab = call.session.tabs.current
-    request = None if tab is None else tab.asked_for
+    request = None if tab is None else tab.last_navigation
     if request is None:
         return ""
     response = request.existing_response
     if response is not None and response.status < 400:
         return ""
-    return call.session.take_unreached(request.url)
+    return call.session.take_host_error(request.url)
 
 
-async def _stopped(call: Call) -> None:
+async def _stop_loading(call: Call) -> None:
     """Stop all loading of the page: an endless response would take more and more memory."""
     tab = call.session.tabs.current
     if tab is not None:
-        await _stop(call, tab)
-    await call.session.unstick()
+        await _stop_tab(call, tab)
+    await call.session.free_stuck_page()
 
 
-async def _stop(call: Call, tab: Tab) -> None:
+async def _stop_tab(call: Call, tab: Tab) -> None:
     with suppress(Exception), anyio.move_on_after(ARRIVE_SECONDS):
         await (await call.session.watch.world(tab.page)).stop()
-        while tab.waits_for:
-            await tab.wait_changed()
+        while tab.pending_url:
+            await tab.wait_for_change()
 
 
-async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
+async def _navigate_unless_hung(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
     """Navigate by `go`. Return False if the old page hung, which blocks the navigation, and was closed."""
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
-    page, came, answered = tab.page, anyio.Event(), anyio.Event()
-    given_up = False
+    page, arrived, is_responsive = tab.page, anyio.Event(), anyio.Event()
+    was_closed = False
 
     def note(frame: Frame) -> None:
         if frame.parent_frame is None:
-            came.set()
+            arrived.set()
 
     async def ask() -> None:
         # Started before the navigation: while it is pending, the browser does not run scripts in the old page.
         with suppress(Exception):
             await (await call.session.watch.world(page)).ask("1")
-            answered.set()
+            is_responsive.set()
 
     async def watch() -> None:
-        nonlocal given_up
+        nonlocal was_closed
         with anyio.move_on_after(HANGS_SECONDS):
-            await came.wait()
-        if not (came.is_set() or answered.is_set()):
+            await arrived.wait()
+        if not (arrived.is_set() or is_responsive.is_set()):
             with anyio.CancelScope(shield=True):
                 # The page has to be closed: during a navigation the browser cannot stop a script of the old page.
-                await call.session.give_up(tab)
-            given_up = page.is_closed()
+                await call.session.close_hung(tab)
+            was_closed = page.is_closed()
 
     async def make_ready() -> None:
-        await came.wait()
+        await arrived.wait()
         await prepare(tab)
 
     failure: Error | ToolFailed | None = None
     page.on("framenavigated", note)
     try:
         async with anyio.create_task_group() as tasks:
-            if not tab.waits_for:
+            if not tab.pending_url:
                 tasks.start_soon(ask)
                 tasks.start_soon(watch)
             if call.config.snapshot != "none":
@@ -168,23 +168,23 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
                 if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
                     # The browser's error page is still loading; a snapshot that begins before would take a second.
                     with anyio.move_on_after(ARRIVE_SECONDS):
-                        await came.wait()
+                        await arrived.wait()
             tasks.cancel_scope.cancel()
     finally:
         page.remove_listener("framenavigated", note)
     if failure is not None and not page.is_closed():
         raise failure
     # The new page may have arrived while the old one was being closed, and was closed with it.
-    return failure is None and not given_up
+    return failure is None and not was_closed
 
 
-def address(wanted: str) -> str:
+def parse_url(text: str) -> str:
     """Return a URL, with a scheme added if it has none.
 
     Raises:
         ToolFailed: The text is no URL, or its scheme is not allowed.
     """
-    url = wanted.strip()
+    url = text.strip()
     if not url:
         raise ToolFailed("The URL is empty.")
     try:
@@ -193,10 +193,10 @@ def address(wanted: str) -> str:
             url = f"{'http' if local else 'https'}://{url}"
         host = _host(url)
     except ValueError as error:
-        raise ToolFailed(f"{wanted.strip()[:2000]!r} is no URL: {error}.") from None
+        raise ToolFailed(f"{text.strip()[:2000]!r} is no URL: {error}.") from None
     if host is not None and (not host or re.search(r"\s", host)):
         raise ToolFailed(
-            f"{wanted.strip()[:2000]!r} is no URL; write one such as https://example.com."
+            f"{text.strip()[:2000]!r} is no URL; write one such as https://example.com."
         )
     if not scheme_allowed(url):
         scheme = url.partition(":")[0]
@@ -213,29 +213,29 @@ def _host(url: str) -> str | None:
 
 
 @tool("browser_navigate_back", title="Go back", limit="navigation")
-async def navigate_back(call: Call, given: NoArguments) -> None:
+async def navigate_back(call: Call, arguments: NoArguments) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
-    past = await _past(call, tab)
+    past = await _earlier_entries(call, tab)
     if past == []:
         raise ToolFailed("There is no earlier page in the history of this tab.")
     if past is not None and "id" not in past[-1]:
-        await _load_back(call, tab, past[-1]["url"])
+        await _load_earlier_page(call, tab, past[-1]["url"])
         return
-    if tab.waits_for:
+    if tab.pending_url:
         # Stop a pending navigation first: its failure would be reported as that of going back.
-        await _stop(call, tab)
-    patience = call.config.navigation_seconds * 1000
-    with _opening(call, past[-1]["url"] if past else "The page before"):
+        await _stop_tab(call, tab)
+    milliseconds = call.config.navigation_seconds * 1000
+    with _report_failure(call, past[-1]["url"] if past else "The page before"):
         await call.act(
-            lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience),
+            lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=milliseconds),
             edits=False,
             at_once=True,
         )
     call.answer.code("await page.go_back()")
 
 
-async def _past(call: Call, tab: Tab) -> list[JSON] | None:
+async def _earlier_entries(call: Call, tab: Tab) -> list[JSON] | None:
     """Return the history entries before the current page, or None if the browser does not report them."""
     from playwright.async_api import Error
 
@@ -247,13 +247,15 @@ async def _past(call: Call, tab: Tab) -> list[JSON] | None:
     return entries[:index]
 
 
-async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
-    url = address(wanted)
+async def _load_earlier_page(call: Call, tab: Tab, address: str) -> None:
+    url = parse_url(address)
     world = await call.session.watch.world(tab.page)
-    patience = call.config.navigation_seconds * 1000
-    with _opening(call, url):
+    milliseconds = call.config.navigation_seconds * 1000
+    with _report_failure(call, url):
         await call.act(
-            lambda: tab.load_back(world, url, milliseconds=patience), edits=False, at_once=True
+            lambda: tab.load_history_entry(world, url, milliseconds=milliseconds),
+            edits=False,
+            at_once=True,
         )
     call.answer.code(f"await page.goto({url!r})")
     if tab.modal_text is None:
@@ -274,11 +276,11 @@ class WaitFor(BrowserArguments):
 
 
 @tool("browser_wait_for", title="Wait for", read_only=True, limit="wait")
-async def wait_for(call: Call, given: WaitFor) -> None:
+async def wait_for(call: Call, arguments: WaitFor) -> None:
     """Wait until a text appears or disappears, or for some seconds, and answer with the page's snapshot."""
-    seconds = min(given.time or 0.0, LONGEST_WAIT)
-    if given.text is None and given.text_gone is None:
-        if given.time is None:
+    seconds = min(arguments.time or 0.0, LONGEST_WAIT)
+    if arguments.text is None and arguments.text_gone is None:
+        if arguments.time is None:
             raise ToolFailed("Say what to wait for: a text, a textGone or a time.")
         call.expected_seconds = seconds
         began = anyio.current_time()
@@ -288,16 +290,16 @@ async def wait_for(call: Call, given: WaitFor) -> None:
         call.answer.code(f"await page.wait_for_timeout({seconds * 1000:.4g})")
         call.answer.result(f"Waited for {seconds:.4g} seconds")
         return
-    if given.text_gone is not None:
-        if not await _wait(call, given.text_gone, seconds, gone=True):
+    if arguments.text_gone is not None:
+        if not await _wait_for_text(call, arguments.text_gone, seconds, hidden=True):
             return
         seconds = 0.0
-    if given.text is not None:
-        await _wait(call, given.text, seconds, gone=False)
+    if arguments.text is not None:
+        await _wait_for_text(call, arguments.text, seconds, hidden=False)
 
 
-async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
-    """Wait for a text to appear, or to disappear with `gone`. Return False if a dialog ended the wait.
+async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool) -> bool:
+    """Wait for a text to appear, or to disappear with `hidden`. Return False if a dialog ended the wait.
 
     Raises:
         ToolFailed: The text did not appear or disappear in time.
@@ -305,41 +307,43 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
-    bound = call.config.action_seconds + seconds
+    limit = call.config.action_seconds + seconds
 
-    async def come_about() -> bool:
-        with anyio.fail_after(bound):
+    async def poll() -> bool:
+        with anyio.fail_after(limit):
             for pause in chain((0.02, 0.05), repeat(0.1)):
-                if await _shows(tab.page, text) == (not gone):
+                if await _shows_text(tab.page, text) == (not hidden):
                     break
                 await anyio.sleep(pause)
         return True
 
     try:
-        came_about = await call.act(come_about, edits=False, at_once=True)
+        succeeded = await call.act(poll, edits=False, at_once=True)
     except TimeoutError:
         call.shows_snapshot = True
-        still = "is still on the page" if gone else "is not on the page"
+        still = "is still on the page" if hidden else "is not on the page"
         raise ToolFailed(
-            f"{text!r} {still} after {bound:g} seconds; give a time to wait longer."
+            f"{text!r} {still} after {limit:g} seconds; give a time to wait longer."
         ) from None
-    if not came_about:
-        still = "was still there" if gone else "was not there yet"
+    if not succeeded:
+        still = "was still there" if hidden else "was not there yet"
         tab.event_lines.append(f"{text!r} {still} when the page asked something.")
         return False
-    state = "hidden" if gone else "visible"
-    found = f"page.get_by_text({text!r}).filter(visible=True)"
-    framed: str | None = None
-    if not (gone or tab.modal_text or tab.waits_for) and len(tab.page.frames) > 1:
+    state = "hidden" if hidden else "visible"
+    locator = f"page.get_by_text({text!r}).filter(visible=True)"
+    framed_locator: str | None = None
+    if not (hidden or tab.modal_text or tab.pending_url) and len(tab.page.frames) > 1:
         # The text may be gone by now.
         with suppress(Failed):
-            framed = await shown_as(tab.page, lambda frame: frame.get_by_text(text), found)
-    call.answer.code(f"await {framed or f'{found}.first'}.wait_for(state={state!r})")
+            framed_locator = await find_visible(
+                tab.page, lambda frame: frame.get_by_text(text), locator
+            )
+    call.answer.code(f"await {framed_locator or f'{locator}.first'}.wait_for(state={state!r})")
     call.answer.result(f"Waited for {text}")
     return True
 
 
-async def _shows(page: Page, text: str) -> bool | None:
+async def _shows_text(page: Page, text: str) -> bool | None:
     """Return whether a text is visible in the page or one of its frames; None while the document is being replaced."""
     from playwright.async_api import Error
 

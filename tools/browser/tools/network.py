@@ -9,14 +9,14 @@ from pydantic import Field
 
 from ..call import Call
 from ..process.node import matching
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
-_FEEDING: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
+_DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
 
 
@@ -29,24 +29,24 @@ class NetworkRequests(BrowserArguments):
 
 
 @tool("browser_network_requests", title="List network requests", read_only=True)
-async def network_requests(call: Call, given: NetworkRequests) -> None:
+async def network_requests(call: Call, arguments: NetworkRequests) -> None:
     """List the requests since the page was loaded, each with the number that browser_network_request takes."""
     tab = await call.tab()
-    listed = tab.numbered_requests()
-    if given.filter is not None:
-        found = await matching(given.filter, "", [request.url for _, request in listed])
-        listed = [listed[place] for place in found]
-    shown = [(n, r) for n, r in listed if given.static or not _is_static(r)]
-    lines = [_line(tab, number, request) for number, request in shown]
-    hidden = len(listed) - len(shown)
-    if hidden:
-        lines.append(f"({hidden} static requests are listed with static: true)")
-    await call.put("\n".join(lines) or "No requests.", given.filename, label="Network")
+    requests = tab.numbered_requests()
+    if arguments.filter is not None:
+        indexes = await matching(arguments.filter, "", [request.url for _, request in requests])
+        requests = [requests[index] for index in indexes]
+    visible = [(n, r) for n, r in requests if arguments.static or not _is_static(r)]
+    lines = [_line(tab, number, request) for number, request in visible]
+    hidden_count = len(requests) - len(visible)
+    if hidden_count:
+        lines.append(f"({hidden_count} static requests are listed with static: true)")
+    await call.add_text("\n".join(lines) or "No requests.", arguments.filename, label="Network")
 
 
 def _is_static(request: Request) -> bool:
     response = request.existing_response
-    if request.resource_type in _FEEDING or request.failure is not None or response is None:
+    if request.resource_type in _DATA_TYPES or request.failure is not None or response is None:
         return False
     return response.status < 400
 
@@ -74,32 +74,34 @@ class NetworkRequest(BrowserArguments):
 
 
 @tool("browser_network_request", title="Show network request details", read_only=True)
-async def network_request(call: Call, given: NetworkRequest) -> None:
+async def network_request(call: Call, arguments: NetworkRequest) -> None:
     """Return one request and its response with their headers, or only one part of them, such as a body."""
     from playwright.async_api import Error
 
     tab = await call.tab()
-    request = dict(tab.numbered_requests()).get(given.index)
+    request = dict(tab.numbered_requests()).get(arguments.index)
     if request is None:
-        raise ToolFailed(f"There is no request {given.index}; browser_network_requests lists them.")
+        raise ToolFailed(
+            f"There is no request {arguments.index}; browser_network_requests lists them."
+        )
     try:
         with anyio.fail_after(call.config.action_seconds):
-            found = (
-                await _part(request, given.part)
-                if given.part
-                else await _whole(given.index, request)
+            content = (
+                await _read_part(request, arguments.part)
+                if arguments.part
+                else await _describe_request(arguments.index, request)
             )
     except TimeoutError:
         raise ToolFailed("It is not there yet: the response has not ended.") from None
     except Error as error:
-        raise ToolFailed(f"It cannot be had: {in_words(error)}") from None
-    name = given.filename
-    if isinstance(found, str):
-        await call.put(found, name, label="Request")
+        raise ToolFailed(f"It cannot be had: {describe_error(error)}") from None
+    name = arguments.filename
+    if isinstance(content, str):
+        await call.add_text(content, name, label="Request")
     elif name is not None:
-        await call.keep(name, found, label="Request")
+        await call.add_file(name, content, label="Request")
     else:
-        call.answer.result(_readable(found))
+        call.answer.result(_readable(content))
 
 
 def _readable(body: bytes) -> str:
@@ -109,7 +111,7 @@ def _readable(body: bytes) -> str:
         return f"{len(body)} bytes that are no text; give a filename to get them as a file."
 
 
-async def _part(request: Request, part: str) -> str | bytes:
+async def _read_part(request: Request, part: str) -> str | bytes:
     if part == "request-headers":
         return _headers(await request.all_headers())
     if part == "request-body":
@@ -124,14 +126,14 @@ async def _part(request: Request, part: str) -> str | bytes:
     return await response.body()
 
 
-async def _whole(number: int, request: Request) -> str:
+async def _describe_request(number: int, request: Request) -> str:
     response = request.existing_response
     facts = {"type": request.resource_type}
     if response is not None:
         facts = {"status": _status(response), **facts}
-        took = request.timing["responseEnd"]
-        if took >= 0:
-            facts["duration"] = f"{took:.0f} ms"
+        duration = request.timing["responseEnd"]
+        if duration >= 0:
+            facts["duration"] = f"{duration:.0f} ms"
     if request.failure is not None:
         facts["failed"] = request.failure
     parts = [f"#{number} [{request.method}] {request.url}", f"General\n{_headers(facts)}"]

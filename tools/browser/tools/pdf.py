@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..call import Call, named
-from ..session.failures import ToolFailed, in_words
+from ..call import Call, file_name
+from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 
@@ -12,16 +12,16 @@ class SavePdf(BrowserArguments):
 
 
 @tool("browser_pdf_save", title="Save as PDF", cap="pdf", read_only=True, limit="navigation")
-async def pdf_save(call: Call, given: SavePdf) -> None:
+async def pdf_save(call: Call, arguments: SavePdf) -> None:
     """Print the page into a PDF, a file of the session."""
     from playwright.async_api import Error
 
-    tab = await call.arrived()
+    tab = await call.ready_tab()
     try:
         data = await tab.page.pdf()
     except Error as error:
-        raise ToolFailed(f"The page cannot be printed: {in_words(error)}") from None
-    await call.keep(named(given.filename, "page.pdf"), data, label="Page as pdf")
+        raise ToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
+    await call.add_file(file_name(arguments.filename, "page.pdf"), data, label="Page as pdf")
     call.answer.code("await page.pdf()")
 
 

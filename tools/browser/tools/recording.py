@@ -8,7 +8,7 @@ from ..tool import BrowserTool, tool
 
 
 @tool("browser_start_recording", title="Start recording user actions", cap="devtools")
-async def start_recording(call: Call, given: NoArguments) -> None:
+async def start_recording(call: Call, arguments: NoArguments) -> None:
     """Begin to write down what is done in the pages, by a person or by tools, until browser_stop_recording."""
     tab = await call.tab()
     await call.session.recorder.start(tab.page)
@@ -18,7 +18,7 @@ async def start_recording(call: Call, given: NoArguments) -> None:
 
 
 @tool("browser_stop_recording", title="Stop recording user actions", cap="devtools")
-async def stop_recording(call: Call, given: NoArguments) -> None:
+async def stop_recording(call: Call, arguments: NoArguments) -> None:
     """End the recording and return what was done as Playwright code, in Python. Passwords are left out."""
     lines = await call.session.recorder.stop()
     code = "\n".join(lines) or "# nothing was done"

@@ -21,11 +21,11 @@ class NetworkState(BrowserArguments):
 
 
 @tool("browser_network_state_set", title="Set network state", cap="network")
-async def network_state_set(call: Call, given: NetworkState) -> None:
+async def network_state_set(call: Call, arguments: NetworkState) -> None:
     """Take the session's browser offline, where every request fails, or online again."""
-    offline = given.state == "offline"
+    offline = arguments.state == "offline"
     await call.session.offline.set(offline)
-    call.answer.result(f"Network is now {given.state}")
+    call.answer.result(f"Network is now {arguments.state}")
     call.answer.code(f"await page.context.set_offline({offline})")
 
 
@@ -57,19 +57,19 @@ class AddRoute(BrowserArguments):
 
 
 @tool("browser_route", title="Mock network requests", cap="network")
-async def route(call: Call, given: AddRoute) -> None:
+async def route(call: Call, arguments: AddRoute) -> None:
     """Answer requests of a URL pattern yourself, with status, body or contentType; or only change their headers.
     Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
     next result says so.
     """
-    removed = [name.strip() for name in (given.remove_headers or "").split(",")]
+    removed_headers = [name.strip() for name in (arguments.remove_headers or "").split(",")]
     mock = Mock(
-        given.pattern,
-        status=given.status,
-        body=given.body,
-        content_type=given.content_type,
-        headers=dict(map(_header, given.headers or [])),
-        removed=tuple(name for name in removed if name),
+        arguments.pattern,
+        status=arguments.status,
+        body=arguments.body,
+        content_type=arguments.content_type,
+        headers=dict(map(_header, arguments.headers or [])),
+        removed=tuple(name for name in removed_headers if name),
     )
     if mock.content_type is not None:
         _header(f"Content-Type: {mock.content_type}")
@@ -79,9 +79,9 @@ async def route(call: Call, given: AddRoute) -> None:
     except IndexError as error:
         raise ToolFailed(f"No route was added: {error}.") from None
     except ValueError as error:
-        raise ToolFailed(f"{given.pattern!r} is no URL pattern: {error}.") from None
-    call.answer.result(f"Route added for pattern: {given.pattern}")
-    call.answer.code(f"await page.context.route({given.pattern!r}, handle)")
+        raise ToolFailed(f"{arguments.pattern!r} is no URL pattern: {error}.") from None
+    call.answer.result(f"Route added for pattern: {arguments.pattern}")
+    call.answer.code(f"await page.context.route({arguments.pattern!r}, handle)")
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -101,15 +101,15 @@ def _check(mock: Mock) -> None:
             "Say what the route does: answer with status, body or contentType, or change request headers with headers"
             " or removeHeaders."
         )
-    refused = [] if mock.answers else [n for n in (*mock.headers, *mock.removed) if is_ours(n)]
-    if refused:
+    reserved = [] if mock.answers else [n for n in (*mock.headers, *mock.removed) if is_ours(n)]
+    if reserved:
         raise ToolFailed(
-            f"The header {refused[0][:100]} is added by the browser itself; a route cannot change it."
+            f"The header {reserved[0][:100]} is added by the browser itself; a route cannot change it."
         )
 
 
 @tool("browser_route_list", title="List network routes", cap="network", read_only=True)
-async def route_list(call: Call, given: NoArguments) -> None:
+async def route_list(call: Call, arguments: NoArguments) -> None:
     """List the routes that browser_route added; where several match, the last one decides."""
     lines = [f"{number}. {mock}" for number, mock in enumerate(call.session.mocks, 1)]
     call.answer.result("\n".join(lines) or "No active routes")
@@ -120,13 +120,13 @@ class RemoveRoute(BrowserArguments):
 
 
 @tool("browser_unroute", title="Remove network routes", cap="network")
-async def unroute(call: Call, given: RemoveRoute) -> None:
+async def unroute(call: Call, arguments: RemoveRoute) -> None:
     """Remove the routes of one pattern, or all of them."""
-    gone = await call.session.mocks.remove(given.pattern)
-    if given.pattern is None:
-        call.answer.result(f"Removed all {gone} route(s)")
+    count = await call.session.mocks.remove(arguments.pattern)
+    if arguments.pattern is None:
+        call.answer.result(f"Removed all {count} route(s)")
         return
-    call.answer.result(f"Removed {gone} route(s) for pattern: {given.pattern}")
+    call.answer.result(f"Removed {count} route(s) for pattern: {arguments.pattern}")
 
 
 TOOLS: list[BrowserTool] = [network_state_set, route, route_list, unroute]

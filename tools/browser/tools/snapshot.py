@@ -19,7 +19,7 @@ from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Who
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-AROUND: Final = 3
+CONTEXT_LINES: Final = 3
 """The number of lines shown around a match."""
 LONGEST: Final = 8000
 """The longest side of a picture in pixels; models accept no larger ones."""
@@ -37,18 +37,18 @@ class TakeSnapshot(BrowserArguments):
 
 
 @tool("browser_snapshot", title="Page snapshot", read_only=True)
-async def snapshot(call: Call, given: TakeSnapshot) -> None:
+async def snapshot(call: Call, arguments: TakeSnapshot) -> None:
     """Return the page as text: its roles, names and values, with a ref for each element that other tools take."""
     tab = await call.tab()
     call.shows_page = True
-    locator = await call.locate(given.target) if given.target else None
-    options = {"depth": given.depth or None, "boxes": given.boxes}
-    wanted = {key: value for key, value in options.items() if value is not None}
-    text = await call.beside_title(tab, partial(call.snapshot_of, tab, locator, **wanted))
-    if given.filename is None:
+    locator = await call.locate(arguments.target) if arguments.target else None
+    options = {"depth": arguments.depth or None, "boxes": arguments.boxes}
+    given_options = {key: value for key, value in options.items() if value is not None}
+    text = await call.read_with_title(tab, partial(call.snapshot_of, tab, locator, **given_options))
+    if arguments.filename is None:
         call.answer.snapshot(text)
     else:
-        await call.keep(given.filename, well_formed(text).encode(), label="Snapshot")
+        await call.add_file(arguments.filename, well_formed(text).encode(), label="Snapshot")
 
 
 class Find(BrowserArguments):
@@ -60,27 +60,27 @@ class Find(BrowserArguments):
 
 
 @tool("browser_find", title="Find in page snapshot", read_only=True)
-async def find(call: Call, given: Find) -> None:
+async def find(call: Call, arguments: Find) -> None:
     """Search the page's snapshot, and return what was found with its refs, the lines around it and what it is in.
 
     Shorter than the whole snapshot where only one element is looked for.
     """
-    if (given.text is None) == (given.regex is None):
+    if (arguments.text is None) == (arguments.regex is None):
         raise ToolFailed("Give either a text or a regex.")
     lines = (await call.snapshot_of(await call.tab())).splitlines()
-    if given.text is not None:
-        sought = repr(given.text)
-        found = [n for n, line in enumerate(lines) if given.text.lower() in line.lower()]
+    if arguments.text is not None:
+        expression = repr(arguments.text)
+        matches = [n for n, line in enumerate(lines) if arguments.text.lower() in line.lower()]
     else:
-        pattern, flags = _split(given.regex or "")
-        sought = f"/{pattern}/{flags}"
-        found = await matching(pattern, flags, lines)
-    if not found:
-        call.answer.result(f"Nothing matches {sought}.")
+        pattern, flags = _split(arguments.regex or "")
+        expression = f"/{pattern}/{flags}"
+        matches = await matching(pattern, flags, lines)
+    if not matches:
+        call.answer.result(f"Nothing matches {expression}.")
         return
-    head = f"{len(found)} {'lines match' if len(found) > 1 else 'line matches'} {sought}:"
-    text = "\n\n----\n\n".join(_excerpts(lines, found))
-    await call.put(f"{head}\n\n{text}", given.filename, label="Find results")
+    head = f"{len(matches)} {'lines match' if len(matches) > 1 else 'line matches'} {expression}:"
+    text = "\n\n----\n\n".join(_excerpts(lines, matches))
+    await call.add_text(f"{head}\n\n{text}", arguments.filename, label="Find results")
 
 
 def _split(regex: str) -> tuple[str, str]:
@@ -91,31 +91,31 @@ def _split(regex: str) -> tuple[str, str]:
     return regex, ""
 
 
-def _excerpts(lines: list[str], found: list[int]) -> list[str]:
+def _excerpts(lines: list[str], matches: list[int]) -> list[str]:
     """Return the lines around the matches, in runs, each below its ancestor elements."""
     runs: list[range] = []
-    for place in found:
-        around = range(max(0, place - AROUND), min(len(lines), place + AROUND + 1))
-        if runs and around.start <= runs[-1].stop:
-            runs[-1] = range(runs[-1].start, around.stop)
+    for match in matches:
+        context = range(max(0, match - CONTEXT_LINES), min(len(lines), match + CONTEXT_LINES + 1))
+        if runs and context.start <= runs[-1].stop:
+            runs[-1] = range(runs[-1].start, context.stop)
         else:
-            runs.append(around)
-    return [_excerpt(lines, [*_above(lines, run.start), *run]) for run in runs]
+            runs.append(context)
+    return [_excerpt(lines, [*_ancestors(lines, run.start), *run]) for run in runs]
 
 
-def _excerpt(lines: list[str], places: list[int]) -> str:
+def _excerpt(lines: list[str], numbers: list[int]) -> str:
     """Return the lines at some places, with dots for lines left out between an element and its shown descendants."""
-    shown: list[str] = []
-    for before, place in zip([places[0], *places], places, strict=False):
-        if place > before + 1:
-            shown.append(" " * _depth(lines[place]) + "...")
-        shown.append(lines[place])
-    return "\n".join(shown)
+    excerpt: list[str] = []
+    for previous, number in zip([numbers[0], *numbers], numbers, strict=False):
+        if number > previous + 1:
+            excerpt.append(" " * _depth(lines[number]) + "...")
+        excerpt.append(lines[number])
+    return "\n".join(excerpt)
 
 
-def _above(lines: list[str], place: int) -> list[int]:
-    depth, above = _depth(lines[place]), list[int]()
-    for number in range(place - 1, -1, -1):
+def _ancestors(lines: list[str], start: int) -> list[int]:
+    depth, above = _depth(lines[start]), list[int]()
+    for number in range(start - 1, -1, -1):
         if _depth(lines[number]) < depth:
             above.append(number)
             depth = _depth(lines[number])
@@ -142,38 +142,44 @@ class TakeScreenshot(BrowserArguments):
 
 
 @tool("browser_take_screenshot", title="Take a screenshot", read_only=True)
-async def take_screenshot(call: Call, given: TakeScreenshot) -> None:
+async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
     """Take a picture of the page or an element, to look at; to act on elements, take a snapshot."""
-    if given.full_page and given.target:
+    if arguments.full_page and arguments.target:
         raise ToolFailed(
             "A picture of an element is not one of the full page; leave out one of them."
         )
-    kind = given.type or _KINDS.get(_ending(given.filename or ""), "png")
-    options: Any = {"type": kind, "scale": given.scale, "timeout": call.timeout}
+    kind = arguments.type or _KINDS.get(_suffix(arguments.filename or ""), "png")
+    options: Any = {"type": kind, "scale": arguments.scale, "timeout": call.timeout}
     if kind == "jpeg":
         options["quality"] = 90
-    data, what, code = await _taken(call, given, options)
-    call.answer.code(f"await {code}.screenshot({_written(options, given)})")
-    name = given.filename or ("element" if given.target else "page")
-    if _KINDS.get(_ending(name)) != kind:
+    data, what, code = await _take_picture(call, arguments, options)
+    call.answer.code(f"await {code}.screenshot({_options_code(options, arguments)})")
+    name = arguments.filename or ("element" if arguments.target else "page")
+    if _KINDS.get(_suffix(name)) != kind:
         name = f"{name}.{kind}"
-    await call.keep(name, data, label=f"Screenshot of {what}")
-    sides = _sides(data) if kind == "png" else ()
+    await call.add_file(name, data, label=f"Screenshot of {what}")
+    sides = _png_size(data) if kind == "png" else ()
     if len(data) <= INLINE_BYTES and max(sides, default=0) <= LONGEST:
         call.answer.image(data, f"image/{kind}")
     else:
         call.answer.result("It is too large to be shown here; the file has it. A jpeg is smaller.")
 
 
-async def _taken(call: Call, given: TakeScreenshot, options: Any) -> tuple[bytes, str, str]:
+async def _take_picture(
+    call: Call, arguments: TakeScreenshot, options: Any
+) -> tuple[bytes, str, str]:
     """Return a picture, the words for its subject, and the code that takes it."""
-    tab = await call.arrived()
-    if given.target is not None:
-        locator = await call.locate(given.target, given.element)
-        return await locator.screenshot(**options), given.element or "element", call.answer_code
-    if not given.full_page:
+    tab = await call.ready_tab()
+    if arguments.target is not None:
+        locator = await call.locate(arguments.target, arguments.element)
+        return (
+            await locator.screenshot(**options),
+            arguments.element or "element",
+            call.element_code,
+        )
+    if not arguments.full_page:
         return await tab.page.screenshot(**options), "viewport", "page"
-    clip = await clip_of(tab.page, given.scale)
+    clip = await clip_of(tab.page, arguments.scale)
     if clip is not None:
         options["clip"] = clip
         call.answer.result("The page is longer than a picture may be; it shows the upper part.")
@@ -192,18 +198,18 @@ async def clip_of(page: Page, scale: str) -> Any:
     return {"x": 0, "y": 0, "width": min(width, longest), "height": min(height, longest)}
 
 
-def _ending(filename: str) -> str:
+def _suffix(filename: str) -> str:
     return PurePath(filename).suffix.lower()
 
 
-def _written(options: Any, given: TakeScreenshot) -> str:
-    shown = {key: value for key, value in options.items() if key != "timeout"}
-    if given.full_page:
-        shown["full_page"] = True
-    return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+def _options_code(options: Any, arguments: TakeScreenshot) -> str:
+    visible = {key: value for key, value in options.items() if key != "timeout"}
+    if arguments.full_page:
+        visible["full_page"] = True
+    return ", ".join(f"{key}={value!r}" for key, value in visible.items())
 
 
-def _sides(png: bytes) -> tuple[int, ...]:
+def _png_size(png: bytes) -> tuple[int, ...]:
     return struct.unpack(">II", png[16:24])
 
 

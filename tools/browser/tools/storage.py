@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, cast
 from pydantic import Field
 
 from ....sessions.json_codec import JSON
-from ..call import Call, named
-from ..session.failures import ToolFailed, in_words
+from ..call import Call, file_name
+from ..session.failures import ToolFailed, describe_error
 from ..snapshot.capture import capture
 from ..snapshot.model import StoredOrigin
 from ..snapshot.world import WorldError, origin_of
@@ -29,19 +29,19 @@ class SaveState(BrowserArguments):
     read_only=True,
     limit="navigation",
 )
-async def storage_state(call: Call, given: SaveState) -> None:
+async def storage_state(call: Call, arguments: SaveState) -> None:
     """Save cookies, local storage and IndexedDB of all sites into a file of the session, which holds its logins."""
     session = call.session
-    found = await capture(
+    state = await capture(
         session.context, (), 0, light=False, seconds=READ_SECONDS, origins=session.origins
     )
-    origins = [each.to_state(origin) for origin, each in found.origins.items()]
+    origins = [stored.to_state(origin) for origin, stored in state.origins.items()]
     # json.dumps() escapes non-ASCII by default: packed data may contain lone surrogates, which UTF-8 cannot encode.
-    data = json.dumps({"cookies": found.cookies, "origins": origins}, indent=2).encode()
-    if found.lost:
-        call.answer.result("Not among it: " + ", ".join(found.lost))
-    name = named(given.filename, "storage-state.json")
-    await call.keep(name, data, label="Storage state")
+    data = json.dumps({"cookies": state.cookies, "origins": origins}, indent=2).encode()
+    if state.lost:
+        call.answer.result("Not among it: " + ", ".join(state.lost))
+    name = file_name(arguments.filename, "storage-state.json")
+    await call.add_file(name, data, label="Storage state")
     call.answer.code("await page.context.storage_state(indexed_db=True)")
 
 
@@ -55,24 +55,28 @@ class LoadState(BrowserArguments):
     cap="storage",
     limit="navigation",
 )
-async def set_storage_state(call: Call, given: LoadState) -> None:
+async def set_storage_state(call: Call, arguments: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
     from playwright.async_api import Error
 
-    cookies, origins = await _read(call, given.filename)
+    cookies, origins = await _read_state(call, arguments.filename)
     context = call.session.context
-    shown = {origin for page in context.pages if (origin := origin_of(page.url)) is not None}
+    shown_origins = {
+        origin for page in context.pages if (origin := origin_of(page.url)) is not None
+    }
     try:
         await context.clear_cookies()
         await context.add_cookies(cast("Any", cookies))
-        await call.session.origins.replace(origins, shown=shown)
+        await call.session.origins.replace(origins, shown=shown_origins)
     except (Error, WorldError) as error:
-        raise ToolFailed(f"{given.filename} was not restored: {in_words(error)}") from None
-    call.answer.result(f"Storage state restored from {given.filename}")
-    call.answer.code(f"await page.context.set_storage_state({given.filename!r})")
+        raise ToolFailed(
+            f"{arguments.filename} was not restored: {describe_error(error)}"
+        ) from None
+    call.answer.result(f"Storage state restored from {arguments.filename}")
+    call.answer.code(f"await page.context.set_storage_state({arguments.filename!r})")
 
 
-async def _read(call: Call, name: str) -> tuple[list[JSON], dict[str, StoredOrigin]]:
+async def _read_state(call: Call, name: str) -> tuple[list[JSON], dict[str, StoredOrigin]]:
     """Return the cookies and origins of a saved state.
 
     Raises:
@@ -82,17 +86,19 @@ async def _read(call: Call, name: str) -> tuple[list[JSON], dict[str, StoredOrig
     try:
         data, _ = await files.read(files.uri(files.name_of(name)))
     except FileNotFoundError:
-        known = ", ".join(await files.names()) or "none"
-        raise ToolFailed(f"The session has no file {name!r}; it has: {known}.") from None
+        names = ", ".join(await files.names()) or "none"
+        raise ToolFailed(f"The session has no file {name!r}; it has: {names}.") from None
     try:
-        found: object = json.loads(data)
+        content: object = json.loads(data)
     except (ValueError, RecursionError):
         raise ToolFailed(f"{name} is no JSON, so it is no saved storage state.") from None
-    state = cast("JSON", found) if isinstance(found, dict) else {}
+    state = cast("JSON", content) if isinstance(content, dict) else {}
     if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
         raise ToolFailed(f"{name} is no saved storage state: it has no lists cookies and origins.")
     try:
-        origins = {str(each["origin"]): StoredOrigin.from_state(each) for each in state["origins"]}
+        origins = {
+            str(entry["origin"]): StoredOrigin.from_state(entry) for entry in state["origins"]
+        }
     except (KeyError, TypeError, AttributeError):
         raise ToolFailed(f"{name} is no saved storage state: an origin is incomplete.") from None
     return state["cookies"], origins

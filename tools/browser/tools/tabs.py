@@ -11,7 +11,7 @@ from ..call import Call
 from ..session.failures import ToolFailed
 from ..session.tabs import Entry
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
-from .navigation import address, go_to
+from .navigation import go_to, parse_url
 
 LARGEST = 10_000
 NO_TABS = "No open tabs. The next call opens an empty one."
@@ -27,26 +27,26 @@ class Tabs(BrowserArguments):
 
 
 @tool("browser_tabs", title="Manage tabs", limit="navigation")
-async def tabs(call: Call, given: Tabs) -> None:
+async def tabs(call: Call, arguments: Tabs) -> None:
     """List the tabs, open a new one, close one (the current one without an index), or select the one to work in."""
-    found = call.session.tabs
-    if given.action == "list":
+    tabs_of_session = call.session.tabs
+    if arguments.action == "list":
         await call.tab()
-    elif given.action == "new":
-        await _new(call, given.url)
-    elif given.action == "close":
-        if found.current is not None or given.index is not None:
-            await found.close(_numbered(call, given.index))
+    elif arguments.action == "new":
+        await _open_tab(call, arguments.url)
+    elif arguments.action == "close":
+        if tabs_of_session.current is not None or arguments.index is not None:
+            await tabs_of_session.close(_tab_at(call, arguments.index))
     else:
-        if given.index is None:
+        if arguments.index is None:
             raise ToolFailed("Give the index of the tab to select.")
-        await found.select(_numbered(call, given.index))
+        await tabs_of_session.select(_tab_at(call, arguments.index))
     call.answer.result("\n".join(await call.session.tab_lines()) or NO_TABS)
 
 
-async def _new(call: Call, url: str | None) -> None:
+async def _open_tab(call: Call, url: str | None) -> None:
     if url is not None:
-        address(url)
+        parse_url(url)
     try:
         await call.session.tabs.open()
     except IndexError as error:
@@ -55,17 +55,19 @@ async def _new(call: Call, url: str | None) -> None:
         await go_to(call, url)
 
 
-def _numbered(call: Call, index: int | None) -> Entry:
-    found = call.session.tabs
-    if index is None and found.current is not None:
-        return found.current
-    if index is None or not 0 <= index < len(found):
-        raise ToolFailed(f"There is no tab {index}; there are {len(found)}, counted from 0.")
-    return found[index]
+def _tab_at(call: Call, index: int | None) -> Entry:
+    tabs_of_session = call.session.tabs
+    if index is None and tabs_of_session.current is not None:
+        return tabs_of_session.current
+    if index is None or not 0 <= index < len(tabs_of_session):
+        raise ToolFailed(
+            f"There is no tab {index}; there are {len(tabs_of_session)}, counted from 0."
+        )
+    return tabs_of_session[index]
 
 
 @tool("browser_close", title="Close browser")
-async def close(call: Call, given: NoArguments) -> None:
+async def close(call: Call, arguments: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
     for tab in call.session.tabs.entries:
         await call.session.tabs.close(tab)
@@ -83,10 +85,10 @@ class Resize(BrowserArguments):
 
 
 @tool("browser_resize", title="Resize browser window")
-async def resize(call: Call, given: Resize) -> None:
+async def resize(call: Call, arguments: Resize) -> None:
     """Give the page a viewport of this size, in CSS pixels."""
     tab = await call.tab()
-    size: Any = {"width": given.width, "height": given.height}
+    size: Any = {"width": arguments.width, "height": arguments.height}
     await call.act(lambda: tab.page.set_viewport_size(size), snapshot=False, edits=False)
     call.answer.code(f"await page.set_viewport_size({size!r})")
 
@@ -114,21 +116,21 @@ class EmulateMedia(BrowserArguments):
 
 
 @tool("browser_emulate_media", title="Emulate media features")
-async def emulate_media(call: Call, given: EmulateMedia) -> None:
+async def emulate_media(call: Call, arguments: EmulateMedia) -> None:
     """Show the page as with this color scheme, motion, contrast or medium.
 
     A feature that is left out stays as it is; null ends its emulation.
     """
-    names = [name for name in type(given).model_fields if name in given.model_fields_set]
+    names = [name for name in type(arguments).model_fields if name in arguments.model_fields_set]
     if not names:
         raise ToolFailed("Name at least one media feature.")
-    options: Any = {name: getattr(given, name) or "null" for name in names}
+    options: Any = {name: getattr(arguments, name) or "null" for name in names}
     tab = await call.tab()
     await call.act(lambda: tab.page.emulate_media(**options), snapshot=False, edits=False)
-    now = call.session.watch.media.get(tab.page, {}) | options
-    call.session.watch.media[tab.page] = {k: v for k, v in now.items() if v != "null"}
-    written = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    call.answer.code(f"await page.emulate_media({written})")
+    features = call.session.watch.media.get(tab.page, {}) | options
+    call.session.watch.media[tab.page] = {k: v for k, v in features.items() if v != "null"}
+    code = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    call.answer.code(f"await page.emulate_media({code})")
 
 
 TOOLS: list[BrowserTool] = [tabs, close, resize, emulate_media]

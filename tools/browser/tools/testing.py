@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, in_words
-from ..session.frames import shown_as
+from ..session.failures import ToolFailed, describe_error
+from ..session.frames import find_visible
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _VALUE = """element => {
 }"""
 """Returns [attribute, value] of an element that is not an HTML input, or null; the attribute is '' for its text."""
 
-_CHOSEN = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
+_CHOSEN_LABELS = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
 
 
 class GenerateLocator(BrowserArguments):
@@ -34,15 +34,15 @@ class GenerateLocator(BrowserArguments):
 
 
 @tool("browser_generate_locator", title="Create locator for element", cap="testing", read_only=True)
-async def generate_locator(call: Call, given: GenerateLocator) -> None:
+async def generate_locator(call: Call, arguments: GenerateLocator) -> None:
     """Return the Playwright locator that a test would use for an element, in Python."""
     from playwright.async_api import Error
 
-    locator = await call.locate(given.target, given.element)
+    locator = await call.locate(arguments.target, arguments.element)
     try:
         call.answer.result(str(await locator.normalize()))
     except Error as error:
-        raise ToolFailed(f"There is no locator for it: {in_words(error)}") from None
+        raise ToolFailed(f"There is no locator for it: {describe_error(error)}") from None
 
 
 class VerifyElement(BrowserArguments):
@@ -61,15 +61,17 @@ class VerifyElement(BrowserArguments):
 @tool(
     "browser_verify_element_visible", title="Verify element visible", cap="testing", read_only=True
 )
-async def verify_element_visible(call: Call, given: VerifyElement) -> None:
+async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
     """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
-    role, name = given.role.lower(), given.accessible_name
+    role, name = arguments.role.lower(), arguments.accessible_name
 
-    def wanted(frame: Frame) -> Locator:
+    def locate(frame: Frame) -> Locator:
         return frame.get_by_role(role, name=name)  # pyright: ignore[reportArgumentType]
 
     code = f"page.get_by_role({role!r}, name={name!r})"
-    await _visible(call, wanted, code, f'Element with role "{role}" and accessible name "{name}"')
+    await _verify_visible(
+        call, locate, code, f'Element with role "{role}" and accessible name "{name}"'
+    )
 
 
 class VerifyText(BrowserArguments):
@@ -77,18 +79,20 @@ class VerifyText(BrowserArguments):
 
 
 @tool("browser_verify_text_visible", title="Verify text visible", cap="testing", read_only=True)
-async def verify_text_visible(call: Call, given: VerifyText) -> None:
+async def verify_text_visible(call: Call, arguments: VerifyText) -> None:
     """Check that a text can be seen, in the page or in a frame of it."""
-    code = f"page.get_by_text({given.text!r})"
-    await _visible(call, lambda frame: frame.get_by_text(given.text), code, "Text")
+    code = f"page.get_by_text({arguments.text!r})"
+    await _verify_visible(call, lambda frame: frame.get_by_text(arguments.text), code, "Text")
 
 
-async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, what: str) -> None:
-    found = await shown_as((await call.arrived()).page, wanted, code)
-    if found is None:
+async def _verify_visible(
+    call: Call, locate: Callable[[Frame], Locator], code: str, what: str
+) -> None:
+    locator = await find_visible((await call.ready_tab()).page, locate, code)
+    if locator is None:
         raise ToolFailed(f"{what} not found")
     call.answer.result("Done")
-    call.answer.code(f"await expect({found}).to_be_visible()")
+    call.answer.code(f"await expect({locator}).to_be_visible()")
 
 
 class VerifyList(BrowserArguments):
@@ -98,16 +102,16 @@ class VerifyList(BrowserArguments):
 
 
 @tool("browser_verify_list_visible", title="Verify list visible", cap="testing", read_only=True)
-async def verify_list_visible(call: Call, given: VerifyList) -> None:
+async def verify_list_visible(call: Call, arguments: VerifyList) -> None:
     """Check that a list shows all of the given texts."""
-    locator = await call.locate(given.target, given.element)
-    code = call.answer_code
+    locator = await call.locate(arguments.target, arguments.element)
+    code = call.element_code
     lines = ["- list:"]
-    for item in given.items:
-        found = locator.get_by_text(item).filter(visible=True)
-        if await found.count() == 0:
+    for item in arguments.items:
+        matches = locator.get_by_text(item).filter(visible=True)
+        if await matches.count() == 0:
             raise ToolFailed(f'Item "{item}" not found')
-        text = " ".join((await found.first.inner_text(timeout=call.timeout)).split())
+        text = " ".join((await matches.first.inner_text(timeout=call.timeout)).split())
         lines.append(f"  - listitem: {json.dumps(text, ensure_ascii=False)}")
     call.answer.result("Done")
     call.answer.code(f"await expect({code}).to_match_aria_snapshot({chr(10).join(lines)!r})")
@@ -121,18 +125,18 @@ class VerifyValue(BrowserArguments):
 
 
 @tool("browser_verify_value", title="Verify value", cap="testing", read_only=True)
-async def verify_value(call: Call, given: VerifyValue) -> None:
+async def verify_value(call: Call, arguments: VerifyValue) -> None:
     """Check the value of a field: its text, its choice, or whether it is checked."""
-    locator = await call.locate(given.target, given.element)
-    code = f"await expect({call.answer_code})"
-    if given.type in ("checkbox", "radio"):
+    locator = await call.locate(arguments.target, arguments.element)
+    code = f"await expect({call.element_code})"
+    if arguments.type in ("checkbox", "radio"):
         values = [json.dumps(await locator.is_checked(timeout=call.timeout))]
         code += ".to_be_checked()" if values == ["true"] else ".not_to_be_checked()"
     else:
-        values, expected = await _values(call, locator)
-        code += expected
-    if given.value not in values:
-        raise ToolFailed(f'Expected value "{given.value}", but got "{values[-1]}"')
+        values, assertion = await _values(call, locator)
+        code += assertion
+    if arguments.value not in values:
+        raise ToolFailed(f'Expected value "{arguments.value}", but got "{values[-1]}"')
     call.answer.result("Done")
     call.answer.code(code)
 
@@ -147,17 +151,17 @@ async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
 
     try:
         value = await locator.input_value(timeout=call.timeout)
-        chosen = await locator.evaluate(_CHOSEN, timeout=call.timeout)
-        return [value, *chosen], f".to_have_value({value!r})"
+        labels = await locator.evaluate(_CHOSEN_LABELS, timeout=call.timeout)
+        return [value, *labels], f".to_have_value({value!r})"
     except TimeoutError:
         raise
     except Error:
-        found = await locator.evaluate(_VALUE, timeout=call.timeout)
-    if found is None:
+        attribute_value = await locator.evaluate(_VALUE, timeout=call.timeout)
+    if attribute_value is None:
         raise ToolFailed(
             "It is no field, and has no value; browser_verify_text_visible is for texts."
         )
-    attribute, value = found
+    attribute, value = attribute_value
     expected = f"attribute({attribute!r}, {value!r})" if attribute else f"text({value!r})"
     return [value], f".to_have_{expected}"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call, named
+from ..call import Call, file_name
 from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
 
 Side = Annotated[Whole, Field(ge=16, le=4096)]
@@ -29,26 +29,26 @@ class StartVideo(BrowserArguments):
 
 
 @tool("browser_start_video", title="Start video", cap="devtools")
-async def start_video(call: Call, given: StartVideo) -> None:
+async def start_video(call: Call, arguments: StartVideo) -> None:
     """Begin to record a video of each page, until browser_stop_video."""
     await call.tab()
-    options: dict[str, Any] = given.model_dump(include={"size", "fps"}, exclude_none=True)
-    name = named(given.filename, "video.webm")
-    await call.session.films.start(name, cursor=bool(given.cursor), **options)
+    options: dict[str, Any] = arguments.model_dump(include={"size", "fps"}, exclude_none=True)
+    name = file_name(arguments.filename, "video.webm")
+    await call.session.videos.start(name, cursor=bool(arguments.cursor), **options)
     call.answer.result("Video recording started.")
     more = "".join(f", {key}={value!r}" for key, value in options.items())
     call.answer.code(f"await page.screencast.start(path={name!r}{more})")
 
 
 @tool("browser_stop_video", title="Stop video", cap="devtools", limit="navigation")
-async def stop_video(call: Call, given: NoArguments) -> None:
+async def stop_video(call: Call, arguments: NoArguments) -> None:
     """End the videos and give them as files, one for each page."""
-    found = await call.session.films.stop()
-    if not found:
+    videos = await call.session.videos.stop()
+    if not videos:
         call.answer.result("No videos were recorded.")
         return
-    for name, size in found:
-        await call.link(name, size, label="Video")
+    for name, size in videos:
+        await call.link_file(name, size, label="Video")
     call.answer.code("await page.screencast.stop()")
 
 
@@ -62,12 +62,12 @@ class Chapter(BrowserArguments):
 
 
 @tool("browser_video_chapter", title="Video chapter", cap="devtools", limit="wait")
-async def video_chapter(call: Call, given: Chapter) -> None:
+async def video_chapter(call: Call, arguments: Chapter) -> None:
     """Show a chapter card over the page for a while, so that the video has a chapter; returns when it is gone."""
     tab = await call.tab()
-    more = given.model_dump(exclude={"title"}, exclude_none=True)
-    await tab.page.screencast.show_chapter(given.title, **more)
-    call.answer.result(f"Chapter '{given.title}' added.")
+    more = arguments.model_dump(exclude={"title"}, exclude_none=True)
+    await tab.page.screencast.show_chapter(arguments.title, **more)
+    call.answer.result(f"Chapter '{arguments.title}' added.")
 
 
 class Decoration(BrowserArguments):
@@ -89,15 +89,15 @@ class ShowActions(BrowserArguments):
 
 
 @tool("browser_video_show_actions", title="Show action overlays", cap="devtools")
-async def video_show_actions(call: Call, given: ShowActions) -> None:
+async def video_show_actions(call: Call, arguments: ShowActions) -> None:
     """Name each following action on the page while it happens, for a video."""
     tab = await call.tab()
-    await tab.page.screencast.show_actions(**given.model_dump(exclude_none=True))
+    await tab.page.screencast.show_actions(**arguments.model_dump(exclude_none=True))
     call.answer.result("Action annotations enabled.")
 
 
 @tool("browser_video_hide_actions", title="Hide action overlays", cap="devtools")
-async def video_hide_actions(call: Call, given: NoArguments) -> None:
+async def video_hide_actions(call: Call, arguments: NoArguments) -> None:
     """Name the actions on the page no longer."""
     tab = await call.tab()
     await tab.page.screencast.hide_actions()

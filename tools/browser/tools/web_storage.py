@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..session.failures import ToolFailed, in_words
+from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ class Area:
         """
         from playwright.async_api import Error
 
-        page = (await call.arrived()).page
+        page = (await call.ready_tab()).page
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage
         except Error as error:
-            reason = in_words(error).splitlines()[0]
+            reason = describe_error(error).splitlines()[0]
             if "SecurityError" in reason:
                 raise ToolFailed(
                     f"The page {page.url[:200]} has no {self.name}; open a page of a site first."
@@ -60,39 +60,41 @@ class Area:
             raise ToolFailed(f"{self.name} failed: {reason}") from None
         call.answer.code(f"await page.{self.attribute}.{code}")
 
-    async def list_items(self, call: Call, given: NoArguments) -> None:
+    async def list_items(self, call: Call, arguments: NoArguments) -> None:
         async with self.of(call, "items()") as storage:
             lines = [f"{item['name']}={item['value']}" for item in await storage.items()]
             call.answer.result("\n".join(lines) or f"No {self.name} items found")
 
-    async def get_item(self, call: Call, given: Key) -> None:
-        async with self.of(call, f"get_item({given.key!r})") as storage:
-            value = await storage.get_item(given.key)
-        found = f"{given.key}={value}"
-        call.answer.result(f"{self.name} key '{given.key}' not found" if value is None else found)
+    async def get_item(self, call: Call, arguments: Key) -> None:
+        async with self.of(call, f"get_item({arguments.key!r})") as storage:
+            value = await storage.get_item(arguments.key)
+        item = f"{arguments.key}={value}"
+        call.answer.result(
+            f"{self.name} key '{arguments.key}' not found" if value is None else item
+        )
 
-    async def set_item(self, call: Call, given: Item) -> None:
-        async with self.of(call, f"set_item({given.key!r}, {given.value!r})") as storage:
-            await storage.set_item(given.key, given.value)
+    async def set_item(self, call: Call, arguments: Item) -> None:
+        async with self.of(call, f"set_item({arguments.key!r}, {arguments.value!r})") as storage:
+            await storage.set_item(arguments.key, arguments.value)
 
-    async def delete_item(self, call: Call, given: Key) -> None:
-        async with self.of(call, f"remove_item({given.key!r})") as storage:
-            if await storage.get_item(given.key) is None:
-                call.answer.result(f"{self.name} key '{given.key}' not found")
-            await storage.remove_item(given.key)
+    async def delete_item(self, call: Call, arguments: Key) -> None:
+        async with self.of(call, f"remove_item({arguments.key!r})") as storage:
+            if await storage.get_item(arguments.key) is None:
+                call.answer.result(f"{self.name} key '{arguments.key}' not found")
+            await storage.remove_item(arguments.key)
 
-    async def clear_items(self, call: Call, given: NoArguments) -> None:
+    async def clear_items(self, call: Call, arguments: NoArguments) -> None:
         async with self.of(call, "clear()") as storage:
             await storage.clear()
 
     def tools(self) -> list[BrowserTool]:
-        own, site = self.name, "the current page's site"
+        name, site = self.name, "the current page's site"
         return [
-            self._tool("list", self.list_items, f"Return the whole {own} of {site}."),
-            self._tool("get", self.get_item, f"Return one {own} item of {site}."),
+            self._tool("list", self.list_items, f"Return the whole {name} of {site}."),
+            self._tool("get", self.get_item, f"Return one {name} item of {site}."),
             self._tool("set", self.set_item, f"Set an item of {site}, {self.lasts}."),
-            self._tool("delete", self.delete_item, f"Delete one {own} item of {site}."),
-            self._tool("clear", self.clear_items, f"Delete the whole {own} of {site}."),
+            self._tool("delete", self.delete_item, f"Delete one {name} item of {site}."),
+            self._tool("clear", self.clear_items, f"Delete the whole {name} of {site}."),
         ]
 
     def _tool(self, word: str, run: Run, description: str) -> BrowserTool:

@@ -185,7 +185,7 @@ async def test_routes_and_being_offline_hold_a_session_for_a_while_only(browse: 
     async def waiting(_: float) -> None:
         await over.wait()
 
-    for held in (session.mocks.held, session.offline.held):
+    for held in (session.mocks.pause_hold, session.offline.pause_hold):
         held._sleep = waiting  # pyright: ignore[reportPrivateUsage]
     await browse.text("route", pattern="**/a", status=404)
     await browse.text("route", pattern="**/b", status=404)
@@ -193,10 +193,10 @@ async def test_routes_and_being_offline_hold_a_session_for_a_while_only(browse: 
     assert browse.connection.busy == "a mocked route, the offline state is on"
     over.set()
     with anyio.fail_after(5):
-        while session.busy_with():  # noqa: ASYNC110 - there is no event to wait for
+        while session.busy_reason():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     assert "2. **/b" in await browse.text("route_list")
-    assert session.on() == ["2 mocked routes", "the offline state"]
+    assert session.activities() == ["2 mocked routes", "the offline state"]
 
 
 async def test_what_was_on_is_told_to_be_lost(service: BrowserService) -> None:

@@ -118,7 +118,7 @@ async def let_expire(browse: Browse) -> str:
     async def waiting(_: float) -> None:
         await over.wait()
 
-    trace.held._sleep = waiting  # pyright: ignore[reportPrivateUsage]
+    trace.pause_hold._sleep = waiting  # pyright: ignore[reportPrivateUsage]
     await browse.text("start_tracing")
     over.set()
     with anyio.fail_after(10):
@@ -205,7 +205,7 @@ async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
 async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
     filmed: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    films = filmed.connection.session.films
+    films = filmed.connection.session.videos
     whole, begun, let_go = films._begin, anyio.Event(), anyio.Event()  # pyright: ignore[reportPrivateUsage]
 
     async def begin(page: Page) -> None:

@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Error
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.call import Call
-from statehold.tools.browser.connection import LINGER_SECONDS
+from statehold.tools.browser.connection import LATE_SAVE_SECONDS
 from statehold.tools.browser.egress.access import EgressAccess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
@@ -283,7 +283,7 @@ async def test_what_a_page_does_by_a_timer_after_a_call_is_looked_for(
         await connection.checkpoint()
         assert not connection.unsaved
         clock = LoopClock(monkeypatch)
-        for seconds in LINGER_SECONDS:
+        for seconds in LATE_SAVE_SECONDS:
             told = anyio.Event()
             connection.on_unsaved = told.set
             await clock.by(seconds)

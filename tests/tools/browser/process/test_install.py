@@ -150,15 +150,15 @@ async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path:
             INSTALLS, tasks.start_soon, say=said.append, machine=here, clock=lambda: now
         )
         with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
-            await browsers.get(patience=20)
+            await browsers.get(seconds=20)
         assert any("Unable to locate package" in line for line in said)
         once = (tmp_path / "asked").read_text()
         with pytest.raises(NoBrowser, match="installing one failed"):
-            await browsers.get(patience=20)
+            await browsers.get(seconds=20)
         assert (tmp_path / "asked").read_text() == once
         now += 1000
         (tmp_path / "bin/apt-get").write_text(APT)
-        assert (await browsers.get(patience=20)).path == str(
+        assert (await browsers.get(seconds=20)).path == str(
             tmp_path / "bin/chromium-headless-shell"
         )
 
@@ -168,7 +168,7 @@ async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     paths: list[str | None] = []
 
     async def get(browsers: Browsers) -> None:
-        paths.append((await browsers.get(patience=20)).path)
+        paths.append((await browsers.get(seconds=20)).path)
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -187,13 +187,13 @@ async def test_who_stops_waiting_does_not_stop_the_installation(tmp_path: Path, 
         async with anyio.create_task_group() as tasks:
             browsers = Browsers(INSTALLS, tasks.start_soon, say=quiet, machine=here)
             with pytest.raises(BrowserComing) as coming:
-                await browsers.get(patience=0)
+                await browsers.get(seconds=0)
             assert coming.value.retryable
             assert coming.value.retry_after
             # It opens when the other side does, so the installation is under way by then.
             gate = await anyio.to_thread.run_sync((tmp_path / "gate").write_text, "go\n")
             assert gate
-            assert (await browsers.get(patience=20)).kind == "shell"
+            assert (await browsers.get(seconds=20)).kind == "shell"
     await leaks.check()
 
 
@@ -223,7 +223,7 @@ async def test_nothing_is_installed_where_it_is_not_wanted_or_does_not_help(
         wanted = BrowserConfig.model_validate({"install": bool(config), **config})
         browsers = Browsers(wanted, tasks.start_soon, say=quiet, machine=here)
         with pytest.raises(NoBrowser) as caught:
-            await browsers.get(patience=20)
+            await browsers.get(seconds=20)
         if not config:
             assert "run `statehold doctor --install`, or `apt-get install" in caught.value.message
             assert "statehold doctor --install" in caught.value.recovery

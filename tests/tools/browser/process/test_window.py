@@ -49,11 +49,11 @@ async def window_of(
     browse: Browse, seal: Encryption | None = None
 ) -> AsyncGenerator[tuple[Window, Kept]]:
     """Show a session; leaving waits until its window is closed."""
-    window = Window(browse.connection, seal=seal, look_seconds=0.05, keep_seconds=0.0)
+    window = Window(browse.connection, encryption=seal, checkpoint_seconds=0.05, store_seconds=0.0)
     kept = Kept(seal)
     await window.show()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(window.worked_in, kept)
+        tasks.start_soon(window.save_until_closed, kept)
         yield window, kept
 
 
@@ -72,7 +72,7 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
             await context.add_cookies([{"name": "late", "value": "1", "url": lab}])
             for each in list(context.pages):
                 await each.close()
-        snapshot = await window.saved()
+        snapshot = await window.final_snapshot()
     assert snapshot is not None
     found = ContextSnapshot.from_snapshot(snapshot)
     assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
@@ -92,7 +92,7 @@ async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) 
         await page.close()
         await kept.until(f"{lab}/form")
         await context.pages[0].close()
-    snapshot = await window.saved()
+    snapshot = await window.final_snapshot()
     assert snapshot is not None
     assert addresses(ContextSnapshot.from_snapshot(snapshot)) == [f"{lab}/form"]
 
@@ -133,6 +133,6 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
             process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
-        snapshot = await window.saved()
+        snapshot = await window.final_snapshot()
     assert snapshot is not None
     assert addresses(ContextSnapshot.from_snapshot(snapshot, Encryption(KEY))) == [f"{lab}/form"]

@@ -91,10 +91,10 @@ def test_of_very_much_that_happened_only_so_much_is_kept_and_the_rest_is_counted
     for number in range(EVENT_LINES + 300):
         news.append(f"line {number}")
     assert len(news) == EVENT_LINES
-    told = summarize(news, missed=news.missed)
+    told = summarize(news, omitted=news.omitted_count)
     assert told[0] == "line 0"
     assert told[-1] == f"({EVENT_LINES + 300 - 50} more)"
-    assert summarize(["one"], missed=2) == ["one", "(2 more)"]
+    assert summarize(["one"], omitted=2) == ["one", "(2 more)"]
 
 
 def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:

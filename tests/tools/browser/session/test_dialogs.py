@@ -81,7 +81,7 @@ async def test_a_page_that_is_no_tab_is_answered_as_if_nobody_listened(
     await browse.text("navigate", url=f"{lab}/frame")
     assert session.tabs.current is not None
     page, kept = session.tabs.current.page, session.tabs._entries[:]  # pyright: ignore[reportPrivateUsage]
-    page.remove_listener("dialog", session.tabs.current._dialog)  # pyright: ignore[reportPrivateUsage]
+    page.remove_listener("dialog", session.tabs.current._on_dialog)  # pyright: ignore[reportPrivateUsage]
     session.tabs._entries.clear()  # pyright: ignore[reportPrivateUsage]
     with anyio.fail_after(30):
         assert await page.evaluate("() => confirm('Nobody hears')") is False
@@ -100,6 +100,6 @@ async def test_a_selector_is_not_blamed_for_a_page_that_does_not_answer(
     text = section(await browse.error("click", target="#nothing"), "Error")
     assert "no selector" not in text
     assert "did not answer within 0.5 seconds" in text
-    await session.unstick()
+    await session.free_stuck_page()
     assert not page.is_closed()
     assert await browse.value("() => 2") == 2

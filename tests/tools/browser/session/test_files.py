@@ -169,7 +169,7 @@ async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -
     with pytest.raises(ToolFailed) as caught:
         await films.start("video")
     assert str(taken) not in str(caught.value)
-    assert not films.held.on
+    assert not films.pause_hold.is_active
 
 
 @pytest.mark.peer

@@ -60,7 +60,7 @@ async def test_of_what_pages_do_between_calls_not_all_is_kept(
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
         await browse.value("async () => { for (let n = 0; n < 9; n++) await fetch('/counter') }")
-        assert len(browse.tab.started) == 5
+        assert len(browse.tab.recent_requests) == 5
         context = browse.connection.session.context
         context.on("page", lambda page: windows.append(weakref.ref(page)))
         for _ in range(3):

@@ -120,7 +120,7 @@ async def test_a_window_that_closes_at_once_is_not_waited_for(
     # Past the tools, which wait themselves.
     await browse.value("() => { for (let n = 0; n < 3; n++) window.open('about:blank').close() }")
     with anyio.fail_after(30):
-        await browse.connection.session.tabs.arrived(seconds=3600)
+        await browse.connection.session.tabs.wait_for_windows(seconds=3600)
     text = await browse.text("click", target="text=Open popup")
     assert "[Frame popup - Lab]" in section(text, "Open tabs")
 
@@ -128,9 +128,9 @@ async def test_a_window_that_closes_at_once_is_not_waited_for(
 async def test_a_window_that_never_is_a_page_is_not_waited_for_for_long(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
     tabs = browse.connection.session.tabs
-    tabs.expect("one that Playwright never tells of")
+    tabs.expect_window("one that Playwright never tells of")
     with anyio.fail_after(30):
-        await tabs.arrived(seconds=3600)
+        await tabs.wait_for_windows(seconds=3600)
         await browse.text("evaluate", function="() => { window.open('data:text/html,nothing') }")
 
 
@@ -147,10 +147,10 @@ async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
             await anyio.lowlevel.checkpoint()
         return await tabs.context.new_page()
 
-    await tabs._ours(opening())  # pyright: ignore[reportPrivateUsage]
+    await tabs._await_own_page(opening())  # pyright: ignore[reportPrivateUsage]
     assert tabs.event_lines == ["A new tab opened (1)."]
     with anyio.fail_after(30):
-        await tabs.arrived(seconds=3600)
+        await tabs.wait_for_windows(seconds=3600)
 
 
 async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(

@@ -8,7 +8,7 @@ import pytest
 from browsing import Browse, section
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.tools.configuration import SHOWN, shown
+from statehold.tools.browser.tools.configuration import VISIBLE, visible_settings
 
 HIDDEN = {
     "args",
@@ -42,7 +42,7 @@ async def test_the_configuration_is_told(browse: Browse) -> None:
 
 
 def test_each_setting_is_shown_or_hidden_on_purpose() -> None:
-    listed = [name for names in SHOWN.values() for name in names]
+    listed = [name for names in VISIBLE.values() for name in names]
     assert {*listed, *HIDDEN} == set(BrowserConfig.model_fields)
     assert not HIDDEN.intersection(listed)
 
@@ -59,6 +59,6 @@ def test_no_secret_and_no_path_is_told() -> None:
         cdp_headers={"Authorization": "Bearer sesame"},
     )
     for config in (here, elsewhere):
-        assert "sesame" not in json.dumps(shown(config))
-    assert shown(here)["browser"]["proxy"] == "(set)"
-    assert shown(elsewhere)["browser"]["cdp_endpoint"] == "(set)"
+        assert "sesame" not in json.dumps(visible_settings(config))
+    assert visible_settings(here)["browser"]["proxy"] == "(set)"
+    assert visible_settings(elsewhere)["browser"]["cdp_endpoint"] == "(set)"
