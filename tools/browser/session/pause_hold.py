@@ -38,7 +38,7 @@ class PauseHold:
         return self._waiting is not None
 
     def begin(self) -> None:
-        """PauseHold the session from now on. If it is already held, the time starts anew."""
+        """Hold the session from now on. If it is already held, the time starts anew."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = anyio.CancelScope()
