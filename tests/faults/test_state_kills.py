@@ -24,6 +24,9 @@ class Writer:
         self.sent: dict[str, int] = {}
         self.version = 0
         self.count = 0
+        self.enough = 0
+        """The count at which the server is killed."""
+        self.has_enough = anyio.Event()
 
     async def write(self, client: Client, number: int) -> None:
         key = f"caller {number}"
@@ -37,10 +40,12 @@ class Writer:
             self.acknowledged[key] = value
             self.version = max(self.version, version)
             self.count += 1
+            if self.count == self.enough:
+                self.has_enough.set()
 
     async def until_killed(self, way: Way, running: Running, after: int) -> None:
         """Write until the server is killed, which is after so many more updates."""
-        enough = self.count + after
+        self.enough, self.has_enough = self.count + after, anyio.Event()
 
         async def caller(number: int) -> None:
             try:
@@ -48,14 +53,13 @@ class Writer:
                     await self.write(client, number)
             except Exception:
                 # The server is gone in the middle of it, and only then.
-                if self.count < enough:
+                if not self.has_enough.is_set():
                     raise
 
         async with anyio.create_task_group() as tasks:
             for number in range(CALLERS):
                 tasks.start_soon(caller, number)
-            while self.count < enough:  # noqa: ASYNC110 - the callers count
-                await anyio.sleep(0.001)
+            await self.has_enough.wait()
             running.process.kill()
             tasks.cancel_scope.deadline = anyio.current_time() + 5
 

@@ -18,6 +18,7 @@ import anyio
 import pytest
 from databases import DatabaseServer
 from fork_server import ForkServer
+from process_exit import until_gone
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
@@ -239,10 +240,8 @@ async def test_a_killed_node_is_dead_and_a_stopped_one_is_not(
             os.kill(int(pid), signal.SIGSTOP)
             assert await node.find_dead() == []
             running.kill(int(pid))
-            with anyio.fail_after(10):
-                while not (dead := await node.find_dead()):  # noqa: ASYNC110 - killing takes a moment
-                    await anyio.sleep(0.005)
-            assert dead == [name]
+            await until_gone(int(pid))
+            assert await node.find_dead() == [name]
             await node.recover()
             assert [record.id for record in await store.nodes()] == [node.id]
             assert [path.name for path in (tmp_path / "nodes").iterdir()] == ["n_test.lock"]

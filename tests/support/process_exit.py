@@ -1,6 +1,9 @@
-"""Waiting for the end of processes that are not our children: children of children, and those that a killed parent left."""
+"""Waiting for the end of threads, and of processes that are children of another process, or whose parent was killed."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Collection
 
 import anyio
 import psutil
@@ -24,3 +27,11 @@ async def until_gone(*pids: int, seconds: float = 10) -> None:
     with anyio.fail_after(seconds):
         for pid in pids:
             assert await procfs.wait_for_exit(pid)
+
+
+def join_threads(before: Collection[threading.Thread], *, seconds: float = 10) -> None:
+    """Wait until all threads have ended that were started since, except the workers of anyio, which the loop keeps."""
+    for thread in threading.enumerate():
+        if thread not in before and not thread.name.startswith("AnyIO"):
+            thread.join(seconds)
+            assert not thread.is_alive(), thread

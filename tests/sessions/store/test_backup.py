@@ -46,7 +46,7 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
     acknowledged = began = ended = size = 0
     async with SQLStore.sqlite(tmp_path / "data") as store:
         await _prepare(store)
-        stop = anyio.Event()
+        stop, written = anyio.Event(), anyio.Condition()
 
         async def write() -> None:
             nonlocal acknowledged
@@ -56,20 +56,25 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
                 both = _state(version, 5000)
                 both.journal = [noted]
                 await store.write(both)
-                acknowledged = version
+                async with written:
+                    acknowledged = version
+                    written.notify_all()
+
+        async def until(count: int) -> None:
+            async with written:
+                while acknowledged < count:
+                    await written.wait()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             with anyio.fail_after(20):
-                while acknowledged < 30:  # noqa: ASYNC110 - there is no event to wait for
-                    await anyio.sleep(0.002)
+                await until(30)
                 began = acknowledged
                 size = await anyio.to_thread.run_sync(
                     back_up, tmp_path / "data", tmp_path / "copy.db"
                 )
                 ended = acknowledged
-                while acknowledged < ended + 10:  # noqa: ASYNC110
-                    await anyio.sleep(0.002)
+                await until(ended + 10)
             stop.set()
     copy = tmp_path / "copy.db"
     found = copy.stat()

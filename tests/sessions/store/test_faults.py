@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import sqlite3
 import stat
@@ -101,14 +102,20 @@ async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(
 
 
 async def test_closing_waits_until_the_database_takes_what_was_acknowledged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = _foreign_lock(tmp_path)
+    lock, stop_waits, emit = _foreign_lock(tmp_path), anyio.Event(), caplog.handler.emit
+
+    def watch(record: logging.LogRecord) -> None:
+        emit(record)
+        if "the stop waits" in record.getMessage():
+            stop_waits.set()
+
+    monkeypatch.setattr(caplog.handler, "emit", watch)
 
     async def free() -> None:
         with anyio.fail_after(20):
-            while "the stop waits" not in caplog.text:  # noqa: ASYNC110 - a log sets no event
-                await anyio.sleep(0.01)
+            await stop_waits.wait()
         lock.__exit__(None, None, None)
 
     async with anyio.create_task_group() as tasks, _store(tmp_path) as store:

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from databases import DatabaseServer, MariaDB
+from process_exit import join_threads
 from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.util import await_only
 from store_making import NODE, OTHER, Sessions, node_record, version_of
@@ -78,7 +79,7 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
     async with _store(server.emptied()) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
-        acknowledged = 0
+        acknowledged, enough = 0, anyio.Event()
 
         async def write() -> None:
             nonlocal acknowledged
@@ -86,12 +87,13 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
                 while True:
                     await store.write(_state(acknowledged + 1))
                     acknowledged += 1
+                    if acknowledged == 20:
+                        enough.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             with anyio.fail_after(20):
-                while acknowledged < 20:  # noqa: ASYNC110 - there is no event to wait for
-                    await anyio.sleep(0.002)
+                await enough.wait()
             server.kill()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await store.get("sh_a")
@@ -113,18 +115,23 @@ async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
         "SELECT pg_sleep(50)" if server.driver.startswith("postgresql") else "SELECT SLEEP(50)"
     )
 
+    asked = threading.Event()
+
+    def wait(connection: Connection) -> None:
+        asked.set()
+        connection.exec_driver_sql(sleeping)
+
     async def ask(store: SQLStore) -> None:
         with suppress(StoreUnavailable):
-            await store._writer.submit(lambda connection: connection.exec_driver_sql(sleeping))  # pyright: ignore[reportPrivateUsage]
+            await store._writer.submit(wait)  # pyright: ignore[reportPrivateUsage]
 
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks, _store(server.emptied()) as store:
             await store.join(node_record(NODE))
             tasks.start_soon(ask, store)
-            await anyio.sleep(0.2)
-        while threading.active_count() > threads:  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.01)
+            assert await anyio.to_thread.run_sync(asked.wait, 10)
+    join_threads(threads)
     server.disconnect()
 
 

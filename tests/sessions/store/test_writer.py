@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from process_exit import join_threads
 from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 
@@ -481,12 +482,10 @@ async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store:
 
 
 async def test_opening_and_closing_leaves_nothing_behind(make_store: MakeStore, leaks: Any) -> None:
-    threads = threading.active_count()
-    for _ in range(10):
+    threads = set(threading.enumerate())
+    for number in range(10):
         async with make_store() as store:
-            await store.join(node_record(f"n_{_}"))
+            await store.join(node_record(f"n_{number}"))
             await store.nodes()
     await leaks.check()
-    with anyio.fail_after(5):
-        while threading.active_count() > threads:  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.005)
+    join_threads(threads)
