@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
 import lab_pages as pages
+from hits import Hits
 
 HOST = "127.0.0.1"
 OTHER_HOST = "127.0.0.2"
@@ -37,7 +38,7 @@ class Lab:
     """The site, served from threads between `start()` and `stop()`, or inside `with`."""
 
     def __init__(self, port: int = 0) -> None:
-        self.hits: list[str] = []
+        self.hits = Hits()
         """`METHOD host/path?query` of every request, in the order of arrival."""
         self.sent: list[tuple[str, list[tuple[str, str]]]] = []
         """The path and the fields of every form that was sent; of a file its size and digest."""

@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from hits import Hits
+
 
 class Served:
     """A site whose `handler` finds it as `server.site`. `hits` are the requests that it saw."""
@@ -14,7 +16,7 @@ class Served:
     handler: type[BaseHTTPRequestHandler]
 
     def __init__(self, port: int = 0) -> None:
-        self.hits: list[str] = []
+        self.hits = Hits()
         self._server = Server(("", port), self.handler)
         self._server.site = self
         self._thread = threading.Thread(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Page
+import anyio
+from playwright.async_api import BrowserContext, Page
 
 from statehold.sessions.services import CallResult, SessionView, Snapshot
 from statehold.tools.browser.config import BrowserConfig
@@ -151,6 +152,16 @@ async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse
         yield resumed
 
 
+async def until_pages_closed(context: BrowserContext, count: int) -> None:
+    """Wait until a context has closed all pages but so many."""
+    with anyio.fail_after(10):
+        while len(context.pages) > count:
+            closed = anyio.Event()
+            for page in context.pages:
+                page.once("close", lambda _, closed=closed: closed.set())
+            await closed.wait()
+
+
 def lost(browse: Browse) -> str:
     """Return the losses that were reported when the session was opened."""
     return browse.connection.restore_report.lost
@@ -169,4 +180,5 @@ __all__ = [
     "saved",
     "section",
     "text_of",
+    "until_pages_closed",
 ]

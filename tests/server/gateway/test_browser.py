@@ -26,6 +26,7 @@ from gateway_process import (
     toml,
 )
 from lab import Lab
+from process_exit import until_gone
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
@@ -318,13 +319,6 @@ SHOWN = """() => Object.fromEntries(["cookie", "local", "session", "indexed"]
     .map(id => [id, document.getElementById(id).textContent]))"""
 
 
-def is_there(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 async def checkpointed(data: Path, session: str) -> None:
     """Wait until all logins are in the database."""
     logins = (
@@ -357,9 +351,7 @@ async def kill(process: psutil.Process) -> None:
     """Kill a process and wait until it and its children are gone."""
     processes = [process, *process.children(recursive=True)]
     os.kill(process.pid, signal.SIGKILL)
-    with anyio.fail_after(10):
-        while any(map(is_there, processes)):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await until_gone(*(each.pid for each in processes))
 
 
 @pytest.mark.fault
@@ -378,9 +370,7 @@ async def test_all_logins_survive_kills_and_restarts(
     children = psutil.Process(running.process.pid).children(recursive=True)
     running.process.kill()
     running.process.wait(10)
-    with anyio.fail_after(10):
-        while any(map(is_there, children)):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+    await until_gone(*(child.pid for child in children))
     with serving(config_file, way.data) as again:
         way.url = again.url
         async with agent(way, session) as ada:

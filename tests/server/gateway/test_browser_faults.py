@@ -190,7 +190,7 @@ async def test_row_5_two_sessions_of_one_connection_work_in_parallel(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
-        await until(lambda: any("gate=both" in hit for hit in lab_site.hits))
+        await lab_site.hits.wait_for("gate=both")
         # Only the call of the other session lets this one end.
         await bob.said("browser_navigate", url=f"{lab_site.url}/api/open/both")
     assert "Frame plain" in texts[0]

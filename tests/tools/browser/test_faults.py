@@ -14,7 +14,17 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from browsing import Browse, new_view, opened, pid_of, process_of, running, section, text_of
+from browsing import (
+    Browse,
+    new_view,
+    opened,
+    pid_of,
+    process_of,
+    running,
+    section,
+    text_of,
+    until_pages_closed,
+)
 from lab import Lab
 from playwright.async_api import Error
 from process_exit import until_gone
@@ -345,9 +355,7 @@ async def test_a_storm_of_popups_is_cut_off(data: Path, shell: str) -> None:
         found = await browse.text("evaluate", function=script)
         assert "more than 5 tabs" in section(found, "Events")
         assert len(browse.connection.session.tabs) == 5
-        with anyio.fail_after(10):
-            while len(browse.connection.session.context.pages) > 5:  # noqa: ASYNC110
-                await anyio.sleep(0.02)
+        await until_pages_closed(browse.connection.session.context, 5)
 
 
 async def test_callers_who_are_not_the_same_have_browsers_of_their_own(

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, opened, running, section
+from browsing import Browse, opened, running, section, until_pages_closed
 from changing import Changing
 from lab import Lab
 from playwright.async_api import Page
@@ -231,9 +231,7 @@ async def test_a_tab_that_nobody_waits_for_any_more_is_not_left_behind(
                     tasks.cancel_scope.cancel()
         # By the time this call is answered, all earlier commands to the browser have run.
         await (await session.context.new_page()).close()
-        with anyio.fail_after(10):
-            while len(session.context.pages) > 1:  # noqa: ASYNC110 - there is no event to wait for
-                await anyio.sleep(0.01)
+        await until_pages_closed(session.context, 1)
         assert [tab.url for tab in session.tabs.entries] == [
             f"{lab}/frame?name={name}" for name in ("one", "two")
         ]

@@ -82,9 +82,7 @@ async def test_a_link_that_waits_for_its_server_is_waited_for(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(click)
-        with anyio.fail_after(10):
-            while not any("gate=late" in hit for hit in lab_site.hits):  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await lab_site.hits.wait_for("gate=late")
         lab_site.open("late")
     assert "Frame late" in section(texts[0], "Snapshot")
 

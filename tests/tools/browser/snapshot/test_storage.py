@@ -10,7 +10,7 @@ from collections.abc import Generator
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, again, opened
+from browsing import Browse, again, opened, until_pages_closed
 from changing import Changing
 from served import Server
 
@@ -448,6 +448,4 @@ async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
                 tasks.cancel_scope.cancel()
         # By the time this call is answered, all earlier commands to the browser have run.
         await (await context.new_page()).close()
-        with anyio.fail_after(10):
-            while len(context.pages) > 1:  # noqa: ASYNC110 - there is no event to wait for
-                await anyio.sleep(0.01)
+        await until_pages_closed(context, 1)
