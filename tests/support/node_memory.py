@@ -26,9 +26,10 @@ inspector.close();
 
 async def collected(node: psutil.Process) -> None:
     """Have a node collect its garbage, which it puts off as long as there is memory."""
-    while (port := _port(node)) is None:
-        os.kill(node.pid, signal.SIGUSR1)
-        await anyio.sleep(0.05)
+    with anyio.fail_after(20):
+        while (port := _port(node)) is None:
+            os.kill(node.pid, signal.SIGUSR1)
+            await anyio.sleep(0.05)
     # By the same program: another one may be too old to have a WebSocket.
     command = [node.exe(), "--input-type=module", "--eval", COLLECT, str(port)]
     done = await anyio.to_thread.run_sync(_run, command)

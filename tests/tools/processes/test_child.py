@@ -16,7 +16,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from process_exit import alive, until_gone
 
-from statehold.tools.processes import procfs
 from statehold.tools.processes.child import ChildProcess, ProcessLimits
 from statehold.tools.processes.launch import find_setpriv
 from statehold.tools.processes.ledger import Ledger
@@ -315,19 +314,18 @@ async def test_what_ended_in_order_and_left_something_running_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ledger = Ledger(None, watchdog=False)
-    start = "import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session={}); {}"
-    until_eof = "print(); sys.stdin.read()"
-    waited = "p = subprocess.Popen(['cat']); sys.stdin.read(); p.kill()"
+    ready = """print('{{"jsonrpc": "2.0", "method": "ready"}}', flush=True)"""
+    start = f"import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session={{}}); {ready}; {{}}"
+    until_eof = "sys.stdin.read()"
+    waited = f"p = subprocess.Popen(['cat']); {ready.format()}; sys.stdin.read(); p.kill()"
     for code, left in (
         (start.format(False, until_eof), ["sleep"]),
         (start.format(True, until_eof), ["sleep"]),
         (f"import subprocess, sys; {waited}", []),
-        (start.format(False, "print(); import time; time.sleep(60)"), []),
+        (start.format(False, "import time; time.sleep(60)"), []),
     ):
         child = await started(code, ledger=ledger)
-        with anyio.fail_after(10):
-            while not procfs.has_children(child.pid):  # noqa: ASYNC110 - nothing tells
-                await anyio.sleep(0.01)
+        assert (await said(child)).method == "ready"
         await child.aclose()
         told = [each for noted in ledger.remaining for each in noted.processes.items()]
         assert [name for _, name in told] == left

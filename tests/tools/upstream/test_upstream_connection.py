@@ -159,7 +159,7 @@ async def test_a_crash_during_a_call_is_told_to_its_callers(counter: UpstreamSer
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call, "slow", {"seconds": 60})
-                await anyio.sleep(0.1)
+                await anyio.wait_all_tasks_blocked()
                 tasks.start_soon(call, "crash", NOTHING)
             await connection.lost.wait()
         assert outcomes == [OutcomeUnknown, OutcomeUnknown]
@@ -182,7 +182,7 @@ async def test_closing_ends_calls_in_flight_and_is_no_loss(counter: UpstreamServ
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await anyio.sleep(0.05)
+            await anyio.wait_all_tasks_blocked()
             await connection.aclose()
             await ended.wait()
     await connection.aclose()
@@ -429,7 +429,7 @@ async def test_kill_9_is_told_with_the_signal_and_the_last_words(serving: Servin
                     assert "SIGKILL" in unknown.value.message
 
                 tasks.start_soon(hang)
-                await anyio.sleep(0.05)
+                await anyio.wait_all_tasks_blocked()
                 os.kill(pid, signal.SIGKILL)
         assert connection.reason is not None
         assert "was killed by SIGKILL" in connection.reason

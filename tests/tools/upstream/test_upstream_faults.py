@@ -215,7 +215,7 @@ async def test_cycles_with_crashes_and_cancels_leave_nothing(serving: Serving, l
         elif kind == "abandon":
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hanging, connection)
-                await anyio.sleep(0.01)
+                await anyio.wait_all_tasks_blocked()
                 await connection.aclose()
 
     async def hanging(connection: Any) -> None:
