@@ -21,7 +21,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """Raised to answer a request with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -51,18 +51,18 @@ class Notebook:
     """One client over stdin and stdout, until stdin ends."""
 
     def __init__(self) -> None:
-        self.counted = 0
+        self.count = 0
         self.notes: list[str] = []
         self._writing = threading.Lock()
 
     def run(self) -> None:
         for line in sys.stdin.buffer:
             try:
-                message = _members(json.loads(line))
+                message = _as_object(json.loads(line))
             except ValueError:
                 continue
             if "method" in message and "id" in message:
-                self._answer(message["id"], message["method"], _members(message.get("params")))
+                self._answer(message["id"], message["method"], _as_object(message.get("params")))
 
     def _answer(self, request: Any, method: str, params: JSON) -> None:
         try:
@@ -70,15 +70,15 @@ class Notebook:
                 self._think(request, params)
                 return
             reply: JSON = {"result": self._result(method, params)}
-        except Refused as refused:
-            reply = {"error": refused.error}
+        except RequestError as error:
+            reply = {"error": error.error}
         self._write({"id": request, **reply})
 
     def _result(self, method: str, params: JSON) -> JSON:
         if method == "initialize":
-            wanted = params.get("protocolVersion")
+            version = params.get("protocolVersion")
             return {
-                "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
+                "protocolVersion": version if version in VERSIONS else VERSIONS[0],
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "notebook", "version": "1.0.0"},
             }
@@ -87,42 +87,42 @@ class Notebook:
         if method == "tools/list":
             return {"tools": TOOLS}
         if method == "tools/call":
-            return self._call(str(params.get("name")), _members(params.get("arguments")))
-        raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
+            return self._call(str(params.get("name")), _as_object(params.get("arguments")))
+        raise RequestError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _call(self, name: str, arguments: JSON) -> JSON:
         try:
             if name == "count":
-                self.counted += 1
-                return _told({"count": self.counted})
+                self.count += 1
+                return _success({"count": self.count})
             if name == "write_note":
                 self.notes.append(str(arguments["text"]))
             elif name == "set_notes":
                 self.notes = [str(note) for note in arguments["notes"]]
             elif name != "read_notes":
-                raise Refused(INVALID_PARAMS, f"Unknown tool: {name}")
-        except KeyError as missing:
-            return _wrong(f"{missing.args[0]} is missing.")
+                raise RequestError(INVALID_PARAMS, f"Unknown tool: {name}")
+        except KeyError as error:
+            return _failure(f"{error.args[0]} is missing.")
         except TypeError:
-            return _wrong("notes should be a list of texts.")
-        return _told({"notes": self.notes})
+            return _failure("notes should be a list of texts.")
+        return _success({"notes": self.notes})
 
     def _think(self, request: Any, params: JSON) -> None:
         """Answer later. A caller who wants progress is notified of the start at once."""
-        arguments, meta = _members(params.get("arguments")), _members(params.get("_meta"))
+        arguments, meta = _as_object(params.get("arguments")), _as_object(params.get("_meta"))
         try:
             seconds = max(0.0, min(float(arguments.get("seconds", 1)), threading.TIMEOUT_MAX))
         except (TypeError, ValueError, OverflowError):
-            self._write({"id": request, "result": _wrong("seconds should be a number.")})
+            self._write({"id": request, "result": _failure("seconds should be a number.")})
             return
-        answer = {"id": request, "result": _told({"thought": "42"})}
+        answer = {"id": request, "result": _success({"thought": "42"})}
         timer = threading.Timer(seconds, self._write, [answer])
         timer.daemon = True
         timer.start()
         token = meta.get("progressToken")
         if token is not None:
-            begun: JSON = {"progressToken": token, "progress": 0, "message": "thinking"}
-            self._write({"method": "notifications/progress", "params": begun})
+            progress: JSON = {"progressToken": token, "progress": 0, "message": "thinking"}
+            self._write({"method": "notifications/progress", "params": progress})
 
     def _write(self, message: JSON) -> None:
         line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
@@ -131,19 +131,19 @@ class Notebook:
             sys.stdout.buffer.flush()
 
 
-def _members(found: Any) -> JSON:
+def _as_object(value: Any) -> JSON:
     """Return an object; anything else that a client sent in its place has no members."""
-    return cast(JSON, found) if isinstance(found, dict) else {}
+    return cast(JSON, value) if isinstance(value, dict) else {}
 
 
-def _wrong(problem: str) -> JSON:
+def _failure(problem: str) -> JSON:
     """Return a result, not a JSON-RPC error: a model reads it and can correct its call."""
     return {"content": [{"type": "text", "text": problem}], "isError": True}
 
 
-def _told(found: JSON) -> JSON:
+def _success(content: JSON) -> JSON:
     """Return a result with the pid of the process that answered."""
-    content = {**found, "pid": os.getpid()}
+    content = {**content, "pid": os.getpid()}
     return {
         "content": [{"type": "text", "text": json.dumps(content)}],
         "structuredContent": content,

@@ -1,6 +1,6 @@
 """Log lines on stderr: one readable line or one JSON object per event, never on stdout.
 
-Messages may quote programs and callers. No text of theirs begins a line of its own or reaches a terminal unescaped.
+Messages may quote programs and callers. Such text is escaped, so that it cannot begin a line or control a terminal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..sessions.one_line import escape_controls
 from .config.model import LogSettings
 
 QUIET_SECONDS: Final = 1.0
-"""Seconds for which a library message that clients cause is left out after it was written."""
+"""Seconds for which a message of a library is left out after it was written once."""
 
-KEPT_MESSAGES: Final = 256
-"""Library messages that are remembered at once. Some name their client, so their number has no bound."""
+REMEMBERED_MESSAGES: Final = 256
+"""Library messages that are remembered at once. Some contain a client's address, so there may be any number."""
 
-_OF_CLIENTS: Final = ("uvicorn", "mcp")
-"""The libraries that log mistakes of clients."""
-_DEPARTED: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+_CLIENT_LIBRARIES: Final = ("uvicorn", "mcp")
+"""The libraries whose messages clients can cause."""
+_DISCONNECTS: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
 class JsonLines(logging.Formatter):
@@ -33,16 +33,16 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        found = {
+        fields = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        line = json.dumps(found, ensure_ascii=False)
-        return line if line.isprintable() else json.dumps(found)
+            fields["exception"] = self.formatException(record.exc_info)
+        line = json.dumps(fields, ensure_ascii=False)
+        return line if line.isprintable() else json.dumps(fields)
 
 
 class TextLines(logging.Formatter):
@@ -59,43 +59,43 @@ class TextLines(logging.Formatter):
 
 
 class ClientMistakes(logging.Filter):
-    """Bounds the messages that clients can make libraries log, on the handler of the process.
+    """Limits the messages that clients can make libraries log. A filter of the process's handler.
 
-    A message is written once in QUIET_SECONDS, with the number of those left out. An exception that only says that a client
-    disconnected is left out.
+    A message is written at most once in QUIET_SECONDS, with the number of those left out. An exception of a disconnected
+    client is left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._last_lines: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith(_OF_CLIENTS):
+        if not record.name.startswith(_CLIENT_LIBRARIES):
             return True
         if record.exc_info and record.exc_info[1] is not None:
-            return not _departed(record.exc_info[1])
+            return not _is_disconnect(record.exc_info[1])
         now, key = self._clock(), str(record.msg)
-        last, left_out = self._seen.get(key, (-QUIET_SECONDS, 0))
+        last, left_out = self._last_lines.get(key, (-QUIET_SECONDS, 0))
         if now - last < QUIET_SECONDS:
-            self._seen[key] = (last, left_out + 1)
+            self._last_lines[key] = (last, left_out + 1)
             return False
-        if len(self._seen) >= KEPT_MESSAGES:
-            self._seen.clear()
-        self._seen[key] = (now, 0)
+        if len(self._last_lines) >= REMEMBERED_MESSAGES:
+            self._last_lines.clear()
+        self._last_lines[key] = (now, 0)
         if left_out:
             record.msg = f"{record.getMessage()} ({left_out} more before)"
             record.args = ()
         return True
 
 
-def _departed(error: BaseException) -> bool:
-    """Whether an exception only says that a client disconnected."""
+def _is_disconnect(error: BaseException) -> bool:
+    """Whether an exception only means that a client disconnected."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        return all(map(_departed, group.exceptions))
-    # By name: Starlette is not imported for stdio.
-    return isinstance(error, _DEPARTED) or type(error).__name__ == "ClientDisconnect"
+        return all(map(_is_disconnect, group.exceptions))
+    # By its name, since a stdio server does not import Starlette.
+    return isinstance(error, _DISCONNECTS) or type(error).__name__ == "ClientDisconnect"
 
 
 def configure(settings: LogSettings) -> None:
@@ -106,7 +106,7 @@ def configure(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # Only warnings of libraries: their other messages may quote callers.
+    # Only warnings of libraries: their information and debug messages quote callers.
     for name in ("mcp", "uvicorn", "httpx2", "httpcore2", "aiosqlite", "sqlalchemy", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
 

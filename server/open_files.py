@@ -5,32 +5,32 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-_ENOUGH: Final = 65_536
-"""The highest useful limit: servers that we start inherit it, and some close every descriptor up to it at their start."""
+_MOST_USEFUL: Final = 65_536
+"""The highest limit we set. Child processes inherit it, and some close every descriptor up to it when they start."""
 
-_OF_MACOS: Final = 10_240
-"""The highest limit of macOS, which reports none and refuses more than this."""
+_MACOS_LIMIT: Final = 10_240
+"""The highest limit that macOS accepts. It reports that there is none."""
 
 
-def allowed() -> int | None:
-    """Return the limit that this process may request, None where the system has no such limit."""
+def file_limit() -> int | None:
+    """Return the highest limit that this process may set, None if the system has no such limit."""
     try:
         import resource
     except ImportError:  # Windows
         return None
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft, hard = (_ENOUGH if one == resource.RLIM_INFINITY else one for one in limits)
-    return max(soft, min(hard, _ENOUGH))
+    soft, hard = (_MOST_USEFUL if value == resource.RLIM_INFINITY else value for value in limits)
+    return max(soft, min(hard, _MOST_USEFUL))
 
 
 def raise_limit() -> None:
-    """Raise the limit to the allowed one. Most systems start with 1024, which one page can use up."""
-    wanted = allowed()
-    if wanted is None:
+    """Raise the limit of this process as far as allowed. Most systems start with 1024, which one web page can use up."""
+    limit = file_limit()
+    if limit is None:
         return
     import resource
 
-    for number in (wanted, _OF_MACOS):
+    for number in (limit, _MACOS_LIMIT):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY or soft >= number:
             return
@@ -38,12 +38,12 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
 
 
-def connections_allowed(wanted: int, *, reserved: int) -> int:
-    """Return the client connections that leave `reserved` files, or half of all if that is less, for other uses."""
-    files = allowed()
+def allowed_connections(requested: int, *, reserved_files: int) -> int:
+    """Return how many client connections may be open, so that `reserved_files`, at most half of all, stay free."""
+    files = file_limit()
     if files is None:
-        return wanted
-    return max(1, min(wanted, files - min(reserved, files // 2)))
+        return requested
+    return max(1, min(requested, files - min(reserved_files, files // 2)))
 
 
-__all__ = ["allowed", "connections_allowed", "raise_limit"]
+__all__ = ["allowed_connections", "file_limit", "raise_limit"]

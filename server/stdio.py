@@ -1,7 +1,7 @@
 """MCP over this process's stdin and stdout, on the event loop.
 
 The SDK's own transport passes every line to a worker thread three times, and cannot be stopped while it reads. The event
-loop itself serves pipes, sockets and terminals with half the work. On Windows it cannot, so the SDK's transport is used.
+loop serves pipes, sockets and terminals with half the work. On Windows it cannot, so the SDK's transport is used there.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ ANSWER_SECONDS = 2.0
 class Stdio:
     """The streams of the client that started this process.
 
-    The SDK cancels the running calls when its read stream ends. So the end is held back until end() is called, and the
-    server finishes the calls that it can.
+    The SDK cancels the running calls when its read stream ends. So the stream ends only when end() is called, which gives
+    running calls time to finish.
     """
 
-    def __init__(self, read: Any, write: Any) -> None:
-        self.read = read
-        self.write = write
-        self.left = anyio.Event()
-        """Set when the client closed its side."""
-        self._waiting: set[Any] = set()
-        self._answered = anyio.Event()
-        self._ended = anyio.Event()
+    def __init__(self, read_stream: Any, write_stream: Any) -> None:
+        self.read_stream = read_stream
+        self.write_stream = write_stream
+        self.client_closed = anyio.Event()
+        """Set when the client has closed its side."""
+        self._unanswered_ids: set[Any] = set()
+        self._answer_sent = anyio.Event()
+        self._end_requested = anyio.Event()
 
     async def wait_answered(self, within: float) -> None:
-        """Wait until all received requests are answered, at most `within` seconds."""
+        """Wait until all received requests are answered, or `within` seconds have passed."""
         with anyio.move_on_after(within):
-            while self._waiting:
-                await self._answered.wait()
+            while self._unanswered_ids:
+                await self._answer_sent.wait()
 
     async def end(self) -> None:
-        """End the read stream, when the last answers are written."""
+        """End the read stream, after the last answers are written."""
         await self.wait_answered(ANSWER_SECONDS)
-        self._ended.set()
+        self._end_requested.set()
 
     async def wait_ended(self) -> None:
-        await self._ended.wait()
+        await self._end_requested.wait()
 
     def note_received(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
-            self._waiting.add(message.id)
+            self._unanswered_ids.add(message.id)
         elif (
             isinstance(message, types.JSONRPCNotification)
             and message.method == "notifications/cancelled"
         ):
-            # A request that was cancelled is not answered.
+            # A cancelled request is not answered.
             self._note_answered((message.params or {}).get("requestId"))
 
     def note_sent(self, message: types.JSONRPCMessage) -> None:
@@ -79,22 +79,25 @@ class Stdio:
     def _note_answered(self, request: object) -> None:
         if not isinstance(request, str | int):
             return
-        self._waiting.discard(request)
-        self._answered.set()
-        self._answered = anyio.Event()
+        self._unanswered_ids.discard(request)
+        self._answer_sent.set()
+        self._answer_sent = anyio.Event()
 
 
 @asynccontextmanager
 async def stdio_streams() -> AsyncGenerator[Stdio]:
     """Yield the streams of the client that started this process.
 
-    While open, descriptor 1 leads to stderr and 0 to nothing, so no stray print and no child can mix with the messages.
+    Meanwhile descriptor 1 is stderr and 0 is empty, so that no print and no child process can mix text into the messages.
     """
     if sys.platform == "win32":
-        async with stdio_server() as (read, write), _relay(_SdkMessages(read, write)) as stdio:
+        async with (
+            stdio_server() as (read_stream, write_stream),
+            _relay(_SdkMessages(read_stream, write_stream)) as stdio,
+        ):
             yield stdio
         return
-    stdin_fd, stdout_fd = _claim()
+    stdin_fd, stdout_fd = _take_over_stdio()
     try:
         async with (
             _lines(stdin_fd) as lines,
@@ -110,7 +113,7 @@ async def stdio_streams() -> AsyncGenerator[Stdio]:
             os.close(fd)
 
 
-def _claim() -> tuple[int, int]:
+def _take_over_stdio() -> tuple[int, int]:
     sys.stdout.flush()
     stdin_fd, stdout_fd = os.dup(0), os.dup(1)
     os.dup2(2, 1)
@@ -120,7 +123,7 @@ def _claim() -> tuple[int, int]:
     return stdin_fd, stdout_fd
 
 
-def _pipe(fd: int) -> bool:
+def _is_pipe(fd: int) -> bool:
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
@@ -130,7 +133,7 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
     """Yield a reader of a pipe, a terminal or a file."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=LINE_LIMIT)
-    if _pipe(fd):
+    if _is_pipe(fd):
         source, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(lines), PipeEnd(os.dup(fd))
         )
@@ -153,7 +156,7 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
         finally:
             loop.remove_reader(fd)
     else:
-        # A file can be read at once, so reading it does not block the event loop for long.
+        # Reading a file never waits for a writer, so it does not block the event loop for long.
         while data := os.read(fd, 65_536):
             lines.feed_data(data)
         lines.feed_eof()
@@ -163,12 +166,12 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
 @asynccontextmanager
 async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:
     """Yield a function that writes bytes to a pipe, a terminal or a file and returns when they are written."""
-    if not _pipe(fd):
+    if not _is_pipe(fd):
 
         async def write_file(data: bytes) -> None:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
+            unwritten = memoryview(data)
+            while unwritten:
+                unwritten = unwritten[os.write(fd, unwritten) :]
 
         yield write_file
         return
@@ -176,7 +179,7 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
     sink, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, PipeEnd(os.dup(fd))
     )
-    # Then drain() returns when everything is written, so no sent message is lost at the end of the process.
+    # With a limit of 0, drain() waits until everything is written, so no message is lost when the process ends.
     sink.set_write_buffer_limits(0)
     writer = asyncio.StreamWriter(sink, protocol, None, loop)
 
@@ -193,18 +196,18 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
 class _SdkMessages:
     """The messages over the SDK's own transport."""
 
-    def __init__(self, read: Any, write: Any) -> None:
-        self._read = read
-        self._write = write
+    def __init__(self, read_stream: Any, write_stream: Any) -> None:
+        self._read_stream = read_stream
+        self._write_stream = write_stream
 
     async def receive(self) -> SessionMessage | Exception | None:
         try:
-            return await self._read.receive()
+            return await self._read_stream.receive()
         except anyio.EndOfStream:
             return None
 
     async def send(self, message: SessionMessage) -> None:
-        await self._write.send(message)
+        await self._write_stream.send(message)
 
 
 class _LineMessages:
@@ -226,18 +229,18 @@ class _LineMessages:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
-            return await self._refused(refusal(line, error), error)
+            return await self._refuse(refusal(line, error), error)
         if isinstance(message, types.JSONRPCNotification) and b'"id"' in line:
             # The SDK takes a request whose id is null for a notification.
             answer = invalid_request(json.loads(line))
             if answer is not None:
-                return await self._refused(answer, ValueError(answer.error.message))
+                return await self._refuse(answer, ValueError(answer.error.message))
         return SessionMessage(message)
 
-    async def _refused(
+    async def _refuse(
         self, answer: types.JSONRPCError | None, error: Exception
     ) -> Exception | None:
-        """Write the answer, where there is one. Return the error, None when the client reads no more."""
+        """Send the answer, if any. Return the error for the SDK, None if the client has closed stdout."""
         if answer is not None:
             try:
                 await self._write(encode(answer))
@@ -251,16 +254,16 @@ class _LineMessages:
 
 @asynccontextmanager
 async def _relay(channel: _SdkMessages | _LineMessages) -> AsyncGenerator[Stdio]:
-    read_send, read = create_context_streams[SessionMessage | Exception](0)
-    write, write_receive = create_context_streams[SessionMessage](0)
-    stdio, written = Stdio(read, write), anyio.Event()
+    received, read_stream = create_context_streams[SessionMessage | Exception](0)
+    write_stream, to_send = create_context_streams[SessionMessage](0)
+    stdio, all_sent = Stdio(read_stream, write_stream), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, channel, read_send, stdio)
-        tasks.start_soon(_send, channel, write_receive, stdio, written)
+        tasks.start_soon(_receive, channel, received, stdio)
+        tasks.start_soon(_send, channel, to_send, stdio, all_sent)
         yield stdio
-        await write.aclose()
+        await write_stream.aclose()
         with anyio.move_on_after(ANSWER_SECONDS):
-            await written.wait()
+            await all_sent.wait()
         tasks.cancel_scope.cancel()
 
 
@@ -272,9 +275,9 @@ async def _receive(channel: _SdkMessages | _LineMessages, out: Any, stdio: Stdio
                 if isinstance(item, SessionMessage):
                     stdio.note_received(item.message)
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    # The server may have ended before its client: read the rest up to the end, and drop it.
+                    # The server may have ended before its client: then read to the end, and drop what comes.
                     await out.send(item)
-            stdio.left.set()
+            stdio.client_closed.set()
 
         tasks.start_soon(receive_all)
         await stdio.wait_ended()
@@ -282,22 +285,22 @@ async def _receive(channel: _SdkMessages | _LineMessages, out: Any, stdio: Stdio
 
 
 async def _send(
-    channel: _SdkMessages | _LineMessages, messages: Any, stdio: Stdio, written: anyio.Event
+    channel: _SdkMessages | _LineMessages, messages: Any, stdio: Stdio, all_sent: anyio.Event
 ) -> None:
-    reads = True
+    client_reads = True
     try:
         async with messages:
             async for item in messages:
                 try:
-                    if reads:
+                    if client_reads:
                         await channel.send(item)
                 except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    # The client reads no more; the end of stdin shows that it is gone. Until then drop answers: with
-                    # a closed stream, each sender would get an error.
-                    reads = False
+                    # The client has closed stdout. Drop answers until the end of stdin ends the process: if this stream
+                    # were closed, each sender would get an error.
+                    client_reads = False
                 stdio.note_sent(item.message)
     finally:
-        written.set()
+        all_sent.set()
 
 
 __all__ = ["Stdio", "stdio_streams"]

@@ -26,7 +26,7 @@ from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
 from ...server.protocol.server import StateholdServer
 from ...server.sdk.access import RequestContext
-from ...server.serve import opened
+from ...server.serve import open_gateway
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import LOCAL, Principal
 from ...tools.upstream.config import UpstreamConfig
@@ -117,7 +117,7 @@ class EmbeddedTransport:
         await self.open()
         assert self.gateway is not None
         config = load(flags={"services": {name: dict(spec)}}, environ=_environment())
-        settings = config.enabled().get(name)
+        settings = config.enabled_services().get(name)
         if not isinstance(settings, UpstreamConfig):
             reason = (
                 "it is disabled"
@@ -126,7 +126,7 @@ class EmbeddedTransport:
             )
             raise InvalidArgument(f"services.{name}: cannot be added, because {reason}.")
         await self.gateway.add_service(name, settings)
-        return next(each for each in self.gateway.services_seen() if each["service"] == name)
+        return next(each for each in self.gateway.describe_services() if each["service"] == name)
 
     async def request(
         self,
@@ -179,7 +179,7 @@ def copy_json(params: JSON) -> JSON:
 @asynccontextmanager
 async def open_server(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
     address = f"embedded, pid {os.getpid()}"
-    async with opened(config, address=address, alone=True) as gateway:
+    async with open_gateway(config, address=address, alone=True) as gateway:
         yield gateway, EmbeddedServer(gateway, version=version("statehold"))
 
 

@@ -1,4 +1,4 @@
-"""Requests with a wrong token: answered late, and logged."""
+"""Requests with a wrong token: logged, and answered with a delay."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.requests import HTTPConnection
 logger = logging.getLogger("statehold.server")
 
 FIRST_SECONDS: Final = 0.05
-"""Delay of the answer to the first wrong token of an address, in seconds; each further one doubles it."""
+"""Seconds by which the answer to the first wrong token of an address is delayed. Each further one doubles the delay."""
 LONGEST_SECONDS: Final = 2.0
 FORGET_SECONDS: Final = 60.0
-"""Time without a wrong token after which an address starts anew."""
+"""Seconds without a wrong token after which the delay of an address starts anew."""
 LOG_SECONDS: Final = 10.0
-"""Time between two log lines about wrong tokens."""
+"""Seconds between two log lines about wrong tokens."""
 ADDRESSES: Final = 4096
 
 
@@ -35,8 +35,8 @@ class Backoff:
         self._clock = clock
         self._sleep = sleep
         self._failures: dict[str, tuple[int, float]] = {}
-        self._logged: float | None = None
-        self._unlogged = 0
+        self._logged_at: float | None = None
+        self._unlogged_count = 0
 
     async def fail(self, address: str) -> None:
         """Log a wrong token and wait for the delay of its answer."""
@@ -50,26 +50,28 @@ class Backoff:
         await self._sleep(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(count, 10)))
 
     def _log(self, address: str, now: float) -> None:
-        self._unlogged += 1
-        if self._logged is not None and now - self._logged < LOG_SECONDS:
+        self._unlogged_count += 1
+        if self._logged_at is not None and now - self._logged_at < LOG_SECONDS:
             return
-        more = f" ({self._unlogged} wrong tokens since the last such line)"
-        logger.warning("wrong token from %s%s", address or "?", more if self._unlogged > 1 else "")
-        self._logged, self._unlogged = now, 0
+        more = f" ({self._unlogged_count} wrong tokens since the last such line)"
+        logger.warning(
+            "wrong token from %s%s", address or "?", more if self._unlogged_count > 1 else ""
+        )
+        self._logged_at, self._unlogged_count = now, 0
 
 
 class SlowedBearerAuth(BearerAuthBackend):
-    """Bearer authentication in which a wrong token costs time."""
+    """The SDK's bearer authentication, which delays the answer to a wrong token."""
 
     def __init__(self, verifier: TokenVerifier, backoff: Backoff | None = None) -> None:
         super().__init__(verifier)
         self._backoff = backoff or Backoff()
 
     async def authenticate(self, conn: HTTPConnection):
-        found = await super().authenticate(conn)
-        if found is None and "authorization" in conn.headers:
+        credentials = await super().authenticate(conn)
+        if credentials is None and "authorization" in conn.headers:
             await self._backoff.fail(conn.client.host if conn.client else "")
-        return found
+        return credentials
 
 
 __all__ = ["Backoff", "SlowedBearerAuth"]

@@ -91,7 +91,7 @@ def _describe_browser(name: str, service: BrowserConfig) -> JSON:
 
 
 def _check(config: Config, arguments: CommandLine) -> int:
-    wanted = config.enabled()
+    wanted = config.enabled_services()
     for name in arguments.wanted:
         if name not in wanted:
             known = ", ".join(wanted) or "none"

@@ -1,7 +1,7 @@
-"""Any client's `mcpServers` file, read as that client reads it.
+"""Reads the `mcpServers` file of any MCP client as that client reads it.
 
-Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code keep almost the same JSON. This module evens out
-the differences and ignores unknown keys. It never puts a value of such a file into a message.
+Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code use almost the same JSON. This module evens out
+the differences and ignores unknown keys. Values of such a file never appear in a message, since they may be secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 from ...sessions.json_codec import JSON
 from .model import ConfigError
 
-_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled")
+_COMMON_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled")
 _URL_KEYS = {"serverUrl": None, "httpUrl": "http"}
 _TRANSPORTS = {
     "stdio": "stdio",
@@ -36,16 +36,16 @@ _VARIABLE = re.compile(
 
 
 def read_services(path: Path) -> dict[str, JSON]:
-    """Return the entries of a client's file under our names of their keys, nothing expanded yet.
+    """Return the servers in a client's file, with our names of their settings. Variables are not replaced yet.
 
     Raises:
-        ConfigError: when it cannot be read, is not JSON, or holds no block of servers.
+        ConfigError: the file cannot be read, is not JSON, or lists no servers.
     """
     if path.suffix.lower() == ".toml":
         raise ConfigError(
             f"{path}: is TOML, and --services reads a client's JSON; give it as --config"
         )
-    block = _block(parse_json(path, read_text(path, "--services")))
+    block = _find_services(parse_json(path, read_text(path, "--services")))
     if block is None:
         raise ConfigError(
             f'{path}: has no "mcpServers" (or "servers") object; give the file of a client that has one'
@@ -61,7 +61,11 @@ def read_services(path: Path) -> dict[str, JSON]:
 
 
 def read_text(path: Path, flag: str) -> str:
-    """Return the text of a file that `flag` named, or raise ConfigError in one line."""
+    """Return the text of a file that was given with `flag`.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -88,41 +92,41 @@ def parse_json(path: Path, text: str) -> object:
         raise ConfigError(f"{path}: is nested too deeply; correct the JSON") from None
 
 
-def _block(document: object) -> JSON | None:
+def _find_services(document: object) -> JSON | None:
     if not isinstance(document, dict):
         return None
-    found = cast(JSON, document)
+    members = cast(JSON, document)
     for key in ("mcpServers", "servers"):
-        if isinstance(found.get(key), dict):
-            return found[key]
-    return _block(found["mcp"]) if "mcp" in found else None
+        if isinstance(members.get(key), dict):
+            return members[key]
+    return _find_services(members["mcp"]) if "mcp" in members else None
 
 
 def entry_of(entry: JSON) -> JSON:
-    """Return one entry of such a file under our names of its keys."""
-    found = {key: entry[key] for key in _KEYS if entry.get(key) is not None}
+    """Return one server of such a file with our names of its settings."""
+    settings = {key: entry[key] for key in _COMMON_KEYS if entry.get(key) is not None}
     for key, transport in _URL_KEYS.items():
-        if isinstance(entry.get(key), str) and "url" not in found:
-            found["url"] = entry[key]
+        if isinstance(entry.get(key), str) and "url" not in settings:
+            settings["url"] = entry[key]
             if transport:
-                found["type"] = transport
+                settings["type"] = transport
     if entry.get("enabled") is False:
-        found["disabled"] = True
+        settings["disabled"] = True
     for key in ("env", "headers"):
-        if isinstance(found.get(key), dict):
-            found[key] = _strings(found[key])
+        if isinstance(settings.get(key), dict):
+            settings[key] = _stringify(settings[key])
     kind = entry.get("type") or entry.get("transport") or entry.get("transportType")
     if isinstance(kind, str):
-        found["type"] = transport_name(kind)
-    return found
+        settings["type"] = transport_name(kind)
+    return settings
 
 
 def transport_name(kind: str) -> str:
-    """Return our word for a transport that clients spell in many ways, or the word itself."""
+    """Return our name of a transport, which clients spell in many ways. An unknown name is returned unchanged."""
     return _TRANSPORTS.get(re.sub(r"[-_]", "", kind).lower(), kind)
 
 
-def _strings(values: Mapping[str, Any]) -> JSON:
+def _stringify(values: Mapping[str, Any]) -> JSON:
     # VS Code allows numbers and null here; a process environment knows only strings.
     return {
         key: str(value) if isinstance(value, int | float) and value is not True else value
@@ -137,7 +141,7 @@ def expand(value: Any, where: str, folder: Path, environ: Mapping[str, str]) -> 
     `$${` becomes `${`. `folder` is that of the file, for the variables of editors such as `${workspaceFolder}`.
 
     Raises:
-        ConfigError: when a variable is not set; it names the variable and `where` it is used.
+        ConfigError: a variable is not set. The error names the variable and its location, `where`.
     """
     if isinstance(value, list):
         return [expand(item, where, folder, environ) for item in cast(list[Any], value)]
@@ -150,12 +154,14 @@ def expand(value: Any, where: str, folder: Path, environ: Mapping[str, str]) -> 
         return value
 
     def replace(match: re.Match[str]) -> str:
-        return _variable(match, where, folder, environ)
+        return _resolve_variable(match, where, folder, environ)
 
     return _VARIABLE.sub(replace, value)
 
 
-def _variable(match: re.Match[str], where: str, folder: Path, environ: Mapping[str, str]) -> str:
+def _resolve_variable(
+    match: re.Match[str], where: str, folder: Path, environ: Mapping[str, str]
+) -> str:
     if match["escaped"]:
         return "${"
     if match["input"] is not None:
@@ -165,8 +171,8 @@ def _variable(match: re.Match[str], where: str, folder: Path, environ: Mapping[s
     name = match["name"]
     if environ.get(name):
         return environ[name]
-    if not match["env"] and name in (known := _editor_variables(folder)):
-        return known[name]
+    if not match["env"] and name in (editor_variables := _editor_variables(folder)):
+        return editor_variables[name]
     if match["default"] is not None:
         return match["default"][2:]
     if name in environ:

@@ -29,12 +29,12 @@ PREFIX = "STATEHOLD_"
 CONFIG_VARIABLE = "STATEHOLD_CONFIG"
 SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 
-_OTHER = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
-# Kubernetes puts these into every pod beside a Service that is called "statehold".
-_FOREIGN = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
+_OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
+# Kubernetes sets these in every pod if there is a Service named "statehold".
+_KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
 
 
-_WITH_VARIABLES = (
+_EXPANDED_SETTINGS = (
     *("command", "args", "env", "cwd", "url", "headers"),
     *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script"),
     *("allow", "block", "proxy", "uploads", "key"),
@@ -52,7 +52,7 @@ class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleV
 
 class _EnvironmentSource(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Pass text that is not JSON unchanged: `a,b` is a list here, and the model reports mistakes better."""
+        """Return text that is not JSON unchanged. The model splits `a,b` into a list, and reports mistakes."""
         try:
             return json.loads(value)
         except ValueError:
@@ -69,7 +69,7 @@ def load(
     """Read the settings from all sources.
 
     Raises:
-        ConfigError: a setting is wrong; the error names the first.
+        ConfigError: a setting is wrong. The error names the first wrong one.
     """
     environ = os.environ if environ is None else environ
     _refuse_unknown(environ)
@@ -78,11 +78,11 @@ def load(
     services = services or environ.get(SERVICES_VARIABLE)
     layers = [
         Layer("flags", Path.cwd(), dict(flags or {})),
-        Layer("environment", Path.cwd(), _from_environment(environ)),
+        Layer("environment", Path.cwd(), _read_environment(environ)),
     ]
     if config:
         path = Path(config).expanduser().absolute()
-        layers.append(Layer(str(config), path.parent, _from_toml(path, config_named_by)))
+        layers.append(Layer(str(config), path.parent, _read_toml(path, config_named_by)))
     if services:
         path = Path(services).expanduser().absolute()
         layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
@@ -90,10 +90,10 @@ def load(
 
 
 def load_for(arguments: object) -> Config:
-    """Load the settings that a command line asks for.
+    """Load the settings for a command line.
 
     Raises:
-        ConfigError: when one is wrong.
+        ConfigError: a setting is wrong.
     """
     flags: dict[str, Any] = {}
     for key, flag in FLAGS.items():
@@ -111,30 +111,30 @@ def load_for(arguments: object) -> Config:
 
 def _validate(values: JSON, layers: list[Layer]) -> Config:
     try:
-        found = Config.model_validate(values)
+        config = Config.model_validate(values)
     except ValidationError as error:
         message = describe(error, layers)
     else:
-        message = _wrong_path(found, layers)
+        message = _find_wrong_path(config, layers)
         if message is None:
-            return found
+            return config
     # Raised outside of the handler: a chained validation error would show its input, secrets included.
     raise ConfigError(message)
 
 
-def _from_environment(environ: Mapping[str, str]) -> JSON:
+def _read_environment(environ: Mapping[str, str]) -> JSON:
     source = _EnvironmentSource(_Environment)
     source.env_vars = {key.lower(): value for key, value in environ.items() if value}
-    found = source()
-    services = found.get("services")
+    values = source()
+    services = values.get("services")
     if isinstance(services, dict):
         for name, service in cast(JSON, services).items():
-            _refuse_lowered(name, service, environ)
-    return found
+            _refuse_nested_names(name, service, environ)
+    return values
 
 
-def _refuse_lowered(name: str, service: object, environ: Mapping[str, str]) -> None:
-    """Refuse names inside of `env` and `headers` in variables: variables are read in lower case, which would change them."""
+def _refuse_nested_names(name: str, service: object, environ: Mapping[str, str]) -> None:
+    """Refuse variables that set one name in `env` or `headers`: variables are read in lower case, so it would change."""
     if not isinstance(service, dict):
         return
     for key in ("env", "headers", "cdp_headers"):
@@ -146,12 +146,12 @@ def _refuse_lowered(name: str, service: object, environ: Mapping[str, str]) -> N
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
-    known = {f"{PREFIX}{name}".upper() for name in Config.model_fields}
+    setting_variables = {f"{PREFIX}{name}".upper() for name in Config.model_fields}
     for variable, value in environ.items():
         name = variable.upper()
-        if not name.startswith(PREFIX) or name.split("__")[0] in known:
+        if not name.startswith(PREFIX) or name.split("__")[0] in setting_variables:
             continue
-        if name in _OTHER or _FOREIGN.match(name):
+        if name in _OTHER_VARIABLES or _KUBERNETES_VARIABLE.match(name):
             continue
         if name == "STATEHOLD_PORT" and "://" in value:
             continue
@@ -160,7 +160,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{variable}: is not a setting; {hint or 'see docs/configuration.md'}")
 
 
-def _from_toml(path: Path, named_by: str) -> JSON:
+def _read_toml(path: Path, named_by: str) -> JSON:
     text = read_text(path, named_by)
     try:
         return tomllib.loads(text)
@@ -170,17 +170,21 @@ def _from_toml(path: Path, named_by: str) -> JSON:
             if text.lstrip().startswith("{")
             else "correct the TOML"
         )
-        place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
-        where = f"line {place[1]}, column {place[2]}" if place and place[1] else "end of file"
+        position = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
+        location = (
+            f"line {position[1]}, column {position[2]}"
+            if position and position[1]
+            else "end of file"
+        )
         problem = str(error).split(" (at ")[0]
-        raise ConfigError(f"{path}: {where}: {problem}; {remedy}") from None
+        raise ConfigError(f"{path}: {location}: {problem}; {remedy}") from None
 
 
 def _merge(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
-    """Merge from the strongest to the weakest, so that overridden values need no variable and no path."""
+    """Merge the layers, the strongest first. So variables and paths in overridden values need not exist."""
     result: JSON = {}
     for layer in layers:
-        _fill(result, _with_paths(layer, environ))
+        _add_missing(result, _with_paths(layer, environ))
         services = layer.values.get("services")
         if isinstance(services, dict):
             into = result.setdefault("services", {})
@@ -192,11 +196,11 @@ def _merge(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
     return result
 
 
-def _fill(into: JSON, values: JSON) -> None:
+def _add_missing(into: JSON, values: JSON) -> None:
     """Add missing values, table by table."""
     for key, value in values.items():
         if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
-            _fill(into[key], cast(JSON, value))
+            _add_missing(into[key], cast(JSON, value))
         else:
             into.setdefault(key, value)
 
@@ -223,18 +227,18 @@ def _merge_service(
     if not isinstance(service, dict):
         into.setdefault(name, service)
         return
-    ours = into.setdefault(name, {})
-    if not isinstance(ours, dict):
+    merged = into.setdefault(name, {})
+    if not isinstance(merged, dict):
         return
-    ours = cast(JSON, ours)
-    left = _left_over(_with_type(cast(JSON, service)), ours)
-    if not _is_true(ours.get("disabled", left.get("disabled"))):
-        where = f"{layer.name}: services.{name}"
-        for key in _WITH_VARIABLES:
-            if key in left:
-                left[key] = expand(left[key], f"{where}.{key}", layer.base, environ)
-        _resolve(left, layer)
-    _fill(ours, left)
+    merged = cast(JSON, merged)
+    additions = _missing_settings(_with_type(cast(JSON, service)), merged)
+    if not _is_true(merged.get("disabled", additions.get("disabled"))):
+        location = f"{layer.name}: services.{name}"
+        for key in _EXPANDED_SETTINGS:
+            if key in additions:
+                additions[key] = expand(additions[key], f"{location}.{key}", layer.base, environ)
+        _resolve(additions, layer)
+    _add_missing(merged, additions)
 
 
 def _is_true(value: object) -> bool:
@@ -242,26 +246,26 @@ def _is_true(value: object) -> bool:
 
 
 def _with_type(service: JSON) -> JSON:
-    found = dict(service)
-    if "transport" in found and "type" not in found:
-        found["type"] = found.pop("transport")
-    if isinstance(found.get("type"), str):
-        found["type"] = transport_name(found["type"])
-    return found
+    settings = dict(service)
+    if "transport" in settings and "type" not in settings:
+        settings["type"] = settings.pop("transport")
+    if isinstance(settings.get("type"), str):
+        settings["type"] = transport_name(settings["type"])
+    return settings
 
 
-def _left_over(service: JSON, ours: JSON) -> JSON:
-    left: JSON = {}
+def _missing_settings(service: JSON, merged: JSON) -> JSON:
+    additions: JSON = {}
     for key, value in service.items():
         if (
             key in ("env", "headers", "cdp_headers")
             and isinstance(value, dict)
-            and isinstance(ours.get(key), dict)
+            and isinstance(merged.get(key), dict)
         ):
-            left[key] = {k: v for k, v in cast(JSON, value).items() if k not in ours[key]}
-        elif key not in ours:
-            left[key] = value
-    return left
+            additions[key] = {k: v for k, v in cast(JSON, value).items() if k not in merged[key]}
+        elif key not in merged:
+            additions[key] = value
+    return additions
 
 
 def _resolve(service: JSON, layer: Layer) -> None:
@@ -270,9 +274,9 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["cwd"] = str(layer.path(cwd))
     command = service.get("command")
     if isinstance(command, str) and not command.startswith("{dir}"):
-        service["command"] = _program(command, layer)
+        service["command"] = _program_path(command, layer)
     if isinstance(service.get("executable"), str):
-        service["executable"] = _program(service["executable"], layer)
+        service["executable"] = _program_path(service["executable"], layer)
     if isinstance(service.get("init_script"), str):
         service["init_script"] = str(layer.path(service["init_script"]))
     uploads = service.get("uploads")
@@ -282,18 +286,18 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["uploads"] = [str(layer.path(folder)) for folder in cast("list[str]", uploads)]
 
 
-def _program(command: str, layer: Layer) -> str:
-    """Return a path as an absolute one, and a name without a folder unchanged: it is searched for at the start."""
-    found = os.sep in command or command.startswith("~")
-    return str(layer.path(command)) if found else command
+def _program_path(command: str, layer: Layer) -> str:
+    """Return a path as an absolute one. A name without a folder is returned unchanged: PATH is searched for it later."""
+    is_path = os.sep in command or command.startswith("~")
+    return str(layer.path(command)) if is_path else command
 
 
 def _has_placeholder(path: str) -> bool:
-    """Whether a path has placeholders, which differ for each session."""
+    """Whether a path has placeholders, whose values differ for each session."""
     return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
 
 
-def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
+def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
     def at(*key: str) -> str:
         return next((layer.spell(key) for layer in layers if layer.has(key)), ".".join(key))
 
@@ -308,17 +312,17 @@ def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
     for name, service in config.services.items():
         if service.disabled:
             continue
-        found = (
-            _wrong_path_of_browser(service)
+        problem = (
+            _find_wrong_path_of_browser(service)
             if isinstance(service, BrowserConfig)
-            else _wrong_path_of_upstream(service)
+            else _find_wrong_path_of_upstream(service)
         )
-        if found is not None:
-            return f"{at('services', name, found[0])}: {found[1]}"
+        if problem is not None:
+            return f"{at('services', name, problem[0])}: {problem[1]}"
     return None
 
 
-def _wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
+def _find_wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
     cwd = service.cwd
     if cwd and not _has_placeholder(cwd) and not Path(cwd).is_dir():
         return "cwd", f"there is no folder {cwd}; make it, or correct the path"
@@ -333,7 +337,7 @@ def _wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | None:
+def _find_wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | None:
     program = service.executable
     if program and os.sep in program and not Path(program).is_file():
         return "executable", f"there is no program {program}; correct the path, or leave it out"

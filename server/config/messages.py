@@ -42,13 +42,13 @@ class Layer:
         return self.base / Path(value).expanduser()
 
     def has(self, key: tuple[Any, ...]) -> bool:
-        found: Any = self.values
+        value: Any = self.values
         for part in key:
-            if isinstance(found, list) and isinstance(part, int):
-                return part < len(cast(list[Any], found))
-            if not isinstance(found, dict) or part not in found:
+            if isinstance(value, list) and isinstance(part, int):
+                return part < len(cast(list[Any], value))
+            if not isinstance(value, dict) or part not in value:
                 return isinstance(part, int)
-            found = cast(dict[Any, Any], found)[part]
+            value = cast(dict[Any, Any], value)[part]
         return True
 
     def spell(self, key: tuple[Any, ...]) -> str:
@@ -68,8 +68,8 @@ def describe(error: ValidationError, layers: list[Layer]) -> str:
     first = details[0]
     context = first.get("ctx", {})
     field = context.get("field")
-    place = [part for part in first["loc"] if part not in (BROWSER_TAG, UPSTREAM_TAG)]
-    key: tuple[Any, ...] = context.get("key") or (*place, *((field,) if field else ()))
+    location = [part for part in first["loc"] if part not in (BROWSER_TAG, UPSTREAM_TAG)]
+    key: tuple[Any, ...] = context.get("key") or (*location, *((field,) if field else ()))
     layer = next((layer for layer in layers if layer.has(key)), Layer("settings", Path(), {}))
     text = f"{layer.spell(key)}: {_problem(first, key, layer, BROWSER_TAG in first['loc'])}"
     if len(details) > 1:
@@ -100,19 +100,19 @@ def _abbreviate(value: object) -> str:
 
 
 def _remedy(key: tuple[Any, ...]) -> str:
-    found: Any = Config.model_construct()
+    default: Any = Config.model_construct()
     try:
         for part in key:
-            found = getattr(found, part) if isinstance(part, str) else found
+            default = getattr(default, part) if isinstance(part, str) else default
     except AttributeError:
         return "correct it"
-    if isinstance(found, BaseModel):
+    if isinstance(default, BaseModel):
         return "see docs/configuration.md"
-    if isinstance(found, float):
-        found = f"{found:g}"
-    if isinstance(found, list):
-        found = ",".join(str(part) for part in cast(list[Any], found)) or "empty"
-    return f"the default is {found}"
+    if isinstance(default, float):
+        default = f"{default:g}"
+    if isinstance(default, list):
+        default = ",".join(str(part) for part in cast(list[Any], default)) or "empty"
+    return f"the default is {default}"
 
 
 def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
@@ -123,15 +123,15 @@ def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
         kind = _OF_BROWSER if of_browser else _OF_UPSTREAM
         prefix = ".".join(parts[:2])
         names = [f"{prefix}.{n.removeprefix(kind)}" for n in names if n.startswith(kind)]
-    found = difflib.get_close_matches(key, names, n=1, cutoff=0.75) or [
+    matches = difflib.get_close_matches(key, names, n=1, cutoff=0.75) or [
         name for name in names if name.rsplit(".", 1)[-1] == parts[-1] and "." in name
     ]
-    if not found:
-        found = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    if not found:
+    if not matches:
+        matches = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    if not matches:
         return None
-    spelled = layer.spell(tuple(found[0].split("."))).removeprefix(f"{layer.name}: ")
-    return f"did you mean {spelled}?"
+    name = layer.spell(tuple(matches[0].split("."))).removeprefix(f"{layer.name}: ")
+    return f"did you mean {name}?"
 
 
 _OF_UPSTREAM = "services.NAME."

@@ -397,7 +397,7 @@ class Config(Section):
         """Return the limits of the journal of one session."""
         return JournalLimits(self.history.entries, self.history.bytes)
 
-    def enabled(self) -> dict[str, ServiceConfig]:
+    def enabled_services(self) -> dict[str, ServiceConfig]:
         """Return the enabled services in the order given, with the global timeouts where they set none."""
         return {
             name: service.model_copy(update=self._times_of(service))
@@ -407,13 +407,13 @@ class Config(Section):
 
     def upstreams(self) -> dict[str, UpstreamConfig]:
         """Return the enabled services that are MCP servers."""
-        enabled = self.enabled().items()
-        return {name: found for name, found in enabled if isinstance(found, UpstreamConfig)}
+        enabled = self.enabled_services().items()
+        return {name: service for name, service in enabled if isinstance(service, UpstreamConfig)}
 
     def browsers(self) -> dict[str, BrowserConfig]:
         """Return the enabled services that are the built-in browser."""
-        enabled = self.enabled().items()
-        return {name: found for name, found in enabled if isinstance(found, BrowserConfig)}
+        enabled = self.enabled_services().items()
+        return {name: service for name, service in enabled if isinstance(service, BrowserConfig)}
 
     def _times_of(self, service: ServiceConfig) -> dict[str, float]:
         times: dict[str, float] = {}
@@ -446,13 +446,13 @@ class Config(Section):
     def _name_the_browser(cls, services: object) -> object:
         if not isinstance(services, dict):
             return services  # pyright: ignore[reportUnknownVariableType]
-        given = cast("dict[str, Any]", services)
-        if not isinstance(given.get(BROWSER), dict):
-            return given
-        found: dict[str, Any] = given[BROWSER]
-        if not {"type", "command", "url"}.isdisjoint(found):
-            return given
-        return {**given, BROWSER: {**found, "type": "browser"}}
+        settings = cast("dict[str, Any]", services)
+        if not isinstance(settings.get(BROWSER), dict):
+            return settings
+        browser: dict[str, Any] = settings[BROWSER]
+        if not {"type", "command", "url"}.isdisjoint(browser):
+            return settings
+        return {**settings, BROWSER: {**browser, "type": "browser"}}
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Config:

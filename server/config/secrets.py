@@ -12,25 +12,25 @@ from ...tools.processes.launch import inherited_environment
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.redaction import named_secrets
 
-SHORTEST: Final = 6
+SHORTEST_SECRET: Final = 6
 """The shortest value that counts as a secret; shorter ones occur in ordinary texts."""
 _WORDS: Final = re.compile(r"[^\W\d_]+|[\d.,:]+|[/~.].*")
-"""A word, a number, a path: no secret unless its name says so."""
+"""A word, a number or a path: only a secret if its name says so."""
 
 
 def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[str, ...]:
-    """Return the secret texts of the services: by their names, by their look, and values of `env` that are no plain word."""
-    found: set[str] = set()
+    """Return the texts of the services that are secret by name or by form, and values of `env` that may be secret."""
+    secrets: set[str] = set()
     for service in services:
         if isinstance(service, UpstreamConfig) and not service.disabled:
-            inherited = inherited_environment((*inherit_env, *service.inherit_env))
-            found.update(named_secrets(service, inherited))
-            found.update(
+            environment = inherited_environment((*inherit_env, *service.inherit_env))
+            secrets.update(named_secrets(service, environment))
+            secrets.update(
                 value
                 for value in service.env.values()
                 if any(map(str.isdigit, value)) and not _WORDS.fullmatch(value)
             )
-    return tuple(sorted(text for text in found if len(text) >= SHORTEST))
+    return tuple(sorted(text for text in secrets if len(text) >= SHORTEST_SECRET))
 
 
 def redactor_of(policy: Policy) -> Redactor:

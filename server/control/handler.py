@@ -31,8 +31,8 @@ class ControlHandler:
         self, registry: Registry, store: Store, services: Callable[[], list[JSON]] = list[JSON]
     ) -> None:
         self._registry = registry
-        own = build_own_tools(registry, store, OWN_NAMES, services=services)
-        self._tools = own | {tool.name: tool for tool in OperatorTools(registry).tools()}
+        own_tools = build_own_tools(registry, store, OWN_NAMES, services=services)
+        self._tools = own_tools | {tool.name: tool for tool in OperatorTools(registry).tools()}
 
     async def __call__(self, request: ControlRequest) -> JSON:
         """Run a tool and return the content of its result.

@@ -104,9 +104,9 @@ class OperatorTools:
         return Outcome({"sessions": [session.info() for session in self._registry.held()]})
 
     async def _stderr(self, context: Context, args: SessionArguments) -> Outcome:
-        held = {session.id: session for session in self._registry.held()}
-        found = held.get(args.session_id)
-        return Outcome({"stderr": {} if found is None else dict(found.stderr_tails())})
+        sessions = {session.id: session for session in self._registry.held()}
+        session = sessions.get(args.session_id)
+        return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
 
     async def _release(self, context: Context, args: SessionArguments) -> Outcome:
         registry = self._registry
@@ -125,14 +125,14 @@ class OperatorTools:
         # Imported here: without a browser service it would take a tenth of the start of the process.
         from .screenshot import take_screenshot
 
-        found = await take_screenshot(
+        picture = await take_screenshot(
             self._registry,
             context.principal,
             args.session_id,
             kind=args.kind,
             full_page=args.full_page,
         )
-        return Outcome(found)
+        return Outcome(picture)
 
 
 __all__ = ["OperatorTools"]

@@ -23,7 +23,7 @@ class ControlRequest(BaseModel):
     """The key of the principal for whom the tool runs."""
 
     @classmethod
-    def read(cls, line: bytes) -> ControlRequest:
+    def parse(cls, line: bytes) -> ControlRequest:
         """Read a request.
 
         Raises:
@@ -32,19 +32,19 @@ class ControlRequest(BaseModel):
         try:
             return cls.model_validate(json.loads(line))
         except (ValueError, RecursionError) as error:
-            raise InvalidArgument(_problem(error)) from None
+            raise InvalidArgument(_describe_error(error)) from None
 
     def to_json(self) -> JSON:
         """Return the request as it travels."""
         return {"tool": self.tool, "arguments": self.arguments, "owner": self.owner}
 
 
-def _problem(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return "A request is one line of JSON."
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"])) or "request"
-    return f"{place}: {first['msg'].lower()}."
+    location = ".".join(map(str, first["loc"])) or "request"
+    return f"{location}: {first['msg'].lower()}."
 
 
 __all__ = ["ControlRequest"]

@@ -1,4 +1,4 @@
-"""Screenshots of sessions that this process holds, or can hold, without an effect on their callers."""
+"""Screenshots of sessions in this process, taken for the user of the machine, without an effect on their callers."""
 
 from __future__ import annotations
 
@@ -32,40 +32,42 @@ async def take_screenshot(
 ) -> JSON:
     """Take a picture of a session's current page. A paused session is resumed for it and paused again.
 
-    The journal records such a resume only, and the idle time of the session is unchanged.
+    Its idle time does not change. The journal records only that it was resumed and paused.
 
     Raises:
         SessionError: there is no such session, or it has no page to show.
     """
     used_at = await _used_at(registry, principal, session_id)
     session = await registry.find(principal, session_id)
-    async with _awake(registry, session, used_at):
+    async with _resumed_session(registry, session, used_at):
         session = await registry.ready(principal, session.id)
-        live = await registry.connector.connect(session, _browser(session))
-        # The lock keeps the session from being paused meanwhile; calls go on.
+        live = await registry.connector.connect(session, _find_browser(session))
+        # With this lock the session is not paused meanwhile; calls go on.
         async with session.changing:
             if session.ownership_ended.is_set() or not live.usable:
                 raise SessionBusy("The session is changing.", session_id=session.id)
             assert isinstance(live.connection, BrowserConnection)
-            found = await take_picture(live.connection.session, kind=kind, full_page=full_page)
-    return picture_to_json(found)
+            picture = await take_picture(live.connection.session, kind=kind, full_page=full_page)
+    return picture_to_json(picture)
 
 
 async def _used_at(registry: Registry, principal: Principal, session_id: str) -> float:
-    """Return when a session was used last: claiming a stored one counts as using it."""
+    """Return when a session was last used. Read before the session is claimed, since claiming counts as use."""
     used_at = (await registry.info(principal, session_id))["used_at"]
     return datetime.datetime.fromisoformat(used_at).timestamp()
 
 
 @asynccontextmanager
-async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncGenerator[None]:
+async def _resumed_session(
+    registry: Registry, session: Session, used_at: float
+) -> AsyncGenerator[None]:
     """Resume a paused session for the block and pause it again at the end, unless it was used meanwhile."""
     if session.status is not Status.PAUSED:
         yield
         return
     session.idle_since = session.record.used_at = used_at
     try:
-        _browser(session)
+        _find_browser(session)
         await registry.pausing.resume(session, cause=CAUSE)
         resumed_at = session.idle_since
         try:
@@ -80,16 +82,17 @@ async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncG
             await registry.pausing.give_back(session)
 
 
-def _browser(session: Session) -> Binding:
+def _find_browser(session: Session) -> Binding:
     """Return the binding of the browser that a session uses.
 
     Raises:
-        ServiceNotBound, ServiceUnavailable: it uses none, or none that was ever opened.
+        ServiceNotBound: it uses no browser.
+        ServiceUnavailable: no connection of its browser was ever opened.
     """
-    found = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
-    if not found:
+    bindings = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
+    if not bindings:
         raise ServiceNotBound("The session uses no browser of this process.", session_id=session.id)
-    for binding in found:
+    for binding in bindings:
         if binding.record.generation:
             return binding
     raise ServiceUnavailable(
@@ -99,10 +102,10 @@ def _browser(session: Session) -> Binding:
     )
 
 
-def picture_to_json(found: Picture) -> JSON:
+def picture_to_json(picture: Picture) -> JSON:
     """Return a picture as the content of a tool's result."""
-    data = base64.b64encode(found.data).decode()
-    return {"picture": data, "url": found.url, "title": found.title}
+    data = base64.b64encode(picture.data).decode()
+    return {"picture": data, "url": picture.url, "title": picture.title}
 
 
 __all__ = ["picture_to_json", "take_screenshot"]

@@ -1,9 +1,9 @@
-"""Control sockets: one process of a user asks another for a session that is open there, over a Unix socket per node.
+"""Control sockets: the command line calls tools in a running process of the same user, over a Unix socket per node.
 
-The command line sends the requests; the handler that a process gives to serve_control() answers them. The socket lies beside
-the lock of its node, in a folder that only the user can enter. One connection carries one request and one response, each a
-line of JSON: `{"tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered by `{"content": {...}}`
-or by `{"error": {"code", "message", "recovery"}}`.
+A process answers requests while it runs serve_control(). Its socket is in the folder of the locks of the nodes, which only
+the user can enter. One connection carries one request and one response, each a line of JSON:
+`{"tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered by `{"content": {...}}` or by
+`{"error": {"code", "message", "recovery"}}`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ControlUnavailable(Exception):
 
 
 class ControlRefused(Exception):
-    """Raised when the process answered that it cannot do it."""
+    """Raised when the process answered with an error."""
 
     def __init__(self, code: str, message: str, recovery: str) -> None:
         super().__init__(message)
@@ -64,9 +64,9 @@ def socket_path(folder: Path, node_id: str) -> Path:
     path = folder / f"{node_id}.sock"
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
-    # Two processes may have different temporary folders, so the server writes the path into a file.
+    # Two processes may have different temporary folders, so the server writes the socket's path into a file.
     with suppress(OSError):
-        return Path(_note(folder, node_id).read_text())
+        return Path(_address_file(folder, node_id).read_text())
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:20]
     return Path(tempfile.gettempdir()) / f"statehold-{os.getuid()}" / f"{name}.sock"
 
@@ -74,18 +74,20 @@ def socket_path(folder: Path, node_id: str) -> Path:
 def forget(folder: Path, node_id: str) -> None:
     """Remove the socket files of a dead node."""
     socket_path(folder, node_id).unlink(missing_ok=True)
-    _note(folder, node_id).unlink(missing_ok=True)
+    _address_file(folder, node_id).unlink(missing_ok=True)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove the sockets of killed nodes. Their locks are gone, and no process listens on them."""
+def _remove_stale(folder: Path) -> None:
+    """Remove the sockets of killed nodes: those without a lock on which no process listens."""
     for path in [*folder.glob("*.sock"), *folder.glob("*.addr")]:
-        if not path.with_suffix(".lock").exists() and not _listens(socket_path(folder, path.stem)):
+        if not path.with_suffix(".lock").exists() and not _is_listening(
+            socket_path(folder, path.stem)
+        ):
             with suppress(OSError):
                 forget(folder, path.stem)
 
 
-def _listens(path: Path) -> bool:
+def _is_listening(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
@@ -97,7 +99,7 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def _note(folder: Path, node_id: str) -> Path:
+def _address_file(folder: Path, node_id: str) -> Path:
     return folder / f"{node_id}.addr"
 
 
@@ -111,7 +113,7 @@ async def serve_control(
     `seconds`; the handler is cancelled then.
 
     Raises:
-        OSError: when the folder is not private to this user, or the socket cannot be made.
+        OSError: the folder is not private to this user, or the socket cannot be created.
     """
     path = _prepare(folder, node_id)
     listener = await anyio.create_unix_listener(path, mode=0o600)
@@ -135,22 +137,22 @@ async def serve_control(
 
 def _prepare(folder: Path, node_id: str) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_open(folder)
-    _sweep(folder)
+    _refuse_unless_private(folder)
+    _remove_stale(folder)
     path = socket_path(folder, node_id)
     if path.parent != folder:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        _refuse_open(path.parent)
-        note = _note(folder, node_id)
-        note.touch(0o600)
-        note.write_text(str(path))
+        _refuse_unless_private(path.parent)
+        address_file = _address_file(folder, node_id)
+        address_file.touch(0o600)
+        address_file.write_text(str(path))
     return path
 
 
-def _refuse_open(folder: Path) -> None:
-    """Refuse a folder in which another user could create a socket; all users share the temporary folder."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+def _refuse_unless_private(folder: Path) -> None:
+    """Refuse a folder in which another user could create a socket: the temporary folder is shared by all users."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(
             errno.EPERM, "other users may enter it; run: chmod 700", os.fspath(folder)
         )
@@ -160,27 +162,29 @@ async def _answer(stream: SocketStream, handler: Handler, seconds: float) -> Non
     if not _same_user(stream):
         return
     with anyio.fail_after(READ_SECONDS):
-        line = await _read(stream)
+        line = await _read_line(stream)
     try:
         if line is None:
             raise InvalidArgument(f"A request is one line of at most {REQUEST_BYTES} bytes.")
-        request = ControlRequest.read(line)
+        request = ControlRequest.parse(line)
         with anyio.fail_after(seconds):
             response: JSON = {"content": await handler(request)}
     except SessionError as error:
-        response = _error(error.code, error.message, error.recovery)
+        response = _error_response(error.code, error.message, error.recovery)
     except TimeoutError:
-        response = _error(
+        response = _error_response(
             "call_timeout", "It took too long.", "Look at the session, then try again."
         )
     except Exception:
         logger.exception("a control request failed")
-        response = _error("internal", "It failed.", "See the log of the process that owns it.")
+        response = _error_response(
+            "internal", "It failed.", "See the log of the process that owns it."
+        )
     with anyio.fail_after(READ_SECONDS):
         await stream.send(json.dumps(response, default=str).encode() + b"\n")
 
 
-def _error(code: str, message: str, recovery: str) -> JSON:
+def _error_response(code: str, message: str, recovery: str) -> JSON:
     return {"error": {"code": code, "message": message, "recovery": recovery}}
 
 
@@ -194,7 +198,7 @@ def _same_user(stream: SocketStream) -> bool:
     return uid in (os.getuid(), 0)
 
 
-async def _read(stream: SocketStream) -> bytes | None:
+async def _read_line(stream: SocketStream) -> bytes | None:
     """Return the line of a request, None when it is too long."""
     try:
         return await BufferedByteReceiveStream(stream).receive_until(b"\n", REQUEST_BYTES)
@@ -211,7 +215,7 @@ async def ask(
 
     Raises:
         ControlRefused: the node answered with an error.
-        ControlUnavailable: it cannot be reached, or answers nothing sensible within `seconds`.
+        ControlUnavailable: the node cannot be reached, or gives no well-formed answer within `seconds`.
     """
     try:
         with anyio.fail_after(seconds):
@@ -234,8 +238,8 @@ async def _exchange(path: Path, request: ControlRequest) -> bytes:
 
 
 def _content(response: object) -> JSON:
-    found = cast(JSON, response) if isinstance(response, dict) else {}
-    content, error = found.get("content"), found.get("error")
+    document = cast(JSON, response) if isinstance(response, dict) else {}
+    content, error = document.get("content"), document.get("error")
     if isinstance(content, dict):
         return cast(JSON, content)
     if not isinstance(error, dict):

@@ -47,17 +47,18 @@ logger = logging.getLogger("statehold.server")
 
 RETRY_SECONDS = 30.0
 """Seconds until a failed probe of a service is repeated."""
-PATIENCE_SECONDS = 10.0
+LIST_WAIT_SECONDS = 10.0
 """Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
 
 
 class Gateway:
     """The sessions and services of one process. `async with` opens it; leaving it drains.
 
-    Services are probed in the background as soon as it is open. It offers the tools that an earlier process stored of a
-    service at once, and notifies clients when the probe finds another list. The tool list waits a few seconds for the other
-    services; a call waits for nothing but the service it is for. A service that cannot be probed contributes no other tools
-    until it can. Leaving the gateway refuses the calls that wait for a probe with ServiceUnavailable.
+    Opening it starts a probe of every service in the background: a request for its tool list. The tools that an earlier
+    process stored of a service are offered at once; clients are notified when the probe finds another list. A request for
+    the merged list waits a few seconds for the services without stored tools, a call waits only for the service that has
+    the tool. A failed probe is repeated until it succeeds. Leaving the gateway refuses the calls that wait for a probe
+    with ServiceUnavailable.
     """
 
     def __init__(
@@ -82,27 +83,28 @@ class Gateway:
         )
         self.registry = Registry(core)
         self.router = Router(self.registry)
-        self.calls = OwnToolCalls(self.registry, self.router.guard)
+        self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
-        self.on_resources: list[Callable[[str, str | None, str], None]] = []
+        self.on_resource_changed: list[Callable[[str, str | None, str], None]] = []
         """Called with a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
         self._tools: dict[str, Sequence[ToolSpec]] = {}
-        self._recalled: set[str] = set()
-        """Services that offer the tools stored by an earlier process, and were not probed yet."""
+        self._recalled_services: set[str] = set()
+        """Services that offer the tools stored by an earlier process, because their first probe still runs."""
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
-        self._probed = anyio.Event()
-        self._more = anyio.Event()
-        self._stopped = False
-        self._patient_until = math.inf
-        self._pinning: dict[tuple[str, str], anyio.Lock] = {}
+        self._probes_done = anyio.Event()
+        self._list_grown = anyio.Event()
+        """Set, and replaced by a new event, when a service was probed, added or changed."""
+        self._is_stopped = False
+        self._wait_deadline = math.inf
+        self._pin_locks: dict[tuple[str, str], anyio.Lock] = {}
         self._stack = AsyncExitStack()
-        self._adding: set[str] = set()
-        self.make: Callable[[str, ServiceConfig], Service] | None = None
+        self._names_being_added: set[str] = set()
+        self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where services cannot be added."""
-        self.own: dict[str, OwnTool] = {}
+        self.own_tools: dict[str, OwnTool] = {}
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
@@ -111,10 +113,10 @@ class Gateway:
             if isinstance(service, AbstractAsyncContextManager):
                 await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
-        self.own = build_own_tools(
-            self.registry, self.store, self.config.toolsets, services=self.services_seen
+        self.own_tools = build_own_tools(
+            self.registry, self.store, self.config.toolsets, services=self.describe_services
         )
-        self._patient_until = anyio.current_time() + PATIENCE_SECONDS
+        self._wait_deadline = anyio.current_time() + LIST_WAIT_SECONDS
         await self._recall()
         self.registry.spawn(self._probe)
         return self
@@ -125,8 +127,8 @@ class Gateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        self._stopped = True
-        self._release()
+        self._is_stopped = True
+        self._end_waits()
         return await self._stack.__aexit__(kind, error, traceback)
 
     @property
@@ -139,11 +141,11 @@ class Gateway:
         """Services that could not be probed, with the reason."""
         return self._problems
 
-    def services_seen(self) -> list[JSON]:
+    def describe_services(self) -> list[JSON]:
         """The status of each service, for service_list."""
-        return [self._seen(name, service) for name, service in self.services.items()]
+        return [self._describe_service(name, service) for name, service in self.services.items()]
 
-    def _seen(self, name: str, service: Service) -> JSON:
+    def _describe_service(self, name: str, service: Service) -> JSON:
         tools = self._tools.get(name)
         status = "starting" if tools is None else "available"
         return {
@@ -162,34 +164,34 @@ class Gateway:
         """Return the tool list, waiting a while for services that were not probed yet.
 
         Raises:
-            ServiceUnavailable: the gateway is left.
+            ServiceUnavailable: the gateway was left meanwhile.
         """
-        await self._patient()
+        await self._wait_for_services()
         return self.catalog_nowait(naming)
 
-    async def _patient(self) -> None:
-        with anyio.CancelScope(deadline=self._patient_until):
-            while not self._probed.is_set() and any(
-                self._is_unknown(name) for name in self.services
+    async def _wait_for_services(self) -> None:
+        with anyio.CancelScope(deadline=self._wait_deadline):
+            while not self._probes_done.is_set() and any(
+                self._is_unprobed(name) for name in self.services
             ):
-                await self._more.wait()
+                await self._list_grown.wait()
         self._refuse_when_stopped()
 
-    def _is_unknown(self, name: str) -> bool:
+    def _is_unprobed(self, name: str) -> bool:
         """Whether the first probe of a service still runs, and no earlier process stored its tools."""
         return name not in self._tools and name not in self._problems
 
     async def entry(self, name: str, naming: Naming, waiting: WaitProgress) -> CatalogEntry | None:
         """Return the entry of a tool in the list, None for an unknown tool.
 
-        Waits until a service has the tool, or all were probed, and reports to the caller through `waiting` the services that
-        start. For a service that is earlier in the configuration, and may have a tool of that name, it waits as long as a
-        list does.
+        Waits until a service has the tool or all services were probed; meanwhile `waiting` reports the starting services to
+        the caller. If a service that was not probed yet precedes the found one in the configuration, and may have a tool of
+        the same name, the wait for it is as long as that of a list.
 
         Raises:
-            ServiceUnavailable: the gateway was left before it was known whether there is such a tool.
+            ServiceUnavailable: the gateway was left before the tool was found.
         """
-        if self._probed.is_set():
+        if self._probes_done.is_set():
             entry = self.catalog_nowait(naming).entries.get(name)
             if entry is None:
                 self._refuse_when_stopped()
@@ -199,40 +201,44 @@ class Gateway:
 
     async def _find(self, name: str, naming: Naming) -> CatalogEntry | None:
         while True:
-            found = self.catalog_nowait(naming).entries.get(name)
-            if found is None:
+            entry = self.catalog_nowait(naming).entries.get(name)
+            if entry is None:
                 self._refuse_when_stopped()
-            if self._probed.is_set():
-                return found
+            if self._probes_done.is_set():
+                return entry
             deadline = math.inf
-            if found is not None:
-                deadline = self._patient_until if self._may_go_to_earlier(found) else -math.inf
+            if entry is not None:
+                deadline = self._wait_deadline if self._may_belong_to_earlier(entry) else -math.inf
             if anyio.current_time() >= deadline:
-                return found
+                return entry
             with anyio.CancelScope(deadline=deadline):
-                await self._more.wait()
+                await self._list_grown.wait()
 
     def _starting(self, name: str, naming: Naming) -> str:
-        """Return the names of the services that a call of a tool waits for; empty when _find() returns at once."""
-        found = self.catalog_nowait(naming).entries.get(name)
-        if self._probed.is_set() or (found is not None and not self._may_go_to_earlier(found)):
+        """Return a message naming the services that a call of a tool waits for; empty when _find() returns at once."""
+        entry = self.catalog_nowait(naming).entries.get(name)
+        if self._probes_done.is_set() or (
+            entry is not None and not self._may_belong_to_earlier(entry)
+        ):
             return ""
-        unseen = self.services.keys() - self._problems - (self._tools.keys() - self._recalled)
-        names = [service for service in self.services if service in unseen]
+        unprobed = (
+            self.services.keys() - self._problems - (self._tools.keys() - self._recalled_services)
+        )
+        names = [service for service in self.services if service in unprobed]
         likely = [service for service in names if self._offer(service).may_have(name)] or names
         return f"Starting service{'s' if len(likely) > 1 else ''} {', '.join(likely)}"
 
-    def _may_go_to_earlier(self, entry: CatalogEntry) -> bool:
-        """Whether a service that was not probed yet, and precedes that of the entry, may have a tool of its name."""
+    def _may_belong_to_earlier(self, entry: CatalogEntry) -> bool:
+        """Whether an unprobed service that precedes the entry's service may have a tool of the same name."""
         for name in self.services:
             if name == entry.service:
                 return False
-            if self._is_unknown(name) and self._offer(name).may_have(entry.name):
+            if self._is_unprobed(name) and self._offer(name).may_have(entry.name):
                 return True
         return False
 
-    def missing(self, name: str) -> str | None:
-        """Return why a tool that is in no list may still exist: the service that may have it could not be probed."""
+    def missing_tool_reason(self, name: str) -> str | None:
+        """Return why a tool outside the list may still exist: a service that may have it could not be probed."""
         for service, reason in self._problems.items():
             if self._offer(service).may_have(name):
                 return f"The tools of {service} are not known: {reason}"
@@ -240,16 +246,16 @@ class Gateway:
 
     def catalog_nowait(self, naming: Naming) -> Catalog:
         """Return the tool list of the services that were probed by now."""
-        found = self._catalogs.get(naming)
-        if found is None:
-            found = self._catalogs[naming] = self._build(naming)
-        return found
+        catalog = self._catalogs.get(naming)
+        if catalog is None:
+            catalog = self._catalogs[naming] = self._build(naming)
+        return catalog
 
     def _build(self, naming: Naming) -> Catalog:
         header = self.config.server.session_header
         own = [
             tool.definition(naming=naming, header=header)
-            for tool in self.own.values()
+            for tool in self.own_tools.values()
             if tool.offered_when_pinned or naming != "pinned"
         ]
         offers = [self._offer(name) for name in self.services if name in self._tools]
@@ -257,7 +263,7 @@ class Gateway:
         return Catalog(
             offers,
             own,
-            reserved_names=self.own,
+            reserved_names=self.own_tools,
             naming=naming,
             header=header,
             address=None if own_uris else page_uri,
@@ -272,17 +278,17 @@ class Gateway:
         """Wait until every service was probed.
 
         Raises:
-            ServiceUnavailable: the gateway is left.
+            ServiceUnavailable: the gateway was left meanwhile.
         """
-        await self._probed.wait()
+        await self._probes_done.wait()
         self._refuse_when_stopped()
 
     async def _recall(self) -> None:
-        """Offer the tools that earlier processes stored of the services, before the probes."""
+        """Offer the tools that earlier processes stored of the services; called before the probes."""
         for name, service in self.services.items():
             if isinstance(service, UpstreamService) and await service.recall():
-                self._recalled.add(name)
-                self._offered(name, await service.tools())
+                self._recalled_services.add(name)
+                self._set_tools(name, await service.tools())
 
     async def _probe(self) -> None:
         try:
@@ -291,31 +297,31 @@ class Gateway:
                     tasks.start_soon(self._probe_first, name, service)
         finally:
             # A cancelled or failed probe does not run again; end the waits for it.
-            self._release()
+            self._end_waits()
         if self._problems:
             self.registry.spawn(self._probe_again)
 
-    def _release(self) -> None:
-        self._probed.set()
-        self._tell_more()
+    def _end_waits(self) -> None:
+        self._probes_done.set()
+        self._wake_waiters()
 
     def _refuse_when_stopped(self) -> None:
-        if self._stopped:
+        if self._is_stopped:
             raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
 
     async def _probe_first(self, name: str, service: Service) -> None:
-        recalled = name in self._recalled
+        is_recalled = name in self._recalled_services
         tools = await self._probe_one(name, service)
-        if tools is not None and recalled:
+        if tools is not None and is_recalled:
             await self.update_tools(name, tools)
         elif tools is not None:
-            late = anyio.current_time() > self._patient_until
-            self._offered(name, tools)
+            late = anyio.current_time() > self._wait_deadline
+            self._set_tools(name, tools)
             if late:
-                await self.tools_changed()
-        self._tell_more()
+                await self.notify_tools_changed()
+        self._wake_waiters()
 
-    def _offered(self, name: str, tools: Sequence[ToolSpec]) -> None:
+    def _set_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """List the tools of a service from now on, and log the renamed ones."""
         self._tools[name] = tools
         self._catalogs.clear()
@@ -326,13 +332,13 @@ class Gateway:
                 logger.warning("service %s: %s", service, line)
         self._renames = renames
 
-    def _tell_more(self) -> None:
-        self._more.set()
-        self._more = anyio.Event()
+    def _wake_waiters(self) -> None:
+        self._list_grown.set()
+        self._list_grown = anyio.Event()
 
     async def _probe_one(self, name: str, service: Service) -> Sequence[ToolSpec] | None:
         try:
-            if isinstance(service, UpstreamService) and name in self._recalled:
+            if isinstance(service, UpstreamService) and name in self._recalled_services:
                 await self._renew(service)
             tools = await service.tools()
         except SessionError as error:
@@ -347,9 +353,9 @@ class Gateway:
     async def _renew(self, service: UpstreamService) -> None:
         before = service.prompts
         await service.refresh()
-        self._recalled.discard(service.name)
+        self._recalled_services.discard(service.name)
         if service.prompts != before:
-            await self.prompts_changed()
+            await self.notify_prompts_changed()
 
     async def _probe_again(self) -> None:
         while self._problems:
@@ -361,67 +367,69 @@ class Gateway:
 
     async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """Set the tool list of a service, and notify clients if it differs."""
-        kept = self._tools.get(name)
-        if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
+        previous = self._tools.get(name)
+        if previous is not None and [s.definition for s in previous] == [
+            s.definition for s in tools
+        ]:
             return
-        self._offered(name, tools)
-        self._tell_more()
-        await self.tools_changed()
+        self._set_tools(name, tools)
+        self._wake_waiters()
+        await self.notify_tools_changed()
 
     async def add_service(self, name: str, settings: UpstreamConfig) -> None:
-        """Offer one more service from now on. New sessions use it; older ones have to be bound to it.
+        """Offer one more service from now on. New sessions use it; existing sessions have to be bound to it.
 
         Raises:
             InvalidArgument: there is a service of that name.
-            ServiceUnavailable: it cannot be opened, or does not list its tools. It is not added then.
+            ServiceUnavailable: it cannot be opened, or does not list its tools; it was not added.
         """
-        if self.make is None or name in self.services or name in self._adding:
+        if self.service_factory is None or name in self.services or name in self._names_being_added:
             raise InvalidArgument(
                 f"services.{name}: there is a service of that name; choose another name."
             )
-        self._adding.add(name)
+        self._names_being_added.add(name)
         try:
-            service = self.make(name, settings)
+            service = self.service_factory(name, settings)
             tools = await service.tools()
-            self._take_in(name, settings, service, tools)
+            self._register_service(name, settings, service, tools)
         finally:
-            self._adding.discard(name)
-        self._tell_more()
-        await self.tools_changed()
+            self._names_being_added.discard(name)
+        self._wake_waiters()
+        await self.notify_tools_changed()
 
-    def _take_in(
+    def _register_service(
         self, name: str, settings: UpstreamConfig, service: Service, tools: Sequence[ToolSpec]
     ) -> None:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
         self.registry.core.services[name] = service
-        self._offered(name, tools)
+        self._set_tools(name, tools)
 
-    async def tools_changed(self) -> None:
+    async def notify_tools_changed(self) -> None:
         """Discard the cached tool list and notify every client."""
         self._catalogs.clear()
-        for tell in self.on_tools_changed:
-            await tell()
+        for notify in self.on_tools_changed:
+            await notify()
 
-    async def prompts_changed(self) -> None:
+    async def notify_prompts_changed(self) -> None:
         """Notify every client that the prompts changed."""
-        for tell in self.on_prompts_changed:
-            await tell()
+        for notify in self.on_prompts_changed:
+            await notify()
 
     # Pinned sessions.
 
-    async def pinned(self, principal: Principal, name: str) -> str:
+    async def pinned_session_id(self, principal: Principal, name: str) -> str:
         """Return the id of the session that a URL or a command line names, created on first use."""
         name = unicodedata.normalize("NFC", name)
-        lock = self._pinning.setdefault((principal.key, name), anyio.Lock())
+        lock = self._pin_locks.setdefault((principal.key, name), anyio.Lock())
         try:
-            # One after the other: of many first calls at once only one creates the session, and the others find it open.
+            # Of several first calls at once, one creates the session; the others wait and find it.
             async with lock:
                 return await self._find_or_create(principal, name)
         finally:
             if not lock.statistics().tasks_waiting and not lock.locked():
-                self._pinning.pop((principal.key, name), None)
+                self._pin_locks.pop((principal.key, name), None)
 
     async def _find_or_create(self, principal: Principal, name: str) -> str:
         namespace = self.config.namespace
@@ -443,16 +451,16 @@ class Gateway:
         raise SessionNotFound
 
     async def _predecessor(self, principal: Principal, name: str) -> str | None:
-        """Return a notice about the session that had a pinned name before, so that it is not mistaken for the new one."""
-        wanted = SessionFilter(
+        """Return a notice about the closed session that had this name before, so that a caller does not expect its state."""
+        session_filter = SessionFilter(
             namespace=self.config.namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
         )
-        found, _ = await self.registry.page(principal, wanted)
-        for before in found:
-            if before["name"] == name:
+        sessions, _ = await self.registry.page(principal, session_filter)
+        for session in sessions:
+            if session["name"] == name:
                 return (
                     f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
-                    f"({before['reason']}, {before['closed_at']}); nothing of it is left in this one."
+                    f"({session['reason']}, {session['closed_at']}); nothing of it is left in this one."
                 )
         return None
 

@@ -1,4 +1,4 @@
-"""Updates of the lists of services that change while Statehold runs."""
+"""Updates of the tool and prompt lists of services that change while Statehold runs."""
 
 from __future__ import annotations
 
@@ -32,107 +32,114 @@ ItemT = TypeVar("ItemT")
 class ListWatcher:
     """Updates the merged list when a live connection announces a changed list. Lives as long as the gateway.
 
-    It asks the connection for its current list. Tools and prompts beyond those of a fresh connection are offered to all
-    clients, since the list must be the same for all. One that the connection no longer lists is dropped when neither a fresh
-    connection nor another open one lists it.
+    It requests the current list of that connection. Tools and prompts beyond those of a fresh connection are offered to all
+    clients, since the list must be the same for all. An item that the connection no longer lists is dropped if neither a
+    fresh connection nor another open one lists it.
     """
 
     def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:
         self._gateway = gateway
         self._debounce = debounce
-        self._heard: dict[tuple[str, str], dict[UpstreamConnection, None]] = {}
-        """The connections, in order, whose lists have to be requested. A list with a running _follow() has an entry."""
+        self._changed_connections: dict[tuple[str, str], dict[UpstreamConnection, None]] = {}
+        """By list, the connections that announced a change and were not asked since, in order. An entry, maybe an empty
+        one, means that _update_list() runs for the list."""
 
-    def heard(
+    def handle_notification(
         self,
         service: UpstreamService,
         method: str,
         connection: UpstreamConnection,
         params: JSON | None = None,
     ) -> None:
-        """Take note of a notification of a service. Does not block."""
+        """Handle a notification of a service. Does not block: lists are requested in the background."""
         if method in (RESOURCES, UPDATED):
             uri: str = str((params or {}).get("uri")) if method == UPDATED else ""
-            for tell in self._gateway.on_resources:
-                tell(service.name, connection.session_id, uri)
+            for notify in self._gateway.on_resource_changed:
+                notify(service.name, connection.session_id, uri)
             return
         if method not in (TOOLS, PROMPTS):
             return
-        followed = (service.name, method) in self._heard
-        self._heard.setdefault((service.name, method), {})[connection] = None
-        if not followed:
-            self._gateway.registry.spawn(self._follow, service, method)
+        is_running = (service.name, method) in self._changed_connections
+        self._changed_connections.setdefault((service.name, method), {})[connection] = None
+        if not is_running:
+            self._gateway.registry.spawn(self._update_list, service, method)
 
-    async def _follow(self, service: UpstreamService, method: str) -> None:
-        """Ask for a list at once, and again after a while, as long as it changed meanwhile."""
+    async def _update_list(self, service: UpstreamService, method: str) -> None:
+        """Request a list at once, and again after the debounce time if it changed meanwhile."""
         key = (service.name, method)
-        follow = self._follow_tools if method == TOOLS else self._follow_prompts
+        update = self._update_tools if method == TOOLS else self._update_prompts
         try:
-            while connections := self._heard[key]:
-                self._heard[key] = {}
+            while connections := self._changed_connections[key]:
+                self._changed_connections[key] = {}
                 try:
-                    await follow(service, connections)
+                    await update(service, connections)
                 except SessionError as error:
-                    logger.debug("what changed at %s is not known: %s", service.name, error)
+                    logger.debug(
+                        "the changed list of %s could not be read: %s", service.name, error
+                    )
                 await anyio.sleep(self._debounce)
         finally:
-            del self._heard[key]
+            del self._changed_connections[key]
 
-    async def _follow_tools(
+    async def _update_tools(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
     ) -> None:
-        async def listed(connection: UpstreamConnection) -> dict[str, ToolSpec]:
+        async def list_items(connection: UpstreamConnection) -> dict[str, ToolSpec]:
             return {spec.name: spec for spec in await listed_tools(connection)}
 
-        def fresh() -> dict[str, ToolSpec]:
+        def list_fresh_items() -> dict[str, ToolSpec]:
             profile = service.profile
             return {} if profile is None else {spec.name: spec for spec in profile.tools}
 
-        await _learn(service, connections, listed, fresh, service.learn_tools)
+        await _learn(service, connections, list_items, list_fresh_items, service.learn_tools)
         await self._gateway.update_tools(service.name, await service.tools())
 
-    async def _follow_prompts(
+    async def _update_prompts(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
     ) -> None:
-        async def listed(connection: UpstreamConnection) -> dict[str, JSON]:
+        async def list_items(connection: UpstreamConnection) -> dict[str, JSON]:
             return {prompt["name"]: prompt for prompt in await listed_prompts(connection)}
 
-        def fresh() -> dict[str, JSON]:
+        def list_fresh_items() -> dict[str, JSON]:
             profile = service.profile
             return {} if profile is None else {prompt["name"]: prompt for prompt in profile.prompts}
 
         before = service.prompts
-        await _learn(service, connections, listed, fresh, service.learn_prompts)
+        await _learn(service, connections, list_items, list_fresh_items, service.learn_prompts)
         if service.prompts != before:
-            await self._gateway.prompts_changed()
+            await self._gateway.notify_prompts_changed()
 
 
 async def _learn(
     service: UpstreamService,
     connections: Iterable[UpstreamConnection],
-    listed: Callable[[UpstreamConnection], Awaitable[dict[str, ItemT]]],
-    fresh: Callable[[], dict[str, ItemT]],
+    list_items: Callable[[UpstreamConnection], Awaitable[dict[str, ItemT]]],
+    list_fresh_items: Callable[[], dict[str, ItemT]],
     learn: Callable[[UpstreamConnection, dict[str, ItemT]], None],
 ) -> None:
-    """Add the items that connections list now to a service; probe it again when they lack one of a fresh connection."""
-    found: dict[UpstreamConnection, dict[str, ItemT]] = {}
-    unanswered = False
+    """Add the items that connections list now to a service.
+
+    The service is probed again if a connection lists an item of a fresh connection differently or not at all, or does not
+    answer.
+    """
+    lists: dict[UpstreamConnection, dict[str, ItemT]] = {}
+    is_incomplete = False
     for connection in connections:
         try:
             with anyio.fail_after(service.connect_seconds):
-                found[connection] = await listed(connection)
+                lists[connection] = await list_items(connection)
         except (SessionError, TimeoutError) as error:
-            # It is gone by now, or busy with a call that waits for input.
-            logger.debug("a connection of %s does not show its list: %s", service.name, error)
-            unanswered = True
-    known = fresh()
-    if unanswered or any(
-        items.get(name) != item for items in found.values() for name, item in known.items()
+            # The connection has closed since, or is busy with a call that waits for input.
+            logger.debug("a connection of %s did not list its items: %s", service.name, error)
+            is_incomplete = True
+    fresh_items = list_fresh_items()
+    if is_incomplete or any(
+        items.get(name) != item for items in lists.values() for name, item in fresh_items.items()
     ):
         await service.refresh()
-        known = fresh()
-    for connection, items in found.items():
-        learn(connection, {name: item for name, item in items.items() if name not in known})
+        fresh_items = list_fresh_items()
+    for connection, items in lists.items():
+        learn(connection, {name: item for name, item in items.items() if name not in fresh_items})
 
 
 __all__ = ["ListWatcher"]

@@ -7,6 +7,7 @@ kept in memory.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import anyio
 
@@ -71,35 +72,35 @@ class OwnToolCalls:
             AnotherProcess: the call names another process than this, and was not run.
             SessionError: the tool failed; InvalidArgument for a malformed id, with any tool.
         """
-        given = caller.operation_id
-        if given is None or tool.read_only:
+        requested_id = caller.operation_id
+        if requested_id is None or tool.read_only:
             return await tool.run(context, arguments)
-        operation_id = validate_operation_id(given)
+        operation_id = validate_operation_id(requested_id)
         principal = context.principal
         if caller.instance is not None:
-            if caller.instance != self.instance and not caller.repeated:
+            if caller.instance != self.instance and not caller.is_repeat:
                 # Otherwise a repeat that reaches the named process would run there, too.
                 raise AnotherProcess(self.instance)
             digest = digest_of(context.pinned_session or "", tool.name, arguments)
             operation = Operation(
-                principal.key, operation_id, digest, caller.instance, caller.repeated
+                principal.key, operation_id, digest, caller.instance, caller.is_repeat
             )
-            return await self._once(tool, context, arguments, operation, self._memory)
+            return await self._run_once(tool, context, arguments, operation, self._memory)
         tool.parse_call(context, arguments)
         receipts = ToolReceipts(self._registry, principal)
         if not tool.takes_session:
             digest = digest_of("", tool.name, arguments)
             operation = Operation(principal.key, creation_id(operation_id), digest)
             context = replace(context, operation=operation)
-            return await self._once(tool, context, arguments, operation, receipts)
+            return await self._run_once(tool, context, arguments, operation, receipts)
         session_id, arguments = await self._session(tool, context, arguments)
-        # Two calls are the same, even if they name the session differently.
+        # Without the session: a repeat may name it differently, by its id or its name.
         digest = digest_of("", tool.name, arguments)
         operation = Operation(session_id, operation_id, digest)
-        # Pinned by its id: a name could come to belong to another session meanwhile.
+        # Pinned by its id: meanwhile the name could pass to another session.
         context = replace(context, pinned_session=session_id)
         try:
-            return await self._once(tool, context, arguments, operation, receipts)
+            return await self._run_once(tool, context, arguments, operation, receipts)
         except SessionError as error:
             error.session_id = error.session_id or session_id
             raise
@@ -107,11 +108,11 @@ class OwnToolCalls:
     async def _session(self, tool: OwnTool, context: Context, arguments: JSON) -> tuple[str, JSON]:
         """Return the id of the session that a call names, and the other arguments."""
         others = {key: value for key, value in arguments.items() if key != _SESSION}
-        named = arguments.get(_SESSION)
-        ref: str = arguments[_SESSION] if context.pinned_session is None else context.pinned_session
-        found = await self._registry.info(context.principal, ref, context.namespace)
-        session_id: str = found["session_id"]
-        if tool.frees_name and named != session_id:
+        session_ref: Any = arguments.get(_SESSION)
+        ref: str = session_ref if context.pinned_session is None else context.pinned_session
+        info = await self._registry.info(context.principal, ref, context.namespace)
+        session_id: str = info["session_id"]
+        if tool.frees_name and session_ref != session_id:
             raise InvalidArgument(
                 f"{tool.name} with an operation id needs the id of the session: its name may be another one's when the "
                 "call is repeated.",
@@ -120,7 +121,7 @@ class OwnToolCalls:
             )
         return session_id, others
 
-    async def _once(
+    async def _run_once(
         self,
         tool: OwnTool,
         context: Context,
@@ -128,13 +129,13 @@ class OwnToolCalls:
         operation: Operation,
         receipts: Receipts,
     ) -> Outcome:
-        async with self._guard.once(operation, receipts) as recorded:
-            if recorded is None:
+        async with self._guard.once(operation, receipts) as recorded_result:
+            if recorded_result is None:
                 return await self._run(tool, context, arguments, operation)
-            operation.result = recorded
-        payload = recorded.payload
+            operation.result = recorded_result
+        payload = recorded_result.payload
         session = await self._summary(context, payload[_SESSION])
-        return Outcome(payload[_CONTENT], session, recorded.notice)
+        return Outcome(payload[_CONTENT], session, recorded_result.notice)
 
     async def _summary(self, context: Context, session_id: str | None) -> JSON | None:
         """Return the present state of the session of a recorded result."""
@@ -166,7 +167,7 @@ class OwnToolCalls:
 
 
 def _changed_nothing(error: SessionError) -> bool:
-    """Whether the call changed nothing, for a reason that may pass, so that it may be sent again."""
+    """Whether the failed call changed nothing and may succeed later, so that its caller may send it again."""
     if isinstance(error, StateConflict):
         return False
     absent = SessionNotFound, SessionExpired, SessionClosed, SessionFailed

@@ -21,12 +21,12 @@ def services_of(
 ) -> dict[str, AnyService]:
     """Return the enabled services.
 
-    `alone`: all callers can use this machine anyway, so by default browsers may reach private addresses. They never reach
+    `alone`: every caller is a user of this machine, so by default browsers may reach private addresses. They never reach
     `port`, on which this process listens.
     """
     return {
         name: service_of(name, settings, config, ledger, alone=alone, port=port)
-        for name, settings in config.enabled().items()
+        for name, settings in config.enabled_services().items()
     }
 
 

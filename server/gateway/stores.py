@@ -8,13 +8,13 @@ from ..config.model import Config, ConfigError
 
 
 def store_of(config: Config, *, mends: bool = False) -> SQLStore:
-    """Return the store, still closed: in memory, in the database of a server, or in the data folder.
+    """Return the configured store, not opened yet: in memory, on a database server, or in the data folder.
 
-    `mends`: a database too damaged to be opened is set aside and replaced by a new one.
+    `mends`: a database file too damaged to be opened is set aside and replaced by a new one.
 
     Raises:
-        ConfigError: when `store.url` names no database. Nothing of it is in the text: it may hold a password.
-        StoreUnavailable: when the driver is not installed.
+        ConfigError: `store.url` is not the URL of a database. The message does not quote it: it may hold a password.
+        StoreUnavailable: the driver is not installed.
     """
     retention, limits = config.timeouts.retention, config.journal_limits()
     if config.ephemeral:
@@ -33,7 +33,7 @@ def url_of(config: Config) -> str | None:
     """Return the URL of the database, None for the one in the data folder.
 
     Raises:
-        ConfigError: when the file that holds it cannot be read.
+        ConfigError: the file that holds the URL cannot be read.
     """
     if config.store.url is not None:
         return config.store.url.get_secret_value().strip()
@@ -47,13 +47,13 @@ def url_of(config: Config) -> str | None:
 
 
 def is_remote(config: Config) -> bool:
-    """Whether the database is on a server."""
+    """Whether the store is on a database server."""
     return config.store.url is not None or config.store.url_file is not None
 
 
-def is_made(config: Config) -> bool:
-    """Whether the store may hold data. Checking it must not create a folder."""
+def may_exist(config: Config) -> bool:
+    """Whether a store may exist. The check creates no file and no folder; a database server is not asked."""
     return is_remote(config) or (config.data / FILE_NAME).exists()
 
 
-__all__ = ["is_made", "is_remote", "store_of", "url_of"]
+__all__ = ["may_exist", "is_remote", "store_of", "url_of"]

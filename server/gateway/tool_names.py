@@ -16,10 +16,10 @@ def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> O
 
 
 def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) -> dict[str, str]:
-    """Return a line for each service with renamed tools, as far as the tools of the services are known."""
+    """Return a line for each service with renamed tools. Services without known tools are left out."""
     offers = [
         offer_of(name, settings, tools[name])
-        for name, settings in config.enabled().items()
+        for name, settings in config.enabled_services().items()
         if name in tools
     ]
     return Catalog(offers, reserved_names=own_names(config.toolsets)).renames_by_service()

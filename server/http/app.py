@@ -26,12 +26,12 @@ from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .fast_path import FastPath
 from .host_check import HostCheck
-from .open_streams import Streams
+from .open_streams import OpenStreams
 from .request_body import WholeBody
 
 
 class TokenFile(TokenVerifier):
-    """The SDK's view of a file of static bearer tokens."""
+    """A file of static bearer tokens, as the SDK's TokenVerifier."""
 
     def __init__(self, tokens: StaticTokens) -> None:
         self._tokens = tokens
@@ -50,29 +50,29 @@ class TokenFile(TokenVerifier):
 
 
 class Sse:
-    """The GET side of HTTP+SSE (2024-11-05): one connection, in the era its first request decides."""
+    """The GET side of HTTP+SSE (2024-11-05): one connection. Its first request decides the protocol era."""
 
     def __init__(self, server: StateholdServer, transport: SseServerTransport) -> None:
         self._server = server
         self._transport = transport
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._transport.connect_sse(scope, receive, send) as (read, write):
+        async with self._transport.connect_sse(scope, receive, send) as (read_stream, write_stream):
             # Not Server.run(): it would enter the lifespan once per connection.
             await serve_dual_era_loop(
                 self._server,
-                read,
-                write,
+                read_stream,
+                write_stream,
                 lifespan_state={},
                 init_options=self._server.create_initialization_options(),
             )
 
 
 class HttpApplication:
-    """All of HTTP. Its lifespan runs the MCP transports and ends their streams.
+    """The HTTP application. Its lifespan runs the MCP transports and ends their streams.
 
-    A request passes the checks of Host and Origin, then that of its token, then the fast path, and what that leaves passes
-    the router. Sizes and depths of messages are checked by the one that reads them.
+    A request passes the checks of Host and Origin, then the check of its token, then the fast path. A request that does not
+    take the fast path goes to the routes. The code that reads a message checks its size and depth.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HttpApplication:
         self._server = server
         self._manager = TransportSessions(server, gateway.config.http)
         self._needs_token = tokens is not None
-        self.streams = Streams(Starlette(routes=self._routes(), lifespan=self._lifespan))
+        self.streams = OpenStreams(Starlette(routes=self._routes(), lifespan=self._lifespan))
         self.fast_path = FastPath(self.streams, server, self._manager, needs_user=self._needs_token)
         app: ASGIApp = self.fast_path
         if tokens is not None:
@@ -105,21 +105,21 @@ class HttpApplication:
 
     def _routes(self) -> list[BaseRoute]:
         sse = SseServerTransport("/messages/")
-        mcp = self._guarded(WholeBody(StreamableHTTPASGIApp(self._manager)))
+        mcp = self._require_token(WholeBody(StreamableHTTPASGIApp(self._manager)))
         return [
             Route("/mcp", endpoint=mcp),
             Route("/s/{session}/mcp", endpoint=mcp),
-            Route("/sse", endpoint=self._guarded(Sse(self._server, sse)), methods=["GET"]),
-            Mount("/messages/", app=self._guarded(WholeBody(sse.handle_post_message))),
+            Route("/sse", endpoint=self._require_token(Sse(self._server, sse)), methods=["GET"]),
+            Mount("/messages/", app=self._require_token(WholeBody(sse.handle_post_message))),
             Route("/livez", endpoint=self._livez, methods=["GET"]),
             Route("/health", endpoint=self._health, methods=["GET"]),
         ]
 
-    def _guarded(self, app: ASGIApp) -> ASGIApp:
+    def _require_token(self, app: ASGIApp) -> ASGIApp:
         return RequireAuthMiddleware(app, []) if self._needs_token else app
 
     async def _livez(self, request: Request) -> Response:
-        # Another process reads from it which Statehold has the port.
+        # Read by port_holder.py in another process that finds the port in use.
         return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
 
     async def _health(self, request: Request) -> Response:

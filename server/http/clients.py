@@ -1,4 +1,4 @@
-"""The client connections of the HTTP server, with bounds on their number and on their unread bytes."""
+"""The client connections of the HTTP server, with limits on their number and on their unread bytes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, Protocol
 
 from ..config.http import HttpSettings
 
-SETTLE_SECONDS: Final = 0.05
-"""Seconds that sending an answer may take before it counts as unread."""
+UNREAD_SECONDS: Final = 0.05
+"""Seconds after which the part of an answer that could not be sent counts as unread by its client."""
 
 
 class Client(Protocol):
     """One connection: the interface of its HTTP protocol."""
 
     address: str
-    written: int
-    """Bytes handed to the transport so far."""
+    written_bytes: int
+    """Bytes of answers so far, including those that could not be sent yet."""
 
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
         """Return the bytes that neither the transport nor the application could send yet."""
         ...
 
@@ -33,19 +33,20 @@ class Client(Protocol):
 
 @dataclass(slots=True)
 class _Unread:
-    """The bytes that a client has not read."""
+    """A client that does not read its answers as fast as they are sent."""
 
     key: Hashable
-    sent: int
-    """Bytes that had left when the client last read something."""
+    sent_bytes: int
+    """Bytes that had been sent when the client last read."""
     since: float
+    """When the client last read."""
 
 
 class Clients:
     """The connections of one server. Used in its event loop only; lives as long as the server.
 
-    A connection is idle unless a whole request of it is being answered: also while a head or a body is incomplete.
-    Only idle connections are closed to make room.
+    A connection is busy while a complete request is being answered, and otherwise idle, even if part of a request has
+    arrived. Only idle connections are closed to make room.
     """
 
     def __init__(self, settings: HttpSettings | None = None, *, total: int | None = None) -> None:
@@ -57,15 +58,15 @@ class Clients:
         self._idle: dict[str, dict[Client, None]] = {}
         self._count = 0
         self._unread: dict[Client, _Unread] = {}
-        self._settling: dict[Client, asyncio.TimerHandle] = {}
+        self._timers: dict[Client, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     # Number of connections.
 
     def admit(self, client: Client) -> bool:
         """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused."""
-        same = self._open.get(client.address, {})
-        if len(same) >= self._per_address:
+        same_address = self._open.get(client.address, {})
+        if len(same_address) >= self._per_address:
             if not self._close_idle(client.address):
                 return False
         elif self._count >= self._total:
@@ -86,75 +87,81 @@ class Clients:
         return True
 
     def leave(self, client: Client) -> None:
-        """Forget a connection. A second time has no effect."""
+        """Forget a connection. A second call has no effect."""
         self.busy(client)
-        same = self._open.get(client.address, {})
-        if client in same:
-            del same[client]
+        same_address = self._open.get(client.address, {})
+        if client in same_address:
+            del same_address[client]
             self._count -= 1
-            if not same:
+            if not same_address:
                 del self._open[client.address]
         self._unread.pop(client, None)
-        settling = self._settling.pop(client, None)
-        if settling is not None:
-            settling.cancel()
+        timer = self._timers.pop(client, None)
+        if timer is not None:
+            timer.cancel()
 
     def idle(self, client: Client) -> None:
-        """Note that a connection has no whole request that is being answered."""
+        """Note that a connection waits for a request."""
         if client in self._open.get(client.address, ()):
             self._idle.setdefault(client.address, {})[client] = None
 
     def busy(self, client: Client) -> None:
-        """Note that a whole request arrived."""
-        same = self._idle.get(client.address)
-        if same is not None and same.pop(client, client) is None and not same:
+        """Note that a complete request has arrived and is being answered."""
+        same_address = self._idle.get(client.address)
+        if (
+            same_address is not None
+            and same_address.pop(client, client) is None
+            and not same_address
+        ):
             del self._idle[client.address]
 
     # Unread bytes.
 
-    def wrote(self, client: Client) -> None:
-        """Watch the bytes being sent to a client, until all are sent."""
-        if client in self._settling or not client.unsent():
+    def watch_unread(self, client: Client) -> None:
+        """Check a little later whether the client has read what is being sent to it."""
+        if client in self._timers or not client.unsent_bytes():
             return
         loop = asyncio.get_running_loop()
-        self._settling[client] = loop.call_later(SETTLE_SECONDS, self._settle, client, loop)
+        self._timers[client] = loop.call_later(UNREAD_SECONDS, self._check_unread, client, loop)
 
-    def _settle(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
-        self._settling.pop(client, None)
-        unsent = client.unsent()
+    def _check_unread(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._timers.pop(client, None)
+        unsent = client.unsent_bytes()
         if not unsent:
             self._unread.pop(client, None)
             return
         if client not in self._unread:
-            self._unread[client] = _Unread(client.key(), client.written - unsent, loop.time())
+            self._unread[client] = _Unread(client.key(), client.written_bytes - unsent, loop.time())
         key = self._unread[client].key
-        total = sum(one.unsent() for one, unread in self._unread.items() if unread.key == key)
+        total = sum(
+            other.unsent_bytes() for other, unread in self._unread.items() if unread.key == key
+        )
         if total > self.settings.unsent_bytes:
             self._unread.pop(client, None)
             client.abort()
         elif self._sweep is None:
-            self._sweep = loop.call_later(self._sweep_seconds, self._look, loop)
+            self._sweep = loop.call_later(self._sweep_seconds, self._close_stalled, loop)
 
     @property
     def _sweep_seconds(self) -> float:
         return min(1.0, self.settings.write_seconds / 4)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the connections whose clients read nothing for too long."""
+    def _close_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the connections of clients that have read nothing for `write_seconds`."""
         self._sweep = None
         now = loop.time()
         for client, unread in list(self._unread.items()):
-            unsent = client.unsent()
-            sent = client.written - unsent
+            unsent = client.unsent_bytes()
+            sent_bytes = client.written_bytes - unsent
             if not unsent:
                 del self._unread[client]
-            elif sent > unread.sent:
-                unread.sent, unread.since = sent, now
+            elif sent_bytes > unread.sent_bytes:
+                unread.sent_bytes, unread.since = sent_bytes, now
             elif now - unread.since >= self.settings.write_seconds:
                 del self._unread[client]
                 client.abort()
         if self._unread:
-            self._sweep = loop.call_later(self._sweep_seconds, self._look, loop)
+            self._sweep = loop.call_later(self._sweep_seconds, self._close_stalled, loop)
 
 
-__all__ = ["SETTLE_SECONDS", "Client", "Clients"]
+__all__ = ["UNREAD_SECONDS", "Client", "Clients"]

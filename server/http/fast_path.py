@@ -1,8 +1,8 @@
-"""The fast path of tool calls over Streamable HTTP, in front of every other HTTP application.
+"""The fast path of tool calls over Streamable HTTP, in front of the SDK's HTTP applications.
 
-Most requests are plain tool calls, and the SDK spends most of its work on one of them around the call. The fast path answers
-as the SDK would; everything unusual, and every request that is to be refused, goes on to the SDK with its body unread. Host,
-Origin and token are checked before it; see HttpApplication.
+Most requests are plain tool calls, and for each the SDK does much more work than the call itself. The fast path gives the
+same answers. It passes every unusual request, and every one that has to be refused, to the SDK with its body unread. Host,
+Origin and token are checked before; see HttpApplication.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..sdk.caller import DELIVERY_SCOPE
 from .fast_request import PlainRequest, parse_message, read_head
 from .legacy_era import LegacyEra
 from .modern_era import ModernEra
-from .request_body import read_body, replay
+from .request_body import read_body, replay_messages
 from .response import PING_SECONDS, AcceptedResponse, CallResponse
 
 logger = logging.getLogger("statehold.server")
@@ -39,7 +39,7 @@ _PINNED: Final = re.compile("/s/([^/]+)/mcp")
 
 
 class Era(Protocol):
-    """The differences of a protocol era: how a request is recognised, and what answers it."""
+    """Recognises the requests of one protocol era and creates their responses."""
 
     def in_flight(self) -> AbstractContextManager[None]:
         """Keep the transport session of a request from ending as idle."""
@@ -53,10 +53,10 @@ class Era(Protocol):
 
 
 class FastPath:
-    """Answers plain tool calls itself and hands the rest to `app`. Lives while run() is open.
+    """Answers plain tool calls itself and passes other requests to `app`. Lives while run() is open.
 
-    Calls in the sessions of `manager` take the fast path too, when it is given. With `needs_user`, requests without a
-    principal go to `app`, which refuses them.
+    With `manager`, calls in its transport sessions take the fast path, too. With `needs_user`, requests without a principal
+    go to `app`, which refuses them.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class FastPath:
         self._legacy = None if manager is None else LegacyEra(server, manager)
         self._needs_user = needs_user
         self._ping_seconds = ping_seconds
-        self._open: dict[CallResponse, None] = {}
-        self._opened = anyio.Event()
+        self._open_calls: dict[CallResponse, None] = {}
+        self._call_opened = anyio.Event()
         self.running = False
 
     @property
     def in_flight(self) -> int:
-        return len(self._open)
+        return len(self._open_calls)
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -94,17 +94,17 @@ class FastPath:
                 tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._recognise(scope, receive, send)
-        if found is None:
+        recognised_request = self._recognise(scope, receive, send)
+        if recognised_request is None:
             await self._app(scope, receive, send)
             return
-        era, request = found
+        era, request = recognised_request
         with era.in_flight():
             body, messages = await read_body(receive)
             message = None if body is None else parse_message(body)
             response = None if message is None else era.accept(request, message)
             if response is None:
-                await self._app(scope, replay(messages, receive), send)
+                await self._app(scope, replay_messages(messages, receive), send)
             elif isinstance(response, AcceptedResponse):
                 await response.send(send)
             else:
@@ -113,14 +113,14 @@ class FastPath:
     def _recognise(
         self, scope: Scope, receive: Receive, send: Send
     ) -> tuple[Era, PlainRequest] | None:
-        """Return a request that may be a plain tool call, with its era; note the session that its URL names."""
+        """Return a request that may be a plain tool call, with its era. Stores the session of its URL in the scope."""
         if scope["type"] != "http":
             return None
         if scope["path"] != "/mcp":
-            pinned = _PINNED.fullmatch(scope["path"])
-            if pinned is None:
+            match = _PINNED.fullmatch(scope["path"])
+            if match is None:
                 return None
-            scope[PIN_SCOPE] = pinned[1]
+            scope[PIN_SCOPE] = match[1]
         if scope["method"] != "POST" or not self.running:
             return None
         if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
@@ -136,9 +136,9 @@ class FastPath:
         return None if era is None else (era, PlainRequest(head, scope, receive, send))
 
     async def _respond(self, response: CallResponse) -> None:
-        self._open[response] = None
-        self._opened.set()
-        delivered = False
+        self._open_calls[response] = None
+        self._call_opened.set()
+        is_delivered = False
         try:
             answer: JSON | ErrorData | None = None
             with response.scope:
@@ -148,39 +148,39 @@ class FastPath:
                     answer = error.error
             if answer is not None:
                 carries_notice = DELIVERY_SCOPE in response.request.scope
-                delivered = not carries_notice or not await response.client_left()
+                is_delivered = not carries_notice or not await response.client_left()
             else:
                 answer = response.cancel_error
             if answer is not None:
                 await response.answer(answer)
         except BaseException:
-            delivered = False
+            is_delivered = False
             raise
         finally:
-            if not delivered:
+            if not is_delivered:
                 self._server.return_notice(response.context)
-            del self._open[response]
+            del self._open_calls[response]
             response.end()
 
     async def _watch(self, tasks: TaskGroup) -> None:
-        """Watch the calls that run longer than WATCH_SECONDS; shorter ones cost nothing here."""
+        """Watch the clients of calls that run longer than WATCH_SECONDS; for shorter calls a task would cost too much."""
         while True:
-            await self._opened.wait()
+            await self._call_opened.wait()
             await anyio.sleep(WATCH_SECONDS)
-            if not self._open:
-                self._opened = anyio.Event()
+            if not self._open_calls:
+                self._call_opened = anyio.Event()
                 continue
             latest = anyio.current_time() - WATCH_SECONDS
-            for response in list(self._open):
-                if response.began <= latest and not response.watched:
-                    response.watched = True
+            for response in list(self._open_calls):
+                if response.started_at <= latest and not response.is_watched:
+                    response.is_watched = True
                     tasks.start_soon(self._watch_client, response)
 
     async def _watch_client(self, response: CallResponse) -> None:
         try:
             await response.watch(self._ping_seconds)
         except Exception:
-            logger.exception("the watch over the clients of HTTP calls ended")
+            logger.exception("watching the client of an HTTP call failed")
 
 
 __all__ = ["FastPath"]

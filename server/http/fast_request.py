@@ -1,4 +1,4 @@
-"""A request that may take the fast path: its headers, and the tool call in its body."""
+"""Parsing of requests that may take the fast path: the headers, and the tool call in the body."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 PARAM: Final = b"mcp-param-"
 
-_ACCEPTED: Final = frozenset(
+_ACCEPT_VALUES: Final = frozenset(
     (b"application/json, text/event-stream", b"text/event-stream, application/json")
 )
-_JSON: Final = frozenset(
+_JSON_TYPES: Final = frozenset(
     (
         b"application/json",
         b"application/json; charset=utf-8",
         b"application/json;charset=utf-8",
     )
 )
-_READ: Final = frozenset(
+_READ_HEADERS: Final = frozenset(
     (VERSION, SESSION, METHOD, NAME, b"accept", b"content-type", b"content-length")
 )
-_TRACE: Final = ("traceparent", "tracestate", "baggage")
+_TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 
 Head = dict[bytes, bytes]
-"""The headers of a POST that the fast path reads, each of which was there once."""
+"""The headers of a POST that the fast path reads. A request with one of them twice has no Head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,48 +67,48 @@ class ToolCall:
 
 
 def read_head(scope: Scope) -> Head | None:
-    """Return the headers of a POST that may take the fast path, else None."""
+    """Return the headers of a POST that may take the fast path, None for any other."""
     head: Head = {}
     for name, value in scope["headers"]:
-        if name in _READ or name.startswith(PARAM):
+        if name in _READ_HEADERS or name.startswith(PARAM):
             if name in head:
                 return None
             head[name] = value
     length = head.get(b"content-length", b"")
     if not length.isdigit() or len(length) > 8 or int(length) > BODY_LIMIT:
         return None
-    plain = head.get(b"accept") in _ACCEPTED and head.get(b"content-type") in _JSON
-    return head if plain else None
+    is_plain = head.get(b"accept") in _ACCEPT_VALUES and head.get(b"content-type") in _JSON_TYPES
+    return head if is_plain else None
 
 
 def parse_message(body: bytes) -> JSON | None:
-    """Return the JSON-RPC message of a body, None when it is not certain to be one."""
+    """Return the JSON-RPC message of a body, None if the body is not certainly one."""
     try:
-        # Not orjson, which would turn an integer beyond 64 bits into a float.
-        found: object = json.loads(body)
+        # Not orjson: it would turn an integer beyond 64 bits into a float.
+        document: object = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    message = cast("JSON", found)
+    message = cast("JSON", document)
     return message if message.get("jsonrpc") == "2.0" else None
 
 
 def parse_call(message: JSON) -> ToolCall | None:
-    """Return the tool call of a message, None when it is not certain to be one, or the SDK has to trace it."""
-    number, params = message.get("id"), message.get("params")
-    if isinstance(number, bool) or not isinstance(number, str | int):
+    """Return the tool call of a message, None if the message is not certainly one, or if the SDK has to trace it."""
+    request_id, params = message.get("id"), message.get("params")
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int):
         return None
     if message.get("method") != "tools/call" or not isinstance(params, dict):
         return None
-    known = cast("JSON", params)
-    arguments: object = known.get("arguments", {})
-    if not isinstance(known.get("name"), str) or not isinstance(arguments, dict | None):
+    call_params = cast("JSON", params)
+    arguments: object = call_params.get("arguments", {})
+    if not isinstance(call_params.get("name"), str) or not isinstance(arguments, dict | None):
         return None
-    meta: object = known.get("_meta", {})
-    if not isinstance(meta, dict) or is_tracing() or any(key in meta for key in _TRACE):
+    meta: object = call_params.get("_meta", {})
+    if not isinstance(meta, dict) or is_tracing() or any(key in meta for key in _TRACE_KEYS):
         return None
-    return ToolCall(number, known, cast("JSON", meta))
+    return ToolCall(request_id, call_params, cast("JSON", meta))
 
 
 __all__ = [

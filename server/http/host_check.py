@@ -1,7 +1,7 @@
 """Host and Origin checks in front of all HTTP applications of this process.
 
-A page in a browser can reach a loopback port through a name that it rebinds (2026-07-28, basic/transports: servers MUST
-validate Origin). A Host that is an address literal cannot have been rebound; a name has to be one of ours.
+A web page can reach a loopback port if it rebinds the DNS name of its own host to 127.0.0.1 (2026-07-28, basic/transports:
+servers MUST validate Origin). A Host that is an IP address cannot have been rebound; a name has to be an allowed one.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-KNOWN = 64
-"""Allowed hosts that are remembered; clients could send any number of addresses."""
+CACHED_HOSTS = 64
+"""Allowed hosts that are cached. Clients could send any number of addresses, so the cache is limited."""
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?")
 """RFC 9110, 7.2, without the percent-encoded names that no client sends."""
 
 
 class HostCheck:
-    """Answers 400 to several Hosts, 421 to a wrong one and 403 to a foreign Origin; everything else goes on to `app`.
+    """Answers 400 to several Hosts, 421 to a wrong Host and 403 to a foreign Origin; passes everything else to `app`.
 
     A WebSocket is checked in the same way, and closed instead of answered.
     """
@@ -32,7 +32,7 @@ class HostCheck:
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = {origin.lower() for origin in origins}
-        self._known: set[bytes] = set()
+        self._allowed_hosts: set[bytes] = set()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
@@ -55,24 +55,24 @@ class HostCheck:
                     return PlainTextResponse("Invalid Origin header", 403)
                 origin = value
         host = b"" if host is None else host.strip(b" \t")
-        if host not in self._known and not self._host_allowed(host):
+        if host not in self._allowed_hosts and not self._check_host(host):
             return PlainTextResponse("Invalid Host header", 421)
         if origin is not None and not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
             return PlainTextResponse("Invalid Origin header", 403)
         return None
 
-    def _host_allowed(self, host: bytes) -> bool:
-        allowed = self.host_allowed(host.decode("latin-1"))
-        if allowed and len(self._known) < KNOWN:
-            self._known.add(host)
-        return allowed
+    def _check_host(self, host: bytes) -> bool:
+        is_allowed = self.host_allowed(host.decode("latin-1"))
+        if is_allowed and len(self._allowed_hosts) < CACHED_HOSTS:
+            self._allowed_hosts.add(host)
+        return is_allowed
 
     def host_allowed(self, host: str) -> bool:
         host = host.lower()
-        name = _name(host)
+        name = _parse_host(host)
         if name is None:
             return False
-        return name in LOOPBACK or _literal(name) or _matches(host, name, self._hosts)
+        return name in LOOPBACK or _is_address(name) or _is_listed(host, name, self._hosts)
 
     def origin_allowed(self, origin: str | None) -> bool:
         if origin is None:
@@ -81,22 +81,22 @@ class HostCheck:
         if origin in self._origins:
             return True
         scheme, separator, host = origin.partition("://")
-        name = _name(host)
+        name = _parse_host(host)
         if not separator or scheme not in ("http", "https") or name is None:
             return False
         return name in LOOPBACK or f"{scheme}://{name}:*" in self._origins
 
 
-def _name(host: str) -> str | None:
-    """Return the name or the address of a Host in lower case, None when it is malformed."""
-    found = _HOST.fullmatch(host)
-    if found is None:
+def _parse_host(host: str) -> str | None:
+    """Return the name or the IP address in a lower-case Host header, None if the header is malformed."""
+    match = _HOST.fullmatch(host)
+    if match is None:
         return None
-    literal, name = found.groups()
-    return name if literal is None else literal if _literal(literal) else None
+    literal, name = match.groups()
+    return name if literal is None else literal if _is_address(literal) else None
 
 
-def _literal(name: str) -> bool:
+def _is_address(name: str) -> bool:
     try:
         ip_address(name)
     except ValueError:
@@ -104,8 +104,8 @@ def _literal(name: str) -> bool:
     return True
 
 
-def _matches(host: str, name: str, allowed: set[str]) -> bool:
-    return host in allowed or name in allowed or f"{name}:*" in allowed
+def _is_listed(host: str, name: str, hosts: set[str]) -> bool:
+    return host in hosts or name in hosts or f"{name}:*" in hosts
 
 
 __all__ = ["HostCheck"]

@@ -1,7 +1,7 @@
-"""The fast path of sessions of 2024-11-05 to 2025-11-25: requests that are certainly tool calls, or belong to a running one.
+"""The fast path for sessions of 2024-11-05 to 2025-11-25: tool calls, and answers and cancellations of running ones.
 
-The SDK keeps the session: it opens it, ends it, and answers everything else in it. A call that runs here counts as a request
-of the session: the session is not ended as idle meanwhile, and the call ends with the session.
+The SDK opens and ends the transport session, and answers all other requests in it. A call on the fast path counts as a
+request of the session: the session is not ended as idle meanwhile, and the call ends with the session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
-from ..protocol.request_checks import refuse_unsound
+from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions, in_flight, open_transport
 from .fast_request import SESSION, VERSION, Head, PlainRequest, parse_call
@@ -33,13 +33,13 @@ _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_
 RESUMABLE: Final = "2025-11-25"
 """The first version whose clients resume a stream."""
 END_SECONDS: Final = 1.0
-"""Seconds that the calls of an ending session may take to end; the SDK gives all cleanup of the session five."""
+"""Seconds for which an ending session waits for its calls; the SDK gives all cleanup of the session five."""
 
 
 class LegacySession:
-    """The open calls of the fast path in one session, and by their ids the questions that they ask the client.
+    """The open calls of one transport session on the fast path, and their questions to the client.
 
-    It lives from the session's first call to the end of its connection, which ends the calls.
+    It lives from the first call to the end of the SDK's connection, which ends the calls.
     """
 
     def __init__(
@@ -52,33 +52,33 @@ class LegacySession:
         self._id = session
         self._events = events
         self._connection = connection
-        self._ended = False
-        self._finished: anyio.Event | None = None
-        self._numbers = itertools.count(1)
+        self._is_ended = False
+        self._call_ended: anyio.Event | None = None
+        self._question_numbers = itertools.count(1)
         self._calls: set[LegacyResponse] = set()
         self._questions: dict[str, Question] = {}
         self.transport = transport
 
     async def end(self) -> None:
-        """End the calls and wait until they have ended, so that later cleanup of the connection finds none."""
-        self._ended = True
+        """End the calls and wait for their end, so that no call runs during the later cleanup of the connection."""
+        self._is_ended = True
         for call in list(self._calls):
             call.close()
         with anyio.move_on_after(END_SECONDS):
             while self._calls:
-                self._finished = anyio.Event()
-                await self._finished.wait()
+                self._call_ended = anyio.Event()
+                await self._call_ended.wait()
 
     # For the calls.
 
     def finish(self, call: LegacyResponse) -> None:
         self._calls.discard(call)
-        if self._finished is not None:
-            self._finished.set()
+        if self._call_ended is not None:
+            self._call_ended.set()
 
     def ask(self) -> Question:
-        # A client cannot confuse it with an id of the SDK, which are integers.
-        question = Question(f"statehold-{next(self._numbers)}")
+        # Not an integer: those are the ids of the SDK's own requests to the client.
+        question = Question(f"statehold-{next(self._question_numbers)}")
         self._questions[question.id] = question
         return question
 
@@ -88,19 +88,19 @@ class LegacySession:
     # Messages of the client.
 
     def in_flight(self) -> AbstractContextManager[None]:
-        """Count a request of the session, so that it is not ended as idle meanwhile."""
+        """Count a request of the transport session, which is then not ended as idle meanwhile."""
         return in_flight(self.transport)
 
     def accept(
         self, request: PlainRequest, message: JSON
     ) -> LegacyResponse | AcceptedResponse | None:
         """Return the response to a message, None when the SDK has to answer it."""
-        if self._ended or self.transport.is_terminated:
+        if self._is_ended or self.transport.is_terminated:
             return None
         if "method" not in message:
-            return AcceptedResponse(self._id) if self._answered(message) else None
+            return AcceptedResponse(self._id) if self._pass_answer(message) else None
         if "id" not in message:
-            return AcceptedResponse(self._id) if self._cancelled(message) else None
+            return AcceptedResponse(self._id) if self._cancel_call(message) else None
         call = parse_call(message)
         if call is None:
             return None
@@ -116,29 +116,29 @@ class LegacySession:
         self._calls.add(response)
         return response
 
-    def _answered(self, message: JSON) -> bool:
-        """Pass an answer to its question; return whether there is one."""
-        number: object = message.get("id")
-        question = self._questions.get(number) if isinstance(number, str) else None
-        outcome = _outcome(message)
+    def _pass_answer(self, message: JSON) -> bool:
+        """Pass an answer to its question. Return False if there is no such question, or the answer is malformed."""
+        question_id: object = message.get("id")
+        question = self._questions.get(question_id) if isinstance(question_id, str) else None
+        outcome = _parse_outcome(message)
         if question is None or outcome is None:
             return False
-        question.settle(outcome)
+        question.resolve(outcome)
         return True
 
-    def _cancelled(self, message: JSON) -> bool:
-        """Cancel the call that a notification names; return whether there is one here."""
+    def _cancel_call(self, message: JSON) -> bool:
+        """Cancel the call that a notification names. Return False if there is no such call on the fast path."""
         params: object = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return False
-        number = as_request_id(cast("JSON", params).get("requestId"))
-        if number is None:
+        request_id = as_request_id(cast("JSON", params).get("requestId"))
+        if request_id is None:
             return False
-        wanted = coerce_request_id(number)
-        found = [call for call in self._calls if coerce_request_id(call.request_id) == wanted]
-        for call in found:
+        wanted_id = coerce_request_id(request_id)
+        calls = [call for call in self._calls if coerce_request_id(call.request_id) == wanted_id]
+        for call in calls:
             call.cancel()
-        return bool(found)
+        return bool(calls)
 
 
 class LegacyEra:
@@ -150,47 +150,49 @@ class LegacyEra:
         self._sessions: dict[str, LegacySession] = {}
 
     def session(self, head: Head, user: object) -> LegacySession | None:
-        """Return the open session that a request of `user` may use, None when the SDK has to decide it."""
-        given = head.get(SESSION)
-        if given is None or head.get(VERSION, b"2025-03-26") not in _VERSIONS:
+        """Return the open session that a request of `user` may use, None if the SDK has to handle the request."""
+        session_header = head.get(SESSION)
+        if session_header is None or head.get(VERSION, b"2025-03-26") not in _VERSIONS:
             return None
-        name = given.decode("latin-1")
-        transport = open_transport(self._manager, name, user)
-        connection = self._server.connection(name)
+        session_id = session_header.decode("latin-1")
+        transport = open_transport(self._manager, session_id, user)
+        connection = self._server.connection(session_id)
         if transport is None or connection is None or not connection.initialize_accepted:
             return None
-        session = self._sessions.get(name)
+        session = self._sessions.get(session_id)
         if session is None:
-            # Older clients do not understand the event without data that a stream begins with.
-            resumes = is_version_at_least(connection.protocol_version, RESUMABLE)
+            # A resumable stream begins with an event without data, which older clients do not understand.
+            can_resume = is_version_at_least(connection.protocol_version, RESUMABLE)
             manager = self._manager
             events = (
-                manager.events(name) if resumes and isinstance(manager, TransportSessions) else None
+                manager.events(session_id)
+                if can_resume and isinstance(manager, TransportSessions)
+                else None
             )
-            session = LegacySession(given, connection, transport, events)
-            self._sessions[name] = session
-            connection.exit_stack.push_async_callback(self._end, name)
+            session = LegacySession(session_header, connection, transport, events)
+            self._sessions[session_id] = session
+            connection.exit_stack.push_async_callback(self._end, session_id)
         return session
 
-    async def _end(self, name: str) -> None:
-        await self._sessions.pop(name).end()
+    async def _end(self, session_id: str) -> None:
+        await self._sessions.pop(session_id).end()
 
 
-def _outcome(message: JSON) -> JSON | ErrorData | None:
+def _parse_outcome(message: JSON) -> JSON | ErrorData | None:
     """Return the result or error of a well-formed answer, else None."""
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and "error" not in message:
         try:
-            refuse_unsound(cast("JSON", result))
-        except InvalidArgument as refused:
-            return ErrorData(code=INVALID_PARAMS, message=refused.message)
+            refuse_unencodable(cast("JSON", result))
+        except InvalidArgument as refusal_error:
+            return ErrorData(code=INVALID_PARAMS, message=refusal_error.message)
         return cast("JSON", result)
     if not isinstance(error, dict) or "result" in message:
         return None
-    return _error(cast("JSON", error))
+    return _parse_error(cast("JSON", error))
 
 
-def _error(error: JSON) -> ErrorData | None:
+def _parse_error(error: JSON) -> ErrorData | None:
     code: Any = error.get("code")
     text: Any = error.get("message")
     if not isinstance(code, int) or isinstance(code, bool) or not isinstance(text, str):

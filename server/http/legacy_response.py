@@ -1,4 +1,4 @@
-"""The response of one legacy call over Streamable HTTP: it can ask questions, and continues without its client."""
+"""The response to one legacy tool call over Streamable HTTP: it can ask the client, and outlives its connection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ...sessions.json_codec import JSON
 from ..sdk.access import send_on
 from .fast_request import PlainRequest, ToolCall
 from .replay import RETRY_MS, SessionEvents
-from .response import CallResponse, Headers, event
+from .response import CallResponse, Headers, encode_event
 
 WITHDRAW_SECONDS: Final = 5.0
-"""Seconds for which withdrawing a question may delay a cancelled call; the SDK's value."""
+"""Seconds for which the cancelled notification of a question may delay its cancelled call; the SDK's value."""
 
 RESUME_SECONDS: Final = 0.5
-"""Seconds after which the client of a call gets an event id, with which it can resume a lost stream. A shorter call is
-answered without a stream, so that many clients keep their connection."""
+"""Seconds after which a stream begins with an event id, with which the client can resume it. A shorter call is answered
+without a stream, after which many clients reuse their connection."""
 
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=True)
 
@@ -35,13 +35,13 @@ class Question:
     def __init__(self, number: str) -> None:
         self.id = number
         self._outcome: JSON | ErrorData = {}
-        self._settled = anyio.Event()
+        self._resolved_event = anyio.Event()
 
-    def settle(self, outcome: JSON | ErrorData) -> None:
-        """Set the answer; a second one is dropped."""
-        if not self._settled.is_set():
+    def resolve(self, outcome: JSON | ErrorData) -> None:
+        """Set the answer or error. A second one is dropped."""
+        if not self._resolved_event.is_set():
             self._outcome = outcome
-            self._settled.set()
+            self._resolved_event.set()
 
     async def answer(self) -> JSON:
         """Wait for the answer.
@@ -49,7 +49,7 @@ class Question:
         Raises:
             MCPError: the client answered with an error, or the call is over.
         """
-        await self._settled.wait()
+        await self._resolved_event.wait()
         if isinstance(self._outcome, ErrorData):
             raise MCPError.from_error_data(self._outcome)
         return self._outcome
@@ -66,10 +66,10 @@ class OpenCalls(Protocol):
 
 
 class LegacyResponse(CallResponse):
-    """One request of a session and its response; it lives until end().
+    """The response to one tool call of a transport session. It lives until end().
 
-    A client that disconnects does not cancel its call (2025-06-18, basic/transports), but its questions fail. A client
-    cancels by a notification; the call is then answered with an error, as it is when its session ends.
+    A client that disconnects does not cancel its call (2025-06-18, basic/transports), but questions to it fail. A client
+    cancels with a notification; the call is then answered with an error. So it is when the session ends.
     """
 
     transport = _TRANSPORT
@@ -90,23 +90,23 @@ class LegacyResponse(CallResponse):
         self._calls = calls
         self._session_transport = transport
         self._events = events
-        """The stored events of the stream for a client that reconnects, None for one that cannot."""
+        """The store of the stream's events for a client that reconnects, None if the client cannot resume."""
         self._questions: set[Question] = set()
-        self._disconnected = False
+        self._is_disconnected = False
 
     @property
     def can_send_request(self) -> bool:
-        return not self._ended and not self._disconnected
+        return not self._is_ended and not self._is_disconnected
 
     def cancel(self) -> None:
         """End the call because its caller cancelled it."""
-        self._stop(REQUEST_CANCELLED, "Request cancelled")
+        self._cancel(REQUEST_CANCELLED, "Request cancelled")
 
     def close(self) -> None:
         """End the call because its session ends."""
-        self._stop(CONNECTION_CLOSED, "Connection closed")
+        self._cancel(CONNECTION_CLOSED, "Connection closed")
 
-    def _stop(self, code: int, message: str) -> None:
+    def _cancel(self, code: int, message: str) -> None:
         self.cancel_error = ErrorData(code=code, message=message)
         self.scope.cancel()
 
@@ -114,62 +114,62 @@ class LegacyResponse(CallResponse):
         super().end()
         self._calls.finish(self)
         for question in self._questions:
-            question.settle(ErrorData(code=CONNECTION_CLOSED, message="The call is over"))
+            question.resolve(ErrorData(code=CONNECTION_CLOSED, message="The call is over"))
 
     def on_disconnect(self) -> None:
-        self._disconnected = True
-        self.stop_watching()
+        self._is_disconnected = True
+        self.end_watch()
         for question in self._questions:
-            # The result would not reach it either; without this the call waits for its answer for minutes.
-            question.settle(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
+            # No answer will come; without this the call would wait for it for minutes.
+            question.resolve(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
 
     async def client_left(self) -> bool:
         if self._events is not None and self._stream is not None:
             return False
-        return self._disconnected or await super().client_left()
+        return self._is_disconnected or await super().client_left()
 
-    def _status(self, error: ErrorData) -> int:
+    def _status_of(self, error: ErrorData) -> int:
         return 200
 
-    async def _ping(self, seconds: float) -> None:
+    async def _send_pings(self, seconds: float) -> None:
         if self._events is not None:
-            await anyio.sleep_until(self.began + RESUME_SECONDS)
+            await anyio.sleep_until(self.started_at + RESUME_SECONDS)
             if self._stream is None:
-                # A client that loses this connection can only resume the stream with the id of an event.
+                # Begin the stream: a client that loses its connection can only resume with the id of an event.
                 await self._write(b"")
-        await super()._ping(seconds)
+        await super()._send_pings(seconds)
 
     async def _write(self, item: JSON | bytes) -> None:
-        if not self._disconnected:
+        if not self._is_disconnected:
             await super()._write(item)
-        elif not isinstance(item, bytes) and not self._ended:
-            await self._send_on(item)
+        elif not isinstance(item, bytes) and not self._is_ended:
+            await self._store_for_replay(item)
 
-    async def _opening(self) -> bytes:
+    async def _stream_prologue(self) -> bytes:
         if self._events is None:
             return b""
-        number = await self._events.store_event(str(self.request_id), None)
-        return f"id: {number}\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode()
+        event_id = await self._events.store_event(str(self.request_id), None)
+        return f"id: {event_id}\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode()
 
-    async def _event(self, message: JSON) -> bytes:
+    async def _encode_event(self, message: JSON) -> bytes:
         if self._events is None:
-            return event(message)
-        stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
-        number = await self._events.store_event(str(self.request_id), stored)
-        return f"id: {number}\r\n".encode() + event(message)
+            return encode_event(message)
+        message_model = jsonrpc_message_adapter.validate_python(message, by_name=False)
+        event_id = await self._events.store_event(str(self.request_id), message_model)
+        return f"id: {event_id}\r\n".encode() + encode_event(message)
 
     async def _end_stream(self, message: JSON) -> None:
-        if self._disconnected:
-            await self._send_on(message)
+        if self._is_disconnected:
+            await self._store_for_replay(message)
         else:
             await super()._end_stream(message)
 
-    async def _send_on(self, message: JSON) -> None:
-        """Pass a message to the session, which stores it until the client reconnects."""
+    async def _store_for_replay(self, message: JSON) -> None:
+        """Pass a message to the transport session, which stores it until the client reconnects."""
         transport = self._session_transport
         if transport is not None and self._events is not None and self._stream is not None:
-            stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
-            await send_on(transport, stored, self.request_id)
+            message_model = jsonrpc_message_adapter.validate_python(message, by_name=False)
+            await send_on(transport, message_model, self.request_id)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None

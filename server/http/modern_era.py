@@ -1,6 +1,6 @@
-"""The fast path of 2026-07-28: requests that are certainly plain tool calls.
+"""The fast path of 2026-07-28: recognises requests that are certainly plain tool calls.
 
-The SDK's own functions check them, in the SDK's order.
+The checks are the SDK's own functions, in the SDK's order.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ModernEra:
         return head.get(VERSION) in _VERSIONS and head.get(METHOD) == b"tools/call" and NAME in head
 
     def in_flight(self) -> AbstractContextManager[None]:
-        """Do nothing: no transport session could end meanwhile."""
+        """Do nothing: there is no transport session that could end as idle."""
         return nullcontext()
 
     def accept(self, request: PlainRequest, message: JSON) -> CallResponse | None:
-        """Return the response of a request, None when it is not certain to be a call."""
+        """Return the response of a request, None if the request is not certainly a call."""
         call = parse_call(message)
         if call is None:
             return None
@@ -52,7 +52,7 @@ class ModernEra:
         route = classify_inbound_request(message, headers=headers)
         if not isinstance(route, InboundModernRoute) or not self._agrees(call.params, headers):
             return None
-        # Without the client's name, which no code here uses: checking it costs more than the rest of this.
+        # The client's name is not validated: no code uses it, and that would cost more than all the other checks.
         try:
             capabilities = orjson.dumps(route.client_capabilities)
         except TypeError:

@@ -1,4 +1,4 @@
-"""The open event streams of clients, which end with the process."""
+"""The open event streams of clients, which are ended when the process stops."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Streams:
-    """Wraps an application and can end every GET request in it, which for MCP are streams without an end of their own.
+class OpenStreams:
+    """Wraps an application and can end its GET requests, which in MCP are streams that last until the client leaves.
 
-    Without that each of them would keep uvicorn from stopping. A stream is ended as if its server had finished it.
+    Without that, each stream would keep uvicorn from stopping. To the client, the stream ends normally.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._open: set[anyio.CancelScope] = set()
+        self._scopes: set[anyio.CancelScope] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        started = finished = False
+        is_started = is_finished = False
 
-        async def watched(message: Message) -> None:
-            nonlocal started, finished
-            started = started or message["type"] == "http.response.start"
+        async def send_and_track(message: Message) -> None:
+            nonlocal is_started, is_finished
+            is_started = is_started or message["type"] == "http.response.start"
             await send(message)
-            finished = message["type"] == "http.response.body" and not message.get("more_body")
+            is_finished = message["type"] == "http.response.body" and not message.get("more_body")
 
         with anyio.CancelScope() as stream:
-            self._open.add(stream)
+            self._scopes.add(stream)
             try:
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, send_and_track)
             finally:
-                self._open.discard(stream)
-        if stream.cancelled_caught and started and not finished:
+                self._scopes.discard(stream)
+        if stream.cancelled_caught and is_started and not is_finished:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def end(self) -> None:
-        for stream in list(self._open):
+        for stream in list(self._scopes):
             stream.cancel()
 
 
-__all__ = ["Streams"]
+__all__ = ["OpenStreams"]

@@ -57,23 +57,28 @@ class SessionEvents(EventStore):
         self, last_event_id: str, send_callback: EventCallback
     ) -> str | None:
         events = list(self._events)
-        last = next((n for n, event in enumerate(events) if event.id == last_event_id), None)
-        if last is None:
-            # The stream of an unknown event is unknown too; later events are sent on this one.
+        start = next(
+            (index for index, event in enumerate(events) if event.id == last_event_id), None
+        )
+        if start is None:
+            # The id, and so its stream, is unknown: send later events of the session in this stream.
             return GET_STREAM_KEY
-        stream = events[last].stream
-        ended = False
-        for event in events[last:]:
+        stream = events[start].stream
+        is_finished = False
+        for event in events[start:]:
             if event.stream != stream:
                 continue
-            ended = ended or isinstance(event.message, JSONRPCResponse | JSONRPCError)
+            is_finished = is_finished or isinstance(event.message, JSONRPCResponse | JSONRPCError)
             if event.message is not None and event.id != last_event_id:
                 await send_callback(EventMessage(event.message, event.id))
-        return None if ended else stream
+        return None if is_finished else stream
 
 
 class Replay:
-    """The bounds of all transport sessions' events. The session of an owner with the most bytes loses its oldest first."""
+    """The events of all transport sessions, within limits per owner and in total.
+
+    At a limit, the oldest event is dropped in the session of the owner that has the most bytes.
+    """
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
@@ -102,8 +107,8 @@ class Replay:
             if not self._drop(owner):
                 break
         while self._total + size > self.settings.replay_bytes_total:
-            most = max(self._bytes, key=lambda one: self._bytes[one], default=owner)
-            if not self._drop(most):
+            fullest = max(self._bytes, key=lambda owner_key: self._bytes[owner_key], default=owner)
+            if not self._drop(fullest):
                 break
         events.bytes += size
         self._total += size
@@ -118,8 +123,8 @@ class Replay:
             del self._bytes[events.owner]
 
     def _drop(self, owner: Hashable) -> bool:
-        own = [events for events in self._open if events.owner == owner and events.bytes]
-        return bool(own) and max(own, key=lambda events: events.bytes).drop()
+        candidates = [events for events in self._open if events.owner == owner and events.bytes]
+        return bool(candidates) and max(candidates, key=lambda events: events.bytes).drop()
 
 
 __all__ = ["RETRY_MS", "Replay", "SessionEvents"]

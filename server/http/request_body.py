@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..protocol.refusals import invalid_request
 
 BODY_LIMIT: Final = 4 * 2**20
-"""The SDK's limit of a body; the SDK answers larger requests."""
+"""The SDK's limit of a body. A larger request is passed to the SDK, which refuses it."""
 
 
 async def read_body(receive: Receive) -> tuple[bytes | None, list[Message]]:
-    """Return the body and its ASGI messages; the body is None when the client left or sends too much."""
+    """Return the body and its ASGI messages. The body is None if the client disconnected or sent more than BODY_LIMIT."""
     messages: list[Message] = []
     size = 0
     while True:
@@ -35,12 +35,12 @@ async def read_body(receive: Receive) -> tuple[bytes | None, list[Message]]:
     return b"".join(message.get("body", b"") for message in messages), messages
 
 
-def replay(messages: list[Message], receive: Receive) -> Receive:
-    """Return a `receive` that first returns the messages that were read already."""
-    left = deque(messages)
+def replay_messages(messages: list[Message], receive: Receive) -> Receive:
+    """Return a `receive` that first returns these messages again."""
+    unread = deque(messages)
 
     async def receive_again() -> Message:
-        return left.popleft() if left else await receive()
+        return unread.popleft() if unread else await receive()
 
     return receive_again
 
@@ -65,7 +65,7 @@ class WholeBody:
             await JSONResponse(answer, status_code=400)(scope, receive, send)
             return
         if body is not None or messages[-1]["type"] != "http.disconnect":
-            await self._app(scope, replay(messages, receive), send)
+            await self._app(scope, replay_messages(messages, receive), send)
 
 
 def _refusal(body: bytes) -> JSONRPCError | None:
@@ -75,4 +75,4 @@ def _refusal(body: bytes) -> JSONRPCError | None:
         return None
 
 
-__all__ = ["BODY_LIMIT", "WholeBody", "read_body", "replay"]
+__all__ = ["BODY_LIMIT", "WholeBody", "read_body", "replay_messages"]

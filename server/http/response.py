@@ -1,4 +1,4 @@
-"""The response of one call over HTTP: one JSON body, or an event stream if a message precedes the result."""
+"""The response to one tool call over HTTP: one JSON body, or an event stream if a message precedes the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..sdk.access import RequestContext
 from .fast_request import SESSION, PlainRequest, ToolCall
 
 PING_SECONDS: Final = 15.0
-"""Seconds of silence after which the stream is begun and kept alive; the SDK's value, which clients and proxies expect."""
+"""Seconds of silence after which a ping is sent in the stream, which begins then; the SDK's value."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -54,11 +54,10 @@ class AcceptedResponse:
 
 
 class CallResponse:
-    """The response to one tool call; the SDK's DispatchContext of it. It lives until end().
+    """The response to one tool call. It lives until end(), and is the SDK's DispatchContext of the call.
 
-    Notifications may come from any task; those after the answer are dropped. `scope` is the cancel scope of the call: a
-    cancelled call is answered with `cancel_error`, and not at all when that is None. `context` is what the SDK would pass
-    to a handler of the call.
+    Any task may send notifications; those after the answer are dropped. `scope` is the cancel scope of the call: a cancelled
+    call is answered with `cancel_error`, or not at all if that is None. `context` is the SDK's context of the request.
     """
 
     transport = _TRANSPORT
@@ -69,8 +68,8 @@ class CallResponse:
     def __init__(self, request: PlainRequest, call: ToolCall, connection: Connection) -> None:
         self.request = request
         self.request_id = call.id
-        self.began = anyio.current_time()
-        self.watched = False
+        self.started_at = anyio.current_time()
+        self.is_watched = False
         self.scope = anyio.CancelScope()
         self.cancel_error: ErrorData | None = None
         meta = call.typed_meta
@@ -86,10 +85,10 @@ class CallResponse:
         )
         self._progress_token = call.progress_token
         self._stream: anyio.Lock | None = None
-        """Set at the first event: the response is then a stream."""
-        self._written_at = self.began
-        self._unwatched: anyio.Event | None = None
-        self._ended = False
+        """The lock of the event stream; None until the first event, which makes the response a stream."""
+        self._written_at = self.started_at
+        self._watch_end: anyio.Event | None = None
+        self._is_ended = False
 
     @property
     def can_send_request(self) -> bool:
@@ -126,54 +125,54 @@ class CallResponse:
         await self.notify("notifications/progress", params)
 
     async def _write(self, item: JSON | bytes) -> None:
-        """Send a message, or bytes that are no message, in the stream, and begin the stream first if necessary."""
-        begun = self._stream is not None
+        """Send a message, or other bytes, in the event stream. Begins the stream first if necessary."""
+        is_begun = self._stream is not None
         stream = self._stream = self._stream or anyio.Lock()
         async with stream:
-            if self._ended:
+            if self._is_ended:
                 return
-            if not begun:
-                await self._start(200, _STREAM)
+            if not is_begun:
+                await self._send_head(200, _STREAM)
             self._written_at = anyio.current_time()
-            data = b"" if begun else await self._opening()
-            data += item if isinstance(item, bytes) else await self._event(item)
+            data = b"" if is_begun else await self._stream_prologue()
+            data += item if isinstance(item, bytes) else await self._encode_event(item)
             await self.request.send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _opening(self) -> bytes:
+    async def _stream_prologue(self) -> bytes:
         """Return the bytes that begin a stream."""
         return b""
 
-    async def _event(self, message: JSON) -> bytes:
+    async def _encode_event(self, message: JSON) -> bytes:
         """Return a message as an event of the stream."""
-        return event(message)
+        return encode_event(message)
 
     async def answer(self, result: JSON | ErrorData) -> None:
         """End the response. Called once."""
         message: JSON = {"jsonrpc": "2.0", "id": self.request_id}
         status = 200
         if isinstance(result, ErrorData):
-            status = self._status(result)
+            status = self._status_of(result)
             message["error"] = result.model_dump(mode="json", exclude_none=True)
         else:
             message["result"] = result
         if self._stream is None:
-            self._ended = True
-            await self._whole(encode(message), status)
+            self._is_ended = True
+            await self._send_whole(encode(message), status)
             return
         async with self._stream:
-            self._ended = True
+            self._is_ended = True
             await self._end_stream(message)
 
     async def _end_stream(self, message: JSON) -> None:
-        data = await self._event(message)
+        data = await self._encode_event(message)
         await self.request.send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def _whole(self, body: bytes, status: int) -> None:
+    async def _send_whole(self, body: bytes, status: int) -> None:
         length = (b"content-length", b"%d" % len(body))
-        await self._start(status, (length, _JSON))
+        await self._send_head(status, (length, _JSON))
         await self.request.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _start(self, status: int, headers: Headers) -> None:
+    async def _send_head(self, status: int, headers: Headers) -> None:
         await self.request.send(
             {
                 "type": "http.response.start",
@@ -182,30 +181,30 @@ class CallResponse:
             }
         )
 
-    def _status(self, error: ErrorData) -> int:
+    def _status_of(self, error: ErrorData) -> int:
         return ERROR_CODE_HTTP_STATUS.get(error.code, 200)
 
     # Long calls.
 
     async def watch(self, ping_seconds: float) -> None:
-        """Keep the client's connection alive and notice when the client is gone; until end() or stop_watching()."""
-        self._unwatched = anyio.Event()
-        if self._ended:
+        """Send pings, and call on_disconnect() if the client disconnects, until end() or end_watch()."""
+        self._watch_end = anyio.Event()
+        if self._is_ended:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_disconnect)
-            tasks.start_soon(self._ping, ping_seconds)
-            await self._unwatched.wait()
+            tasks.start_soon(self._send_pings, ping_seconds)
+            await self._watch_end.wait()
             tasks.cancel_scope.cancel()
 
     def end(self) -> None:
-        """End watch(): the call is over, answered or not."""
-        self._ended = True
-        self.stop_watching()
+        """End the response and watch(). Called when the call is over, whether it was answered or not."""
+        self._is_ended = True
+        self.end_watch()
 
-    def stop_watching(self) -> None:
-        if self._unwatched is not None:
-            self._unwatched.set()
+    def end_watch(self) -> None:
+        if self._watch_end is not None:
+            self._watch_end.set()
 
     async def _watch_disconnect(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -213,18 +212,18 @@ class CallResponse:
         self.on_disconnect()
 
     def on_disconnect(self) -> None:
-        """Cancel the call, since the client is gone: a 2026-07-28 client cancels by closing the stream."""
+        """Cancel the call: a 2026-07-28 client cancels by closing the stream."""
         self.scope.cancel()
 
     async def client_left(self) -> bool:
-        """Whether the client is known to be gone before the answer, and cannot come back for it."""
-        with anyio.CancelScope() as look:
+        """Whether the client disconnected before the answer and cannot reconnect for it."""
+        with anyio.CancelScope() as scope:
             # receive() returns a known event at once; otherwise it would wait, and is cancelled.
-            look.cancel()
+            scope.cancel()
             return (await self.request.receive())["type"] == "http.disconnect"
         return False
 
-    async def _ping(self, seconds: float) -> None:
+    async def _send_pings(self, seconds: float) -> None:
         while True:
             await anyio.sleep_until(self._written_at + seconds)
             if anyio.current_time() >= self._written_at + seconds:
@@ -232,37 +231,37 @@ class CallResponse:
 
 
 def encode(message: JSON) -> bytes:
-    """Return a message as JSON, integers beyond 64 bits included, which orjson refuses.
+    """Return a message as JSON. Unlike orjson alone, it encodes integers beyond 64 bits.
 
-    NaN and infinity become null, as orjson writes them. Half of a surrogate pair becomes a replacement character: many
-    clients read no message with its escape.
+    NaN and infinity become null, as with orjson. Half of a surrogate pair becomes a replacement character, because many
+    clients cannot read its escape.
     """
     try:
         return orjson.dumps(message)
     except TypeError:
         pass
     try:
-        text = _exact(message)
+        text = _dump_exact(message)
     except ValueError:
-        text = _exact(_finite(message))
+        text = _dump_exact(_replace_non_finite(message))
     return well_formed(text).encode()
 
 
-def _exact(value: object) -> str:
+def _dump_exact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _finite(value: object) -> object:
+def _replace_non_finite(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("JSON", value).items()}
+        return {key: _replace_non_finite(item) for key, item in cast("JSON", value).items()}
     if isinstance(value, list):
-        return [_finite(item) for item in cast("list[object]", value)]
+        return [_replace_non_finite(item) for item in cast("list[object]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def event(message: JSON) -> bytes:
+def encode_event(message: JSON) -> bytes:
     """Return a message as an event of a stream."""
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
 
 
-__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode", "event"]
+__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode", "encode_event"]

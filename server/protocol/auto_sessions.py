@@ -18,31 +18,31 @@ AUTO_SESSION = "statehold.session"
 
 
 class AutoSessions:
-    """Creates one session for each legacy connection with its first call, and closes it with the connection."""
+    """Creates a session with the first call of a legacy connection, and closes it with the connection."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def id_of(self, connection: Connection, principal: Principal) -> str:
         """Return the session of a connection; a new one when there is none or it was closed."""
-        current = connection.state.get(AUTO_SESSION)
-        if current is not None and await self._is_over(principal, current):
+        session_id = connection.state.get(AUTO_SESSION)
+        if session_id is not None and await self._is_over(principal, session_id):
             connection.state.pop(AUTO_SESSION, None)
-            current = None
-        if current is not None:
-            return current
-        created = await self._gateway.registry.create(
+            session_id = None
+        if session_id is not None:
+            return session_id
+        session = await self._gateway.registry.create(
             principal, SessionOptions(namespace=self._gateway.config.namespace)
         )
-        current = connection.state.setdefault(AUTO_SESSION, created.id)
-        if current == created.id:
-            # Below the present callbacks: calls that run in the session have to end before it is closed.
+        session_id = connection.state.setdefault(AUTO_SESSION, session.id)
+        if session_id == session.id:
+            # Below the existing callbacks, so that it runs after them: calls have to end before the session closes.
             above = connection.exit_stack.pop_all()
-            connection.exit_stack.push_async_callback(self._close, principal, current)
+            connection.exit_stack.push_async_callback(self._close, principal, session_id)
             connection.exit_stack.push_async_exit(above)
         else:
-            await self._close(principal, created.id)
-        return current
+            await self._close(principal, session.id)
+        return session_id
 
     async def _is_over(self, principal: Principal, session_id: str) -> bool:
         if self._gateway.registry.live(principal, session_id) is not None:

@@ -1,4 +1,4 @@
-"""Completion of the arguments of prompts and resource templates, passed on to the service that has them."""
+"""Completion of the arguments of prompts and resource templates, forwarded to their service."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from mcp.shared.exceptions import MCPError
 
 from ...sessions.json_codec import JSON
 from ..sdk.access import RequestContext
-from .resources import Resources, result_of, session_argument, translated
+from .error_translation import translate_errors
+from .resources import Resources, result_of, session_argument
 
 
 class Completion:
     """The handler of `completion/complete`. It keeps nothing between requests.
 
-    A prompt is completed in the session of the arguments given so far, where no session is pinned.
+    Without a pinned session, a prompt is completed in the session that its arguments name so far.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -24,65 +25,67 @@ class Completion:
 
     def register(self, server: Server[Any]) -> None:
         method, params = "completion/complete", types.CompleteRequestParams
-        server.add_request_handler(method, params, self._answer)
+        server.add_request_handler(method, params, self._complete)
 
-    async def _answer(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Any:
-        """Return the service's completion, an empty one where there is nothing to complete.
+    async def _complete(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Any:
+        """Return the completion of the service; it is empty without a session, or if the service completes nothing.
 
         Raises:
             MCPError: the prompt or the address is unknown, or the session refuses the request.
         """
         await self._resources.gateway.catalog("explicit")
-        given = dict(ctx.params or {})
-        with translated():
+        raw_params = dict(ctx.params or {})
+        with translate_errors():
             if isinstance(params.ref, types.PromptReference):
-                found = await self._prompt(ctx, params.ref.name, given)
+                target = await self._find_prompt(ctx, params.ref.name, raw_params)
             else:
-                found = await self._template(ctx, str(params.ref.uri), given)
-            if found is None or found[1] not in self._resources.offering("completions"):
+                target = await self._find_template(ctx, str(params.ref.uri), raw_params)
+            if target is None or target[1] not in self._resources.services_with("completions"):
                 return result_of(ctx, {"completion": {"values": []}})
-            session, service, wanted = found
+            session, service, forwarded = target
             method = "completion/complete"
-            answer, _ = await self._resources.forward(ctx, session, service, method, wanted)
-            return result_of(ctx, answer)
+            result, _ = await self._resources.forward(ctx, session, service, method, forwarded)
+            return result_of(ctx, result)
 
-    async def _prompt(
-        self, ctx: RequestContext, name: str, given: JSON
+    async def _find_prompt(
+        self, ctx: RequestContext, name: str, raw_params: JSON
     ) -> tuple[str, str, JSON] | None:
-        """Return session, service and params; None without a session."""
+        """Return session, service and the parameters to forward; None if the arguments name no session."""
         resources = self._resources
-        known = resources.known_prompts().get(name)
-        if known is None:
+        entry = resources.prompts_by_name().get(name)
+        if entry is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
-        service, prompt = known
-        arguments = _arguments(given)
+        service, prompt = entry
+        arguments = _arguments(raw_params)
         pin = resources.pin(ctx)
         if pin is None:
             session: object = arguments.pop(session_argument(prompt), None)
         else:
-            session = await resources.gateway.pinned(resources.principal(ctx), pin)
+            session = await resources.gateway.pinned_session_id(resources.principal(ctx), pin)
         if not isinstance(session, str) or not session:
             return None
-        ref = {**given["ref"], "name": prompt["name"]}
-        return session, service, _wanted(given, ref, arguments)
+        ref = {**raw_params["ref"], "name": prompt["name"]}
+        return session, service, _forwarded_params(raw_params, ref, arguments)
 
-    async def _template(
-        self, ctx: RequestContext, address: str, given: JSON
+    async def _find_template(
+        self, ctx: RequestContext, address: str, raw_params: JSON
     ) -> tuple[str, str, JSON]:
-        session, service, uri = await self._resources.address(ctx, address)
-        ref = {**given["ref"], "uri": uri}
-        return session, service, _wanted(given, ref, _arguments(given))
+        session, service, uri = await self._resources.resolve_address(ctx, address)
+        ref = {**raw_params["ref"], "uri": uri}
+        return session, service, _forwarded_params(raw_params, ref, _arguments(raw_params))
 
 
-def _arguments(given: JSON) -> JSON:
-    context: object = given.get("context")
-    found: object = cast("JSON", context).get("arguments") if isinstance(context, dict) else None
-    return dict(cast("JSON", found)) if isinstance(found, dict) else {}
+def _arguments(raw_params: JSON) -> JSON:
+    context: object = raw_params.get("context")
+    arguments: object = (
+        cast("JSON", context).get("arguments") if isinstance(context, dict) else None
+    )
+    return dict(cast("JSON", arguments)) if isinstance(arguments, dict) else {}
 
 
-def _wanted(given: JSON, ref: JSON, arguments: JSON) -> JSON:
-    wanted: JSON = {"ref": ref, "argument": given["argument"]}
-    return {**wanted, "context": {"arguments": arguments}} if arguments else wanted
+def _forwarded_params(raw_params: JSON, ref: JSON, arguments: JSON) -> JSON:
+    forwarded: JSON = {"ref": ref, "argument": raw_params["argument"]}
+    return {**forwarded, "context": {"arguments": arguments}} if arguments else forwarded
 
 
 __all__ = ["Completion"]

@@ -22,35 +22,37 @@ _NAMED: Final = (
 )
 
 
-async def introduced(
-    gateway: Gateway, found: JSON, *, pinned: bool, own_service: str | None
+async def add_introduction(
+    gateway: Gateway, result: JSON, *, is_pinned: bool, own_service: str | None
 ) -> JSON:
-    """Return an `InitializeResult` or `DiscoverResult` that fits the session of the caller.
+    """Return an `InitializeResult` or `DiscoverResult` with our instructions and the capabilities of the pinned session.
 
     `own_service` is the service whose resources the caller addresses by their own URIs, if there is one.
     """
     with anyio.move_on_after(INSTRUCTION_SECONDS):
         await gateway.catalog("explicit")
-    capabilities: JSON = dict(found.get("capabilities") or {})
+    capabilities: JSON = dict(result.get("capabilities") or {})
     upstream = None if own_service is None else gateway.services[own_service]
     if isinstance(upstream, UpstreamService) and upstream.profile is not None:
-        declared: Any = upstream.profile.peer.capabilities.get("resources")
-        if isinstance(declared, dict):
-            resources = cast("JSON", declared)
-            ours: JSON = dict(capabilities.get("resources") or {})
-            ours["subscribe"] = bool(ours.get("subscribe") or resources.get("subscribe"))
-            ours["listChanged"] = bool(resources.get("listChanged"))
-            capabilities["resources"] = ours
+        declared_resources: Any = upstream.profile.peer.capabilities.get("resources")
+        if isinstance(declared_resources, dict):
+            upstream_resources = cast("JSON", declared_resources)
+            own_resources: JSON = dict(capabilities.get("resources") or {})
+            own_resources["subscribe"] = bool(
+                own_resources.get("subscribe") or upstream_resources.get("subscribe")
+            )
+            own_resources["listChanged"] = bool(upstream_resources.get("listChanged"))
+            capabilities["resources"] = own_resources
     return {
-        **found,
+        **result,
         "capabilities": capabilities,
-        "instructions": instructions(gateway, pinned=pinned),
+        "instructions": instructions(gateway, is_pinned=is_pinned),
     }
 
 
-def instructions(gateway: Gateway, *, pinned: bool) -> str:
+def instructions(gateway: Gateway, *, is_pinned: bool) -> str:
     """Return our instructions and those of the services that were probed by now."""
-    parts = [_PINNED if pinned else _NAMED]
+    parts = [_PINNED if is_pinned else _NAMED]
     for name, service in gateway.services.items():
         profile = service.profile if isinstance(service, UpstreamService) else None
         if profile is not None and profile.peer.instructions:
@@ -58,4 +60,4 @@ def instructions(gateway: Gateway, *, pinned: bool) -> str:
     return "\n\n".join(parts)
 
 
-__all__ = ["instructions", "introduced"]
+__all__ = ["instructions", "add_introduction"]

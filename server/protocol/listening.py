@@ -1,4 +1,4 @@
-"""The requests with which clients follow resources, states of sessions and lists, in both protocol eras."""
+"""The requests with which clients subscribe to resources, states of sessions and lists, in both protocol eras."""
 
 from __future__ import annotations
 
@@ -14,94 +14,99 @@ from mcp.shared.exceptions import MCPError
 from ..sdk.access import RequestContext, connection_of, is_modern
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
-from .subscriptions import Renaming, Subscriptions, Topic
+from .subscriptions import RenamingSession, Subscriptions, Topic
 from .uris import parse_state_uri
 
 SUBSCRIPTIONS: Final = 1000
-"""Most resources that one subscription covers."""
+"""The maximum number of resources of one `subscriptions/listen` request; further ones are not acknowledged."""
 
 
 class SubscriptionHandlers:
-    """The handlers of one server. `followers` notifies about states, `subscriptions` about the resources of services."""
+    """The handlers of one server.
+
+    `state_subscriptions` notifies of changed states, `subscriptions` of changed resources of services.
+    """
 
     def __init__(
         self,
         resources: Resources,
-        followers: StateSubscriptions,
+        state_subscriptions: StateSubscriptions,
         subscriptions: Subscriptions,
         listen: ListenHandler,
     ) -> None:
         self._resources = resources
-        self._followers = followers
+        self._state_subscriptions = state_subscriptions
         self._subscriptions = subscriptions
-        self._listen = listen
-        resources.on_listed = self._follow_list
+        self._listen_handler = listen
+        resources.on_list = self._subscribe_to_list
 
     def register(self, server: Server[Any]) -> None:
         server.add_request_handler(
-            "subscriptions/listen", types.SubscriptionsListenRequestParams, self._stream
+            "subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen
         )
         server.add_request_handler(
-            "resources/subscribe", types.SubscribeRequestParams, self._follow
+            "resources/subscribe", types.SubscribeRequestParams, self._subscribe
         )
         server.add_request_handler(
-            "resources/unsubscribe", types.UnsubscribeRequestParams, self._unfollow
+            "resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe
         )
 
-    async def _stream(
+    async def _listen(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a subscription, acknowledging only the notifications that will be sent."""
-        wanted = params.notifications
-        followed: dict[str, tuple[str, int]] = {}
+        requested = params.notifications
+        states: dict[str, tuple[str, int]] = {}
         topics: dict[Topic, str] = {}
-        for uri in (wanted.resource_subscriptions or ())[:SUBSCRIPTIONS]:
+        for uri in (requested.resource_subscriptions or ())[:SUBSCRIPTIONS]:
             with suppress(MCPError):
                 if parse_state_uri(str(uri)) is None:
                     topics[await self._resources.subscribe(ctx, str(uri))] = str(uri)
                 else:
-                    followed[str(uri)] = await self._resources.followed(ctx, str(uri))
-        listed = await self._resources.listed(ctx) if wanted.resources_list_changed else None
-        if listed is not None:
-            topics[listed] = ""
-        told = types.SubscriptionFilter(
-            tools_list_changed=wanted.tools_list_changed,
-            prompts_list_changed=wanted.prompts_list_changed,
+                    states[str(uri)] = await self._resources.find_state(ctx, str(uri))
+        list_topic = (
+            await self._resources.list_topic(ctx) if requested.resources_list_changed else None
         )
-        names = {**{uri: uri for uri in followed}, **{t.name: uri for t, uri in topics.items()}}
-        told.resource_subscriptions = list(names) or None
-        given = params.model_copy(update={"notifications": told})
-        renamed = replace(ctx, session=cast("Any", Renaming(ctx.session, names)))
+        if list_topic is not None:
+            topics[list_topic] = ""
+        acknowledged = types.SubscriptionFilter(
+            tools_list_changed=requested.tools_list_changed,
+            prompts_list_changed=requested.prompts_list_changed,
+        )
+        names = {**{uri: uri for uri in states}, **{t.name: uri for t, uri in topics.items()}}
+        acknowledged.resource_subscriptions = list(names) or None
+        acknowledged_params = params.model_copy(update={"notifications": acknowledged})
+        renaming_ctx = replace(ctx, session=cast("Any", RenamingSession(ctx.session, names)))
         with (
-            self._followers.following(followed.values()),
-            self._subscriptions.streaming(topics, self._resources.principal(ctx)),
+            self._state_subscriptions.follow(states.values()),
+            self._subscriptions.publish(topics, self._resources.principal(ctx)),
         ):
-            return await self._listen(renamed, given)
+            return await self._listen_handler(renaming_ctx, acknowledged_params)
 
-    async def _follow(
+    async def _subscribe(
         self, ctx: RequestContext, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         uri, connection = str(params.uri), connection_of(ctx)
         if parse_state_uri(uri) is not None:
-            self._followers.join(connection, *await self._resources.followed(ctx, uri))
+            self._state_subscriptions.join(connection, *await self._resources.find_state(ctx, uri))
             return types.EmptyResult()
         topic = await self._resources.subscribe(ctx, uri)
         self._subscriptions.join(connection, topic, self._resources.principal(ctx), uri)
         return types.EmptyResult()
 
-    async def _unfollow(
+    async def _unsubscribe(
         self, ctx: RequestContext, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         session_id = parse_state_uri(str(params.uri))
         if session_id is not None:
-            self._followers.leave(connection_of(ctx), session_id)
+            self._state_subscriptions.leave(connection_of(ctx), session_id)
         else:
-            topic = await self._resources.topic(ctx, str(params.uri))
+            topic = await self._resources.find_topic(ctx, str(params.uri))
             self._subscriptions.leave(connection_of(ctx), topic)
         return types.EmptyResult()
 
-    def _follow_list(self, ctx: RequestContext, topic: Topic) -> None:
-        """Notify a legacy client that listed the resources of a session of changes of that list."""
+    def _subscribe_to_list(self, ctx: RequestContext, topic: Topic) -> None:
+        """Subscribe a legacy client to the resource list of a session: it has just read that list."""
         if not is_modern(ctx):
             self._subscriptions.join(connection_of(ctx), topic, self._resources.principal(ctx), "")
 

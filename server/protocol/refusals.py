@@ -1,4 +1,4 @@
-"""JSON-RPC errors for lines that are no messages."""
+"""JSON-RPC errors that answer invalid messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import mcp_types as types
 from pydantic import ValidationError
 
 
-def invalid_request(found: object) -> types.JSONRPCError | None:
-    """Return the answer to a batch, and to a request whose id is neither a string nor an integer; else None."""
-    if isinstance(found, list):
+def invalid_request(message_json: object) -> types.JSONRPCError | None:
+    """Return the error for a batch or for a request whose id is neither a string nor an integer, None for other JSON."""
+    if isinstance(message_json, list):
         message = "Invalid Request: batches are not supported; send one message at a time"
-    elif isinstance(found, dict) and "method" in found and "id" in found:
-        number = cast("dict[str, Any]", found)["id"]
-        if isinstance(number, str | int) and not isinstance(number, bool):
+    elif isinstance(message_json, dict) and "method" in message_json and "id" in message_json:
+        request_id = cast("dict[str, Any]", message_json)["id"]
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool):
             return None
         message = "Invalid Request: the id of a request is a string or an integer"
     else:
@@ -26,24 +26,24 @@ def invalid_request(found: object) -> types.JSONRPCError | None:
 
 
 def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
-    """Return the answer to a line that is no message; None for a blank line, a notification or an answer."""
+    """Return the error for a line that is no valid message; None for a blank line, a notification or a response."""
     if not line.strip():
         return None
     first = error.errors(include_url=False, include_input=False)[0]
     try:
         # Python parses lines that pydantic does not, such as those with half a surrogate pair.
-        found: Any = json.loads(line.decode(errors="replace"), strict=False)
+        document: Any = json.loads(line.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError):
         # JSON-RPC 2.0, section 5: null where the id cannot be detected.
         data = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
         return types.JSONRPCError(jsonrpc="2.0", id=None, error=data)
-    invalid = invalid_request(found)
+    invalid = invalid_request(document)
     if invalid is not None:
         return invalid
-    if not isinstance(found, dict) or "method" not in found:
+    if not isinstance(document, dict) or "method" not in document:
         return None
-    number = cast("dict[str, Any]", found).get("id")
-    if number is None:
+    request_id = cast("dict[str, Any]", document).get("id")
+    if request_id is None:
         return None
     # Not the errors of the fields, which quote the input.
     if first["type"] == "json_invalid":
@@ -51,7 +51,7 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
     else:
         data = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
     # Not validated, so that the id is returned unchanged.
-    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=data)
+    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=data)
 
 
 __all__ = ["invalid_request", "refusal"]

@@ -1,7 +1,7 @@
 """Checks whether the parameters of a client can be passed on to an upstream.
 
-A lone surrogate, NaN or infinity, or too deep a nesting would fail in the transport to an upstream, which other callers may
-share. So they are refused before the request does anything.
+A lone surrogate, NaN, infinity, or too deep nesting would make the transport to the upstream fail, and other callers may
+share that transport. Such parameters are refused before the request has an effect.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _ENCODABLE: Final = 254
 _STRICT: Final = json.JSONEncoder(allow_nan=False, check_circular=False)
 
 
-def refuse_unsound(params: Mapping[str, Any]) -> None:
-    """Check that every transport can carry these parameters.
+def refuse_unencodable(params: Mapping[str, Any]) -> None:
+    """Refuse parameters that a transport cannot encode.
 
     Raises:
-        InvalidArgument: they cannot be carried.
+        InvalidArgument: the parameters hold a fault, which the error names.
     """
-    if _certainly_sound(params):
+    if _passes_fast_check(params):
         return
-    fault = _fault(params)
+    fault = _find_fault(params)
     if fault is not None:
         raise InvalidArgument(f"The request holds {fault}.")
 
 
-def _certainly_sound(params: Mapping[str, Any]) -> bool:
+def _passes_fast_check(params: Mapping[str, Any]) -> bool:
     try:
         text = orjson.dumps(params)
         if text.count(b"{") + text.count(b"[") > DEPTH:
-            orjson.dumps(_deeper(params))
+            orjson.dumps(_nest(params))
         if b"null" in text:
             # orjson writes NaN and infinity as null.
             _STRICT.encode(params)
@@ -50,24 +50,25 @@ def _certainly_sound(params: Mapping[str, Any]) -> bool:
     return True
 
 
-def _deeper(value: object) -> object:
+def _nest(value: object) -> object:
+    """Return a value so deep that orjson refuses it if the value has more than DEPTH levels."""
     for _ in range(_ENCODABLE - DEPTH):
         value = [value]
     return value
 
 
-def _fault(params: object) -> str | None:
-    """Return the first fault in all of the parameters, None without one; integers beyond 64 bits are none."""
-    left: list[tuple[object, int]] = [(params, 1)]
-    while left:
-        value, depth = left.pop()
+def _find_fault(params: object) -> str | None:
+    """Return the first fault in the parameters, None if there is none. Integers beyond 64 bits are no fault."""
+    queue: list[tuple[object, int]] = [(params, 1)]
+    while queue:
+        value, depth = queue.pop()
         if isinstance(value, Mapping | list) and depth > DEPTH:
             return f"more than {DEPTH} levels of nesting"
         if isinstance(value, Mapping):
             for key, item in cast("Mapping[object, object]", value).items():
-                left += (key, depth + 1), (item, depth + 1)
+                queue += (key, depth + 1), (item, depth + 1)
         elif isinstance(value, list):
-            left += [(item, depth + 1) for item in cast("list[object]", value)]
+            queue += [(item, depth + 1) for item in cast("list[object]", value)]
         elif isinstance(value, str) and not _is_text(value):
             return "a text that is no Unicode (half of a surrogate pair)"
         elif isinstance(value, float) and not math.isfinite(value):
@@ -83,4 +84,4 @@ def _is_text(value: str) -> bool:
     return True
 
 
-__all__ = ["DEPTH", "refuse_unsound"]
+__all__ = ["DEPTH", "refuse_unencodable"]

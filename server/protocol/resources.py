@@ -1,9 +1,9 @@
 """Resources and prompts of the services of a session.
 
-They have no argument for a session, so it is part of the name: a resource is `session://ID/SERVICE/URI` with the upstream's
-own URI percent-encoded, and a prompt takes the session as its first argument. Where the session is pinned, lists are the
-session's own; elsewhere they do not depend on it: resources are found by their template. The state of a session is a
-resource as well, `session://ID/state`, where the toolset `state` is offered.
+The address of a resource contains its session: `session://ID/SERVICE/URI`, with the upstream's own URI percent-encoded. A
+prompt takes the session as its first argument. A client with a pinned session gets the resource list of that session; other
+clients get the same templates, whatever their sessions. With the toolset `state`, the state of a session is a resource as
+well: `session://ID/state`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from ...sessions.errors import (
     OutcomeUnknown,
     ServiceNotBound,
     ServiceUnavailable,
-    SessionError,
     SessionNotFound,
-    StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import ID_PREFIX, Principal
@@ -40,15 +38,16 @@ from ..gateway.gateway import Gateway
 from ..http.response import encode
 from ..sdk.access import RequestContext, is_modern
 from ..sdk.caller import Caller
+from .error_translation import translate_errors
 from .input_required import SessionWork
-from .request_checks import refuse_unsound
-from .results import asking, store_down
+from .request_checks import refuse_unencodable
+from .results import mark_request_state
 from .subscriptions import Topic
 from .uris import (
     SCHEME,
-    contents_addressed,
-    contents_in_session,
-    messages_in_session,
+    address_contents,
+    address_contents_in_session,
+    address_messages_in_session,
     page_uri,
     parse_page_uri,
     parse_session_uri,
@@ -61,9 +60,8 @@ from .uris import (
 logger = logging.getLogger("statehold.server")
 
 Params = types.PaginatedRequestParams | None
-Attend = Callable[[RequestContext, JSON, Principal, str, str, SessionWork], Awaitable[JSON]]
-"""Runs the work of a request, parked while its caller is asked for input: context, params, request, what, work."""
-
+RunOrResume = Callable[[RequestContext, JSON, Principal, str, str, SessionWork], Awaitable[JSON]]
+"""Runs the work of a request that may ask its caller for input; see StateholdServer.run_or_resume()."""
 
 _STATE: JSON = {
     "name": "state",
@@ -81,191 +79,204 @@ class Resources:
         gateway: Gateway,
         principal: Callable[[RequestContext], Principal],
         pin: Callable[[RequestContext], str | None],
-        attend: Attend,
+        run_or_resume: RunOrResume,
     ) -> None:
         self.gateway = gateway
         self.principal = principal
         self.pin = pin
-        self._attend = attend
-        self.on_listed: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
-        self._hidden: set[tuple[str, str]] = set()
+        self._run_or_resume = run_or_resume
+        self.on_list: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
+        self._hidden_prompts: set[tuple[str, str]] = set()
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
-        server.add_request_handler("resources/list", page, self._list)
-        server.add_request_handler("resources/templates/list", page, self._templates)
-        server.add_request_handler("resources/read", types.ReadResourceRequestParams, self._read)
-        server.add_request_handler("prompts/list", page, self._prompts)
-        server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._prompt)
+        server.add_request_handler("resources/list", page, self._list_resources)
+        server.add_request_handler("resources/templates/list", page, self._list_templates)
+        server.add_request_handler(
+            "resources/read", types.ReadResourceRequestParams, self._read_resource
+        )
+        server.add_request_handler("prompts/list", page, self._list_prompts)
+        server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
 
     # Resources.
 
-    async def _list(self, ctx: RequestContext, params: Params) -> Any:
+    async def _list_resources(self, ctx: RequestContext, params: Params) -> Any:
         refuse_cursor(params)
-        found: list[JSON] = []
+        resources: list[JSON] = []
         pin = self.pin(ctx)
         if pin is not None and self.gateway.offers_state:
-            with translated():
-                session = await self.gateway.pinned(self.principal(ctx), pin)
-            found.append({"uri": state_uri(session), **_STATE})
-        async for service, session_id, page in self._pages(ctx, "resources", "resources/list"):
-            for resource in _sound(page.get("resources"), types.Resource, service):
+            with translate_errors():
+                session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
+            resources.append({"uri": state_uri(session), **_STATE})
+        async for service, session_id, page in self._read_pages(ctx, "resources", "resources/list"):
+            for resource in _valid_items(page.get("resources"), types.Resource, service):
                 uri: str = resource["uri"]
                 if self.own_service(ctx) is None:
                     uri = session_uri(session_id, service, uri)
-                found.append({**resource, "uri": uri})
-        listed = await self.listed(ctx)
-        if listed is not None:
-            self.on_listed(ctx, listed)
-        return result_of(ctx, {"resources": found})
+                resources.append({**resource, "uri": uri})
+        list_topic = await self.list_topic(ctx)
+        if list_topic is not None:
+            self.on_list(ctx, list_topic)
+        return result_of(ctx, {"resources": resources})
 
-    async def _templates(self, ctx: RequestContext, params: Params) -> Any:
+    async def _list_templates(self, ctx: RequestContext, params: Params) -> Any:
         refuse_cursor(params)
         if self.pin(ctx) is not None:
-            return await self._pinned_templates(ctx)
+            return await self._list_pinned_templates(ctx)
         await self.gateway.catalog("explicit")
-        found: list[JSON] = [
+        templates: list[JSON] = [
             {
                 "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{quote(service, safe='')}/{{uri}}",
                 "name": f"{service} resources",
                 "description": f"A resource of {service} in a session; uri is the resource's own URI.",
             }
-            for service in self.offering("resources")
+            for service in self.services_with("resources")
         ]
         if self.gateway.offers_state:
-            found.insert(0, {"uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/state", **_STATE})
-        return result_of(ctx, {"resourceTemplates": found})
+            templates.insert(0, {"uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/state", **_STATE})
+        return result_of(ctx, {"resourceTemplates": templates})
 
-    async def _pinned_templates(self, ctx: RequestContext) -> JSON:
-        found: list[JSON] = []
-        pages = self._pages(ctx, "resources", "resources/templates/list")
+    async def _list_pinned_templates(self, ctx: RequestContext) -> JSON:
+        templates: list[JSON] = []
+        pages = self._read_pages(ctx, "resources", "resources/templates/list")
         async for service, session_id, page in pages:
-            for template in _sound(page.get("resourceTemplates"), types.ResourceTemplate, service):
+            for template in _valid_items(
+                page.get("resourceTemplates"), types.ResourceTemplate, service
+            ):
                 uri: str = template["uriTemplate"]
                 if self.own_service(ctx) is None:
                     uri = session_template(session_id, service, uri)
-                found.append({**template, "uriTemplate": uri})
-        return result_of(ctx, {"resourceTemplates": found})
+                templates.append({**template, "uriTemplate": uri})
+        return result_of(ctx, {"resourceTemplates": templates})
 
     def own_service(self, ctx: RequestContext) -> str | None:
-        """Return the service whose own URIs a caller uses: the only one, where the session is pinned."""
+        """Return the service whose own URIs a caller uses: in a pinned session, the only service; otherwise None."""
         services = list(self.gateway.services)
         return services[0] if self.pin(ctx) is not None and len(services) == 1 else None
 
-    async def address(self, ctx: RequestContext, uri: str) -> tuple[str, str, str]:
+    async def resolve_address(self, ctx: RequestContext, uri: str) -> tuple[str, str, str]:
         """Return session, service and the upstream's own URI of an address.
 
         Raises:
-            MCPError: it is no address of a resource.
+            MCPError: the text is no address of a resource.
+            SessionNotFound: the address is in another session than the pinned one.
         """
-        pin, own = self.pin(ctx), self.own_service(ctx)
-        parsed = parse_session_uri(uri)
-        if parsed is None:
-            found = parse_page_uri(uri) if own is None else (own, uri)
-            if found is None or pin is None:
-                raise _unknown(uri)
-            return await self.gateway.pinned(self.principal(ctx), pin), *found
-        await self._refuse_others(ctx, parsed[0])
-        return parsed
+        pin, own_service = self.pin(ctx), self.own_service(ctx)
+        session_address = parse_session_uri(uri)
+        if session_address is None:
+            page_address = parse_page_uri(uri) if own_service is None else (own_service, uri)
+            if page_address is None or pin is None:
+                raise _unknown_resource(uri)
+            return await self.gateway.pinned_session_id(self.principal(ctx), pin), *page_address
+        await self._refuse_others(ctx, session_address[0])
+        return session_address
 
-    async def topic(self, ctx: RequestContext, uri: str) -> Topic:
-        """Return the resource of a service at an address.
+    async def find_topic(self, ctx: RequestContext, uri: str) -> Topic:
+        """Return the topic of the resource at an address.
 
         Raises:
-            MCPError: it is no address of a resource, or the session cannot be used.
+            MCPError: the text is no address of a resource, or the session cannot be used.
         """
-        with translated():
-            session, service, own = await self.address(ctx, uri)
-            used = await self.gateway.registry.ready(
+        with translate_errors():
+            session, service, upstream_uri = await self.resolve_address(ctx, uri)
+            live_session = await self.gateway.registry.ready(
                 self.principal(ctx), session, self.gateway.config.namespace
             )
-            return Topic(used.id, service, own)
+            return Topic(live_session.id, service, upstream_uri)
 
     async def subscribe(self, ctx: RequestContext, uri: str) -> Topic:
         """Subscribe to a resource of a service, and return its topic.
 
         Raises:
-            MCPError: it is no address of a resource, or the service refuses the subscription.
+            MCPError: the text is no address of a resource, or the service refuses the subscription.
         """
         await self.gateway.catalog("explicit")
-        topic = await self.topic(ctx, uri)
-        with translated():
-            wanted: JSON = {"uri": topic.uri}
+        topic = await self.find_topic(ctx, uri)
+        with translate_errors():
+            request_params: JSON = {"uri": topic.uri}
             try:
-                await self.forward(ctx, topic.session, topic.service, "resources/subscribe", wanted)
+                await self.forward(
+                    ctx, topic.session, topic.service, "resources/subscribe", request_params
+                )
             except UpstreamRefused as error:
                 if error.rpc_code != types.METHOD_NOT_FOUND:
                     raise
-                message = f"{topic.service} does not tell when its resources change"
+                message = f"{topic.service} does not notify of changed resources"
                 raise MCPError(code=types.INVALID_PARAMS, message=message) from None
         return topic
 
-    async def listed(self, ctx: RequestContext) -> Topic | None:
-        """Return the topic of the resource list of a pinned session whose only service keeps its own URIs."""
+    async def list_topic(self, ctx: RequestContext) -> Topic | None:
+        """Return the topic of the resource list of a pinned session with a single service; otherwise None."""
         pin, service = self.pin(ctx), self.own_service(ctx)
         if pin is None or service is None:
             return None
-        with translated():
-            return Topic(await self.gateway.pinned(self.principal(ctx), pin), service, "")
+        with translate_errors():
+            return Topic(
+                await self.gateway.pinned_session_id(self.principal(ctx), pin), service, ""
+            )
 
-    async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
+    async def _read_resource(
+        self, ctx: RequestContext, params: types.ReadResourceRequestParams
+    ) -> Any:
         # Wait for the probes: a second service would change the form of the addresses.
         await self.gateway.catalog("explicit")
-        state_of = parse_state_uri(str(params.uri))
-        if state_of is not None and self.gateway.offers_state:
-            return await self._read_state(ctx, state_of)
-        given = str(params.uri)
-        with translated():
-            page = parse_page_uri(given)
+        state_session = parse_state_uri(str(params.uri))
+        if state_session is not None and self.gateway.offers_state:
+            return await self._read_state(ctx, state_session)
+        requested_uri = str(params.uri)
+        with translate_errors():
+            page = parse_page_uri(requested_uri)
             if page is not None and self.pin(ctx) is None:
-                return result_of(ctx, await self._page(given, *page))
-            session, service, uri = await self.address(ctx, given)
-            finish = _as_it_is
-            if uri != given:
-                finish = partial(contents_in_session, service=service, uri=uri)
-            wanted: JSON = {"uri": uri}
+                return result_of(ctx, await self._read_page(requested_uri, *page))
+            session, service, uri = await self.resolve_address(ctx, requested_uri)
+            finish = _unchanged
+            if uri != requested_uri:
+                finish = partial(address_contents_in_session, service=service, uri=uri)
+            request_params: JSON = {"uri": uri}
             try:
-                return await self._asking(ctx, session, service, "resources/read", wanted, finish)
+                return await self._forward_interactively(
+                    ctx, session, service, "resources/read", request_params, finish
+                )
             except UpstreamRefused as error:
                 if error.data == {"uri": uri}:
-                    error.data = {"uri": given}
+                    error.data = {"uri": requested_uri}
                 raise
 
-    async def _page(self, given: str, service: str, uri: str) -> JSON:
-        """Read the page of an MCP App by its address in the tool list, without a session."""
+    async def _read_page(self, requested_uri: str, service: str, uri: str) -> JSON:
+        """Read the page of an MCP App by its address in the tool list, which names no session."""
         upstream = self.gateway.services.get(service)
-        found = await upstream.read_page(uri) if isinstance(upstream, UpstreamService) else None
-        if found is None:
-            raise _unknown(given)
-        return contents_addressed(found, uri, partial(page_uri, service))
+        result = await upstream.read_page(uri) if isinstance(upstream, UpstreamService) else None
+        if result is None:
+            raise _unknown_resource(requested_uri)
+        return address_contents(result, uri, partial(page_uri, service))
 
     async def _read_state(self, ctx: RequestContext, session: str) -> JSON:
-        with translated():
+        with translate_errors():
             await self._refuse_others(ctx, session)
             states, namespace = self.gateway.registry.states, self.gateway.config.namespace
-            found = await states.read(self.principal(ctx), session, namespace=namespace)
+            state = await states.read(self.principal(ctx), session, namespace=namespace)
         part: JSON = {
-            "uri": state_uri(found.session_id),
+            "uri": state_uri(state.session_id),
             "mimeType": _STATE["mimeType"],
-            "text": encode(found.value).decode(),
-            "_meta": {"statehold/state": {"version": found.version}},
+            "text": encode(state.value).decode(),
+            "_meta": {"statehold/state": {"version": state.version}},
         }
         return result_of(ctx, {"contents": [part]})
 
-    async def followed(self, ctx: RequestContext, uri: str) -> tuple[str, int]:
+    async def find_state(self, ctx: RequestContext, uri: str) -> tuple[str, int]:
         """Return session id and version of the state at an address, for a subscription to it.
 
         Raises:
-            MCPError: it is no address of a state, or of none that the caller may see. Addresses with a session's name are
-                refused: a name may pass to another session.
+            MCPError: the text is no address of a state, or the caller may not see that state. An address with the name of a
+                session is refused, since a name may pass to another session.
         """
         session = parse_state_uri(uri) if self.gateway.offers_state else None
         if session is None or uri != state_uri(session) or not session.startswith(ID_PREFIX):
             raise MCPError(
                 code=types.INVALID_PARAMS,
-                message=f"Changes are told of {SCHEME}ID/state only, with the id of a session",
+                message=f"Only {SCHEME}ID/state, with the id of a session, sends notifications of changes",
             )
-        with translated():
+        with translate_errors():
             await self._refuse_others(ctx, session)
             states, namespace = self.gateway.registry.states, self.gateway.config.namespace
             return await states.version(self.principal(ctx), session, namespace)
@@ -275,64 +286,67 @@ class Resources:
         pin = self.pin(ctx)
         if pin is not None and session not in (
             pin,
-            await self.gateway.pinned(self.principal(ctx), pin),
+            await self.gateway.pinned_session_id(self.principal(ctx), pin),
         ):
             raise SessionNotFound
 
     # Prompts.
 
-    async def _prompts(self, ctx: RequestContext, params: Params) -> Any:
+    async def _list_prompts(self, ctx: RequestContext, params: Params) -> Any:
         refuse_cursor(params)
         await self.gateway.catalog("explicit")
-        pinned = self.pin(ctx) is not None
-        found: list[JSON] = []
-        for name, (service, prompt) in self.known_prompts().items():
+        is_pinned = self.pin(ctx) is not None
+        prompts: list[JSON] = []
+        for name, (service, prompt) in self.prompts_by_name().items():
             arguments = list(prompt.get("arguments") or [])
-            if not pinned:
+            if not is_pinned:
                 arguments.insert(0, {"name": session_argument(prompt), "required": True})
             description = prompt.get("description") or f"A prompt of {service}."
-            found.append(
+            prompts.append(
                 {**prompt, "name": name, "description": description, "arguments": arguments}
             )
-        return result_of(ctx, {"prompts": found})
+        return result_of(ctx, {"prompts": prompts})
 
-    async def _prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
+    async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
         await self.gateway.catalog("explicit")
-        known = self.known_prompts().get(params.name)
-        if known is None:
+        entry = self.prompts_by_name().get(params.name)
+        if entry is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name:.128}")
+        service, prompt = entry
         arguments = dict(params.arguments or {})
-        pin = self.pin(ctx)
-        with translated():
+        pin, key = self.pin(ctx), session_argument(prompt)
+        with translate_errors():
             if pin is not None:
-                session = await self.gateway.pinned(self.principal(ctx), pin)
+                session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
             else:
-                session = arguments.pop(session_argument(known[1]), "")
+                session = arguments.pop(key, "")
             if not session:
-                missing = session_argument(known[1])
-                raise SessionNotFound(f"{missing} is missing: call session_create first.")
-            wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
-            own = self.own_service(ctx) is not None
-            finish = _as_it_is if own else partial(messages_in_session, service=known[0])
-            return await self._asking(ctx, session, known[0], "prompts/get", wanted, finish)
+                raise SessionNotFound(f"{key} is missing: call session_create first.")
+            request_params: JSON = {"name": prompt["name"], "arguments": arguments}
+            finish = _unchanged
+            if self.own_service(ctx) is None:
+                finish = partial(address_messages_in_session, service=service)
+            return await self._forward_interactively(
+                ctx, session, service, "prompts/get", request_params, finish
+            )
 
-    def known_prompts(self) -> dict[str, tuple[str, JSON]]:
-        """The prompts of all services by name; of two with one name the first service's is served."""
-        found: dict[str, tuple[str, JSON]] = {}
-        for service in self.offering("prompts"):
+    def prompts_by_name(self) -> dict[str, tuple[str, JSON]]:
+        """Return service and prompt by the prompt's name; a name in several services is that of the first."""
+        prompts: dict[str, tuple[str, JSON]] = {}
+        for service in self.services_with("prompts"):
             prefix = self.gateway.config.services[service].prefix
             for prompt in cast("Offering", self.gateway.services[service]).prompts:
                 name = prefix + prompt["name"]
-                if name in found and (service, name) not in self._hidden:
-                    self._hidden.add((service, name))
+                if name in prompts and (service, name) not in self._hidden_prompts:
+                    self._hidden_prompts.add((service, name))
                     logger.warning("prompt %s of %s is hidden by another", name, service)
-                found.setdefault(name, (service, prompt))
-        return found
+                prompts.setdefault(name, (service, prompt))
+        return prompts
 
     # Both.
 
-    def offering(self, capability: str) -> list[str]:
-        """The services that have a capability, as far as they were probed."""
+    def services_with(self, capability: str) -> list[str]:
+        """Return the names of the probed services that have a capability."""
         services = self.gateway.services.items()
         return [
             name
@@ -340,21 +354,21 @@ class Resources:
             if isinstance(service, Offering) and capability in service.capabilities
         ]
 
-    async def _pages(
+    async def _read_pages(
         self, ctx: RequestContext, capability: str, method: str
     ) -> AsyncGenerator[tuple[str, str, JSON]]:
         pin = self.pin(ctx)
         if pin is None:
             return
         await self.gateway.catalog("explicit")
-        with translated():
-            session = await self.gateway.pinned(self.principal(ctx), pin)
-        for service in self.offering(capability):
+        with translate_errors():
+            session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
+        for service in self.services_with(capability):
             cursor: object = None
             for _ in range(100):
                 params = {"cursor": cursor} if cursor else {}
                 try:
-                    with translated(but=_OF_ONE_SERVICE):
+                    with translate_errors(but=_OF_ONE_SERVICE):
                         page, session_id = await self.forward(ctx, session, service, method, params)
                 except _OF_ONE_SERVICE as error:
                     # The other services are still listed.
@@ -368,18 +382,20 @@ class Resources:
     async def forward(
         self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
     ) -> tuple[JSON, str]:
-        """Forward a request. A 2026-07-28 client cannot be asked for input during it."""
-        given = ctx.params or {}
-        refuse_unsound(given)
-        caller = Caller(ctx, given)
+        """Forward a request, and return its result and the session's id. A modern client cannot be asked for input."""
+        params_of_caller = ctx.params or {}
+        refuse_unencodable(params_of_caller)
+        caller = Caller(ctx, params_of_caller)
         request = self._request(ctx, session, service, method)
         try:
-            found, used = await self.gateway.router.forward(request, method, params, caller)
+            result, live_session = await self.gateway.router.forward(
+                request, method, params, caller
+            )
         finally:
             caller.close()
-        return found, used.id
+        return result, live_session.id
 
-    async def _asking(
+    async def _forward_interactively(
         self,
         ctx: RequestContext,
         session: str,
@@ -388,45 +404,25 @@ class Resources:
         params: JSON,
         finish: Callable[[JSON, str], JSON],
     ) -> JSON:
-        """Forward a request during which the caller may be asked; `finish` takes its result and the session's id."""
-        given = dict(ctx.params or {})
-        refuse_unsound(given)
+        """Forward a request that may ask its caller for input. `finish` turns result and session id into the answer."""
+        params_of_caller = dict(ctx.params or {})
+        refuse_unencodable(params_of_caller)
 
         async def work(session: str, caller: Caller) -> JSON:
             request = self._request(ctx, session, service, method)
-            found, used = await self.gateway.router.forward(request, method, params, caller)
-            return result_of(ctx, finish(found, used.id))
+            result, live_session = await self.gateway.router.forward(
+                request, method, params, caller
+            )
+            return result_of(ctx, finish(result, live_session.id))
 
-        what = f"{method} {service} {params.get('name') or params.get('uri')}"
-        return await self._attend(ctx, given, self.principal(ctx), session, what, work)
+        work_key = f"{method} {service} {params.get('name') or params.get('uri')}"
+        return await self._run_or_resume(
+            ctx, params_of_caller, self.principal(ctx), session, work_key, work
+        )
 
     def _request(self, ctx: RequestContext, session: str, service: str, method: str) -> Request:
         namespace = self.gateway.config.namespace
         return Request(self.principal(ctx), session, service, method, {}, namespace=namespace)
-
-
-class translated:
-    """Session errors as JSON-RPC errors, for requests whose results have no `isError`."""
-
-    def __init__(self, *, but: tuple[type[Exception], ...] = ()) -> None:
-        self._but = but
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, self._but):
-            return
-        if isinstance(error, StoreUnavailable):
-            logger.error("%s", error)
-            error = store_down()
-        if isinstance(error, UpstreamRefused):
-            raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
-        if isinstance(error, SessionError):
-            raise MCPError(
-                code=types.INVALID_PARAMS,
-                message=f"{error.code}: {error.message} {error.recovery}",
-                data=error.details(),
-            ) from None
 
 
 _OF_ONE_SERVICE = (
@@ -440,8 +436,8 @@ _OF_ONE_SERVICE = (
 """Errors that keep one service out of a list; the other services are listed."""
 
 
-def _sound(resources: object, kind: type[BaseModel], service: str) -> Generator[JSON]:
-    """Yield the resources that a client would accept: one broken resource would cost it the whole list."""
+def _valid_items(resources: object, kind: type[BaseModel], service: str) -> Generator[JSON]:
+    """Yield the valid items of a list of `kind`: a client refuses a whole list with one malformed item."""
     for resource in cast("list[object]", resources) if isinstance(resources, list) else ():
         try:
             kind.model_validate(resource, by_name=False)
@@ -452,34 +448,36 @@ def _sound(resources: object, kind: type[BaseModel], service: str) -> Generator[
 
 
 def refuse_cursor(params: Params) -> None:
-    """Refuse a cursor: no list of ours has a second page.
+    """Refuse a cursor: our lists have one page.
 
     Raises:
-        MCPError: there is one.
+        MCPError: the parameters have a cursor.
     """
     if params is not None and params.cursor is not None:
         raise MCPError(code=types.INVALID_PARAMS, message="There is no such cursor")
 
 
-def _unknown(uri: str) -> MCPError:
+def _unknown_resource(uri: str) -> MCPError:
     message = f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded"
     return MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
 
-def _as_it_is(found: JSON, session_id: str) -> JSON:
-    return found
+def _unchanged(result: JSON, session_id: str) -> JSON:
+    return result
 
 
 def session_argument(prompt: JSON) -> str:
+    """Return the name of the argument that holds the session: one that the prompt does not use."""
     return session_argument_name({argument["name"] for argument in prompt.get("arguments") or ()})
 
 
-def result_of(ctx: RequestContext, found: JSON) -> JSON:
-    asks = found.get("resultType") == "input_required"
-    found = {key: value for key, value in found.items() if key not in ("_meta", "resultType")}
+def result_of(ctx: RequestContext, result: JSON) -> JSON:
+    """Return the result of a service as the era of the caller has it, without the service's `_meta`."""
+    asks = result.get("resultType") == "input_required"
+    result = {key: value for key, value in result.items() if key not in ("_meta", "resultType")}
     if asks:
-        return {**asking(found), "resultType": "input_required"}
-    return {**found, "resultType": "complete"} if is_modern(ctx) else found
+        return {**mark_request_state(result), "resultType": "input_required"}
+    return {**result, "resultType": "complete"} if is_modern(ctx) else result
 
 
-__all__ = ["Resources", "refuse_cursor", "result_of", "session_argument", "translated"]
+__all__ = ["Resources", "refuse_cursor", "result_of", "session_argument"]

@@ -1,7 +1,9 @@
-"""The MCP server: one lowlevel server over the gateway, in both protocol eras.
+"""The MCP server: one lowlevel server of the SDK over the gateway, for both protocol eras.
 
-Above it are the SDK's transports, below it the router. A middleware answers tool calls with the JSON of the upstream's
-result: the SDK would validate it a second time and drop members that it does not know.
+The SDK's transports pass requests to it; it passes calls to the router of the gateway. A middleware answers tool calls with
+the JSON of the upstream's result: the SDK would validate it a second time and drop members that it does not know.
+
+The eras are the handshake versions, 2024-11-05 to 2025-11-25, here called legacy, and 2026-07-28, here called modern.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.request import Request
@@ -51,11 +52,12 @@ from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from . import results
 from .auto_sessions import AutoSessions
 from .completion import Completion
+from .error_translation import hide_internal_error, translate_errors
 from .input_required import STATE, InputRequiredCalls, SessionWork
-from .introduction import introduced
+from .introduction import add_introduction
 from .listening import SubscriptionHandlers
-from .request_checks import refuse_unsound
-from .resources import Resources, refuse_cursor, translated
+from .request_checks import refuse_unencodable
+from .resources import Resources, refuse_cursor
 from .results import INSTANCE_META
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
@@ -70,8 +72,8 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     ),
     **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
 }
-"""The first three depend on the configuration only, the others on the state of a session."""
-TELL_SECONDS = 10.0
+"""Lists of tools, prompts and templates depend on the configuration only, resources on the state of a session."""
+NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a changed list may take."""
 
 
@@ -93,14 +95,14 @@ class _ForwardedCall:
     """An id, or a name of the principal's."""
     entry: CatalogEntry
     arguments: JSON
-    waited: float
+    reported_seconds: float
     """Seconds of waiting for the service that were reported to the caller."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
     """The MCP server of one gateway. It lives as long as the process; every transport serves the same one."""
 
-    def __init__(self, gateway: Gateway, *, version: str, pinned: str | None = None) -> None:
+    def __init__(self, gateway: Gateway, *, version: str, pinned_name: str | None = None) -> None:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         super().__init__(
@@ -112,17 +114,17 @@ class StateholdServer(Server[dict[str, Any]]):
             on_list_tools=self._list_tools,
         )
         self._gateway = gateway
-        self._pinned = pinned
+        self._pinned_name = pinned_name
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
-        self._auto = AutoSessions(gateway)
-        self._legacy: set[Connection] = set()
-        self._by_session: dict[str, Connection] = {}
-        self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
-        self._resources = Resources(gateway, self.principal, self.pin, self.attended)
+        self._auto_sessions = AutoSessions(gateway)
+        self._legacy_connections: set[Connection] = set()
+        self._connections_by_session: dict[str, Connection] = {}
+        self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
+        self._resources = Resources(gateway, self.principal, self.pin, self.run_or_resume)
         self._resources.register(self)
         Completion(self._resources).register(self)
-        self.state_subscriptions = StateSubscriptions(gateway, self._bus, self._tell)
-        self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
+        self.state_subscriptions = StateSubscriptions(gateway, self._bus, self._notify)
+        self.subscriptions = Subscriptions(gateway, self._bus, self._notify)
         self._listening = SubscriptionHandlers(
             self._resources, self.state_subscriptions, self.subscriptions, self._listen
         )
@@ -130,28 +132,28 @@ class StateholdServer(Server[dict[str, Any]]):
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
-            "notifications/initialized", types.NotificationParams, self._initialized
+            "notifications/initialized", types.NotificationParams, self._on_initialized
         )
         self.middleware.append(self._middleware)
-        gateway.on_tools_changed.append(self._tools_changed)
-        gateway.on_prompts_changed.append(self._prompts_changed)
+        gateway.on_tools_changed.append(self._on_tools_changed)
+        gateway.on_prompts_changed.append(self._on_prompts_changed)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        # Legacy HTTP asks without options, and would never announce listChanged.
+        # The SDK passes no options for legacy HTTP; without them it would not declare listChanged.
         options = notification_options or NotificationOptions(
             tools_changed=True, prompts_changed=True
         )
         return super().create_initialization_options(options, *args, **kwargs)
 
     def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
-        # The SDK declares all subscriptions; of our resources only states send updates.
-        found = super().get_capabilities(*args, **kwargs)
-        if found.resources is not None:
-            found.resources.subscribe = self._gateway.offers_state
-            found.resources.list_changed = False
-        return found
+        # The SDK declares every kind of subscription; of our own resources, only states send updates.
+        capabilities = super().get_capabilities(*args, **kwargs)
+        if capabilities.resources is not None:
+            capabilities.resources.subscribe = self._gateway.offers_state
+            capabilities.resources.list_changed = False
+        return capabilities
 
     def stop_listening(self) -> None:
         """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
@@ -164,13 +166,13 @@ class StateholdServer(Server[dict[str, Any]]):
         return LOCAL if token is None else principal_of(token)
 
     def pin(self, ctx: RequestContext) -> str | None:
-        """Return the session that the URL or the command line names."""
+        """Return the name of the pinned session: that of the URL, else that of the command line, else None."""
         request = ctx.request
         if request is not None:
-            found = request.scope.get(PIN_SCOPE)
-            if isinstance(found, str):
-                return found
-        return self._pinned
+            name = request.scope.get(PIN_SCOPE)
+            if isinstance(name, str):
+                return name
+        return self._pinned_name
 
     def _naming(self, ctx: RequestContext) -> Naming:
         if self.pin(ctx) is not None:
@@ -203,40 +205,42 @@ class StateholdServer(Server[dict[str, Any]]):
         connection_of(ctx).state[LOG_LEVEL] = params.level
         return types.EmptyResult()
 
-    async def _initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
+    async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         connection = connection_of(ctx)
-        if connection not in self._legacy:
-            self._legacy.add(connection)
-            connection.exit_stack.callback(self._legacy.discard, connection)
+        if connection not in self._legacy_connections:
+            self._legacy_connections.add(connection)
+            connection.exit_stack.callback(self._legacy_connections.discard, connection)
             if connection.session_id is not None:
-                self._by_session[connection.session_id] = connection
-                connection.exit_stack.callback(self._by_session.pop, connection.session_id)
+                self._connections_by_session[connection.session_id] = connection
+                connection.exit_stack.callback(
+                    self._connections_by_session.pop, connection.session_id
+                )
 
     def connection(self, session_id: str) -> Connection | None:
         """Return the initialized connection of a session of Streamable HTTP."""
-        return self._by_session.get(session_id)
+        return self._connections_by_session.get(session_id)
 
-    async def _tools_changed(self) -> None:
+    async def _on_tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
-        self._tell_legacy("notifications/tools/list_changed")
+        self._notify_legacy("notifications/tools/list_changed")
 
-    async def _prompts_changed(self) -> None:
+    async def _on_prompts_changed(self) -> None:
         await self._bus.publish(PromptsListChanged())
-        self._tell_legacy("notifications/prompts/list_changed")
+        self._notify_legacy("notifications/prompts/list_changed")
 
-    def _tell_legacy(self, method: str) -> None:
-        for connection in list(self._legacy):
-            # Each for itself: a client that reads nothing must not keep the others waiting.
-            self._gateway.registry.spawn(self._tell, connection, method)
+    def _notify_legacy(self, method: str) -> None:
+        for connection in list(self._legacy_connections):
+            # In a task of its own: a client that reads nothing must not delay the others.
+            self._gateway.registry.spawn(self._notify, connection, method)
 
-    async def _tell(
+    async def _notify(
         self, connection: Connection, method: str, params: Mapping[str, Any] | None = None
     ) -> None:
-        with anyio.move_on_after(TELL_SECONDS):
+        with anyio.move_on_after(NOTIFY_SECONDS):
             try:
                 await connection.outbound.notify(method, params)
             except Exception:
-                logger.debug("a client was gone before it was notified", exc_info=True)
+                logger.debug("a client disconnected before it was notified", exc_info=True)
 
     # Calls.
 
@@ -244,33 +248,33 @@ class StateholdServer(Server[dict[str, Any]]):
         if ctx.request_id is None:
             return await call_next(ctx)
         if ctx.method in ("initialize", "server/discover"):
-            return await self._introduced(ctx, await _unspoken(call_next, ctx))
+            return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
-            return await _unspoken(call_next, ctx)
+            return await hide_internal_error(call_next, ctx)
         return await self.call(ctx)
 
-    async def _introduced(self, ctx: RequestContext, found: HandlerResult) -> HandlerResult:
-        if not isinstance(found, dict):
-            return found
-        pinned, own = self.pin(ctx) is not None, self._resources.own_service(ctx)
-        return await introduced(self._gateway, found, pinned=pinned, own_service=own)
+    async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
+        if not isinstance(result, dict):
+            return result
+        is_pinned, own = self.pin(ctx) is not None, self._resources.own_service(ctx)
+        return await add_introduction(self._gateway, result, is_pinned=is_pinned, own_service=own)
 
     async def call(self, ctx: RequestContext) -> JSON:
         """Answer a tools/call with the JSON of its result.
 
         Raises:
-            MCPError: it is answered with a JSON-RPC error.
+            MCPError: the call has to be answered with a JSON-RPC error.
         """
         params, modern = dict(ctx.params or {}), is_modern(ctx)
-        began, outcome = anyio.current_time(), "refused"
+        started_at, outcome = anyio.current_time(), "refused"
         caller = Caller(ctx, params)
         try:
-            refuse_unsound(params)
+            refuse_unencodable(params)
             call = await self._prepare(ctx, params, caller)
             if isinstance(call, _OwnCall):
                 result = await self._call_own(ctx, call, caller)
-            elif modern and (_resumed_call(params) is not None or may_ask(ctx)):
-                result = await self._attend_call(ctx, params, call)
+            elif modern and (_parked_call_state(params) is not None or may_ask(ctx)):
+                result = await self._forward_interactively(ctx, params, call)
             else:
                 result = await self._forward(ctx, call, caller)
             outcome = "error" if result.get("isError") else "ok"
@@ -278,10 +282,10 @@ class StateholdServer(Server[dict[str, Any]]):
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
-            return await self._failed(ctx, error, modern)
+            return await self._error_result(ctx, error, modern)
         except StoreUnavailable as error:
             logger.error("%s", error)
-            return await self._failed(ctx, results.store_down(), modern)
+            return await self._error_result(ctx, results.store_down(), modern)
         except MCPError:
             raise
         except Exception:
@@ -296,7 +300,7 @@ class StateholdServer(Server[dict[str, Any]]):
                     params.get("name"),
                     self.pin(ctx) or _named_session(params),
                     outcome,
-                    anyio.current_time() - began,
+                    anyio.current_time() - started_at,
                 )
 
     def return_notice(self, ctx: RequestContext) -> None:
@@ -304,15 +308,15 @@ class StateholdServer(Server[dict[str, Any]]):
         if ctx.request is not None:
             self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
 
-    async def _failed(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
+    async def _error_result(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
         session: JSON | None = None
         if error.session_id is not None:
             try:
-                found = await self._gateway.registry.info(self.principal(ctx), error.session_id)
-                session = summary(found)
+                info = await self._gateway.registry.info(self.principal(ctx), error.session_id)
+                session = summary(info)
             except (SessionError, StoreUnavailable):
                 pass
-        return results.failed(error, session, modern=modern, info=self._info)
+        return results.error_result(error, session, modern=modern, info=self._server_info)
 
     async def _prepare(
         self, ctx: RequestContext, params: JSON, caller: Caller
@@ -320,47 +324,53 @@ class StateholdServer(Server[dict[str, Any]]):
         """Find the tool and the session of a call.
 
         Raises:
-            MCPError: there is no such tool.
-            SessionError: the tool may exist, or the call names no session.
+            MCPError: there is no such tool, or the parameters are malformed.
+            SessionError: the call names no session, or the tool may belong to a service that could not be probed.
         """
-        name, given = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not isinstance(given, dict | None):
+        name, raw_arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(raw_arguments, dict | None):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
         principal, pin = self.principal(ctx), self.pin(ctx)
-        arguments = dict(cast("JSON", given or {}))
-        tool = self._gateway.own.get(name)
+        arguments = dict(cast("JSON", raw_arguments or {}))
+        tool = self._gateway.own_tools.get(name)
         if tool is not None and (pin is None or tool.offered_when_pinned):
             if (
                 tool.takes_session
                 and not arguments.get("session_id")
                 and self._naming(ctx) == "auto"
             ):
-                arguments["session_id"] = await self._auto.id_of(connection_of(ctx), principal)
-            pinned = None if pin is None else await self._gateway.pinned(principal, pin)
-            context = Context(principal, self._gateway.config.namespace, pinned)
+                arguments["session_id"] = await self._auto_sessions.id_of(
+                    connection_of(ctx), principal
+                )
+            pinned_id = (
+                None if pin is None else await self._gateway.pinned_session_id(principal, pin)
+            )
+            context = Context(principal, self._gateway.config.namespace, pinned_id)
             return _OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.entry(name, self._naming(ctx), waiting)
         if entry is None:
-            reason = self._gateway.missing(name)
+            reason = self._gateway.missing_tool_reason(name)
             if reason is not None:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
-        session = await self._session(ctx, principal, entry, arguments, pin)
+        session = await self._take_session(ctx, principal, entry, arguments, pin)
         return _ForwardedCall(principal, session, entry, arguments, waiting.farthest)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
     ) -> types.DiscoverResult:
-        found = await self._handle_discover(ctx, params)
-        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.instance}
-        return found
+        result = await self._handle_discover(ctx, params)
+        result.meta = {**(result.meta or {}), INSTANCE_META: self._gateway.own_tool_calls.instance}
+        return result
 
     async def _call_own(self, ctx: RequestContext, call: _OwnCall, caller: Caller) -> JSON:
-        calls = self._gateway.calls
+        calls = self._gateway.own_tool_calls
         outcome = await calls.run(call.tool, call.context, call.arguments, caller)
         caller.carry(outcome.delivery)
-        result = results.own(outcome, call.tool, modern=is_modern(ctx), info=self._info)
+        result = results.own_tool_result(
+            outcome, call.tool, modern=is_modern(ctx), info=self._server_info
+        )
         if caller.instance is not None:
             result["_meta"][INSTANCE_META] = calls.instance
         return result
@@ -374,11 +384,11 @@ class StateholdServer(Server[dict[str, Any]]):
             call.arguments,
             operation_id=caller.operation_id,
             epoch=caller.epoch,
-            repeated=caller.repeated,
-            settled=caller.settled,
+            repeated=caller.is_repeat,
+            settled=caller.acknowledged_operations,
             run=caller.run_id,
             namespace=self._gateway.config.namespace,
-            waited=call.waited,
+            waited=call.reported_seconds,
         )
         try:
             answer = await self._gateway.router.call(request, caller)
@@ -386,67 +396,73 @@ class StateholdServer(Server[dict[str, Any]]):
             caller.carry(error.notice)
             raise
         caller.carry(answer.delivery)
-        return results.forwarded(
+        return results.forwarded_result(
             answer,
             service=call.entry.service,
             modern=is_modern(ctx),
-            info=self._info,
+            info=self._server_info,
             own_uris=self._resources.own_service(ctx) is not None,
         )
 
-    async def _attend_call(self, ctx: RequestContext, params: JSON, call: _ForwardedCall) -> JSON:
+    async def _forward_interactively(
+        self, ctx: RequestContext, params: JSON, call: _ForwardedCall
+    ) -> JSON:
         """Forward a call whose caller can be asked for input, or resume it."""
 
         async def work(session: str, caller: Caller) -> JSON:
             return await self._forward(ctx, replace(call, session=session), caller)
 
-        what = f"tools/call {call.entry.name}"
-        return await self.attended(ctx, params, call.principal, call.session, what, work)
+        work_key = f"tools/call {call.entry.name}"
+        return await self.run_or_resume(ctx, params, call.principal, call.session, work_key, work)
 
-    async def attended(
+    async def run_or_resume(
         self,
         ctx: RequestContext,
         params: JSON,
         principal: Principal,
         session: str,
-        what: str,
+        work_key: str,
         work: SessionWork,
     ) -> JSON:
-        """Run the work of a request, or resume a parked call; it is parked while its caller is asked for input.
+        """Run the work of a request, or resume the parked call that it continues. The result may ask for input.
+
+        `work_key` identifies the work: a request can only continue a call with the same key.
 
         Raises:
-            InvalidArgument: the answers for the call that it continues are malformed.
-            MCPError: no call waits for its `requestState`; SEP-2322 forbids a tool result for that.
+            InvalidArgument: the answers for the parked call are malformed.
+            MCPError: no call is parked under the `requestState`; SEP-2322 forbids a tool result for that.
         """
-        state = _resumed_call(params)
+        state = _parked_call_state(params)
         if not is_modern(ctx) or (state is None and not may_ask(ctx)):
             caller = Caller(ctx, params)
             try:
                 return await work(session, caller)
             finally:
                 caller.close()
-        session = await self._id(principal, session, state is not None)
+        session = await self._session_id(principal, session, state is not None)
         owner = f"{principal.key}\n{session}"
         if state is None:
-            return await self.waiting_calls.run(ctx, params, owner, what, partial(work, session))
-        with translated():
-            call = self.waiting_calls.find(state, owner, what)
+            return await self.waiting_calls.run(
+                ctx, params, owner, work_key, partial(work, session)
+            )
+        with translate_errors():
+            call = self.waiting_calls.find(state, owner, work_key)
         return await self.waiting_calls.resume(ctx, params, call)
 
-    async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
-        """Return the id of a session given by id or name: a parked call belongs to the session, under either."""
+    async def _session_id(self, principal: Principal, session: str, is_resumed: bool) -> str:
+        """Return the id of a session given by id or name: a parked call belongs to the session, not to its name."""
         registry, namespace = self._gateway.registry, self._gateway.config.namespace
         if registry.live(principal, session) is not None:
             return session
-        if not resumed:
+        if not is_resumed:
             return (await registry.ready(principal, session, namespace)).id
         try:
             return (await registry.find(principal, session, namespace)).id
         except SessionError:
-            # Without the session no call of it waits, and the error about the call is the one to report.
+            # A missing session has no parked calls: the caller gets the error about the call.
             return session
 
-    async def _session(
+    async def _take_session(
         self,
         ctx: RequestContext,
         principal: Principal,
@@ -454,21 +470,21 @@ class StateholdServer(Server[dict[str, Any]]):
         arguments: JSON,
         pin: str | None,
     ) -> str:
-        """Remove our argument from those of the call and return the session that it names."""
+        """Return the session that a call names, and remove our argument for it from those of the call."""
         if pin is not None:
-            return await self._gateway.pinned(principal, pin)
-        given = arguments.pop(entry.session_argument, None)
-        if isinstance(given, str) and given:
-            return given
-        if given is None and self._naming(ctx) == "auto":
-            return await self._auto.id_of(connection_of(ctx), principal)
-        if given is not None and given != "":
+            return await self._gateway.pinned_session_id(principal, pin)
+        session = arguments.pop(entry.session_argument, None)
+        if isinstance(session, str) and session:
+            return session
+        if session is None and self._naming(ctx) == "auto":
+            return await self._auto_sessions.id_of(connection_of(ctx), principal)
+        if session is not None and session != "":
             raise InvalidArgument(f"{entry.session_argument}: should be a string.")
         raise missing_session(entry.session_argument)
 
 
-def _resumed_call(params: Mapping[str, Any]) -> str | None:
-    """Return the `requestState` of a parked call that a request continues, None for another request."""
+def _parked_call_state(params: Mapping[str, Any]) -> str | None:
+    """Return the `requestState` with which a request continues a parked call, None for any other request."""
     state = params.get("requestState")
     return state if isinstance(state, str) and state.startswith(STATE) else None
 
@@ -476,17 +492,6 @@ def _resumed_call(params: Mapping[str, Any]) -> str | None:
 def _named_session(params: Mapping[str, Any]) -> object:
     arguments: object = params.get("arguments")
     return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
-
-
-async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
-    """Answer a request without the text of an internal error: a legacy client would get it verbatim."""
-    try:
-        return await call_next(ctx)
-    except (MCPError, ValidationError):
-        raise
-    except Exception:
-        logger.exception("%.100s failed", ctx.method)
-        raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
 
 __all__ = ["PIN_SCOPE", "StateholdServer"]

@@ -1,7 +1,7 @@
 """Subscriptions to the resources of services: notifications of an upstream are passed on to clients.
 
-A subscription belongs to one session, one service and one URI of that service. The session forms of these addresses are the
-names under which the bus of the 2026-07-28 streams knows them, since two sessions may have resources with the same URI.
+A subscription is for one URI of one service in one session. Two sessions may have resources with the same URI, so the bus of
+the 2026-07-28 streams identifies a resource by its address in the session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("statehold.server")
 UPDATED: Final = "notifications/resources/updated"
 LIST_CHANGED: Final = "notifications/resources/list_changed"
 
-Tell = Callable[[Connection, str, Mapping[str, Any]], Coroutine[Any, Any, None]]
+Notify = Callable[[Connection, str, Mapping[str, Any]], Coroutine[Any, Any, None]]
 
 
 class Topic(NamedTuple):
@@ -44,52 +44,56 @@ class Topic(NamedTuple):
 
 
 class Subscriptions:
-    """The clients that follow resources of services. It lives as long as the server.
+    """The subscriptions of clients to resources of services. It lives as long as the server.
 
-    When the last client of a topic leaves, the service is unsubscribed from it in the background.
+    When the last subscription to a topic ends, the one at the service is ended in the background.
     """
 
-    def __init__(self, gateway: Gateway, bus: InMemorySubscriptionBus, tell: Tell) -> None:
+    def __init__(self, gateway: Gateway, bus: InMemorySubscriptionBus, notify: Notify) -> None:
         self._gateway = gateway
         self._bus = bus
-        self._tell = tell
-        self._connections: dict[Topic, dict[Connection, tuple[Principal, str]]] = {}
-        self._streams: dict[Topic, list[Principal]] = {}
-        gateway.on_resources.append(self._changed)
+        self._notify = notify
+        self._connections_by_topic: dict[Topic, dict[Connection, tuple[Principal, str]]] = {}
+        self._principals_by_topic: dict[Topic, list[Principal]] = {}
+        gateway.on_resource_changed.append(self._on_changed)
 
     def __len__(self) -> int:
-        return len(self._connections.keys() | self._streams.keys())
+        return len(self._connections_by_topic.keys() | self._principals_by_topic.keys())
 
     def join(self, connection: Connection, topic: Topic, principal: Principal, uri: str) -> None:
-        """Subscribe a connection to `topic`, which it calls `uri`, until it leaves or ends. A second call does nothing."""
-        followers = self._connections.setdefault(topic, {})
-        if connection not in followers:
-            followers[connection] = principal, uri
+        """Subscribe a connection to `topic`, which it calls `uri`, until leave() or its end. A second call does nothing."""
+        connections = self._connections_by_topic.setdefault(topic, {})
+        if connection not in connections:
+            connections[connection] = principal, uri
             connection.exit_stack.callback(self.leave, connection, topic)
 
     def leave(self, connection: Connection, topic: Topic) -> None:
-        followers = self._connections.get(topic, {})
-        found = followers.pop(connection, None)
-        if found is not None and not followers:
-            del self._connections[topic]
-            self._release(topic, found[0])
+        connections = self._connections_by_topic.get(topic, {})
+        subscription = connections.pop(connection, None)
+        if subscription is not None and not connections:
+            del self._connections_by_topic[topic]
+            self._release(topic, subscription[0])
 
     @contextmanager
-    def streaming(self, topics: Mapping[Topic, str], principal: Principal) -> Generator[None]:
+    def publish(self, topics: Mapping[Topic, str], principal: Principal) -> Generator[None]:
         """Publish changes of `topics` on the bus while the block runs."""
         for topic in topics:
-            self._streams.setdefault(topic, []).append(principal)
+            self._principals_by_topic.setdefault(topic, []).append(principal)
         try:
             yield
         finally:
             for topic in topics:
-                self._streams[topic].remove(principal)
-                if not self._streams[topic]:
-                    del self._streams[topic]
+                self._principals_by_topic[topic].remove(principal)
+                if not self._principals_by_topic[topic]:
+                    del self._principals_by_topic[topic]
                     self._release(topic, principal)
 
     def _release(self, topic: Topic, principal: Principal) -> None:
-        if topic.uri and topic not in self._connections and topic not in self._streams:
+        if (
+            topic.uri
+            and topic not in self._connections_by_topic
+            and topic not in self._principals_by_topic
+        ):
             self._gateway.registry.spawn(self._unsubscribe, topic, principal)
 
     async def _unsubscribe(self, topic: Topic, principal: Principal) -> None:
@@ -102,60 +106,62 @@ class Subscriptions:
                 request, method, {"uri": topic.uri}, InternalContext()
             )
         except (SessionError, RequestRefused, StoreUnavailable) as error:
-            logger.debug("a subscription of %s was not ended: %s", topic.service, error)
+            logger.debug("could not unsubscribe from a resource of %s: %s", topic.service, error)
 
-    def _changed(self, service: str, session_id: str | None, uri: str) -> None:
-        """Note a change; without a session it applies to every session. Does not block."""
-        followed = self._connections.keys() | self._streams.keys()
-        for topic in followed:
-            here = session_id is None or topic.session == session_id
-            if here and topic.service == service and topic.uri == uri:
-                self._gateway.registry.spawn(self._tell_of, topic)
+    def _on_changed(self, service: str, session_id: str | None, uri: str) -> None:
+        """Notify the subscribers of a changed resource; without a session, those of every session. Does not block."""
+        topics = self._connections_by_topic.keys() | self._principals_by_topic.keys()
+        for topic in topics:
+            in_session = session_id is None or topic.session == session_id
+            if in_session and topic.service == service and topic.uri == uri:
+                self._gateway.registry.spawn(self._notify_subscribers, topic)
 
-    async def _tell_of(self, topic: Topic) -> None:
-        if topic in self._streams:
+    async def _notify_subscribers(self, topic: Topic) -> None:
+        if topic in self._principals_by_topic:
             await self._bus.publish(ResourceUpdated(uri=topic.name))
-        for connection, (_, uri) in list(self._connections.get(topic, {}).items()):
+        for connection, (_, uri) in list(self._connections_by_topic.get(topic, {}).items()):
             method, params = (UPDATED, {"uri": uri}) if topic.uri else (LIST_CHANGED, {})
-            self._gateway.registry.spawn(self._tell, connection, method, params)
+            self._gateway.registry.spawn(self._notify, connection, method, params)
 
 
-class Renaming:
-    """The session of a stream whose client uses other names for its topics than the bus."""
+class RenamingSession:
+    """Stands in for the SDK's session of a stream whose client uses other URIs than the bus. It renames them."""
 
     def __init__(self, session: Any, names: Mapping[str, str]) -> None:
         self._session = session
         self._names = names
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
-        """Send a notification with the client's own names; a list has none and gets a list_changed notification."""
+        """Send a notification with the client's own URI. The list of resources has none: it gets list_changed instead."""
         await self._session.send_notification(
-            self._renamed(notification), related_request_id=related_request_id
+            self._rename(notification), related_request_id=related_request_id
         )
 
-    def _renamed(self, notification: Any) -> Any:
+    def _rename(self, notification: Any) -> Any:
         if isinstance(notification, types.ResourceUpdatedNotification):
             uri = self._names.get(str(notification.params.uri))
             if uri is None:
                 return notification
             meta = notification.params.meta
             if not uri:
-                params = types.NotificationParams(_meta=cast("Any", meta))
-                return types.ResourceListChangedNotification(params=params)
-            told = types.ResourceUpdatedNotificationParams(uri=uri, _meta=cast("Any", meta))
-            return types.ResourceUpdatedNotification(params=told)
+                updated_params = types.NotificationParams(_meta=cast("Any", meta))
+                return types.ResourceListChangedNotification(params=updated_params)
+            updated_params = types.ResourceUpdatedNotificationParams(
+                uri=uri, _meta=cast("Any", meta)
+            )
+            return types.ResourceUpdatedNotification(params=updated_params)
         if isinstance(notification, types.SubscriptionsAcknowledgedNotification):
             filters = notification.params.notifications
             names = [self._names.get(uri, uri) for uri in filters.resource_subscriptions or ()]
-            granted: JSON = {
+            acknowledged: JSON = {
                 "resource_subscriptions": [name for name in names if name] or None,
                 "resources_list_changed": True if "" in names else None,
             }
-            params = notification.params.model_copy(
-                update={"notifications": filters.model_copy(update=granted)}
+            updated_params = notification.params.model_copy(
+                update={"notifications": filters.model_copy(update=acknowledged)}
             )
-            return types.SubscriptionsAcknowledgedNotification(params=params)
+            return types.SubscriptionsAcknowledgedNotification(params=updated_params)
         return notification
 
 
-__all__ = ["Renaming", "Subscriptions", "Topic"]
+__all__ = ["RenamingSession", "Subscriptions", "Topic"]

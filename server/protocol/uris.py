@@ -1,8 +1,8 @@
 """Addresses in sessions: resources of services, and states.
 
-A resource is `session://ID/SERVICE/URI`, with the service's own URI percent-encoded. A `ui://` resource is
-`ui://ID/SERVICE/URI`, since hosts of MCP Apps open pages of that scheme only. In a tool list, which belongs to no session,
-such a page is `ui://SERVICE/URI`.
+The address of a resource is `session://ID/SERVICE/URI`, with the service's own URI percent-encoded. A `ui://` resource has
+the address `ui://ID/SERVICE/URI`, since hosts of MCP Apps open pages of that scheme only. In a tool list, which belongs to
+no session, the address of such a page is `ui://SERVICE/URI`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_SCHEME: Final = "ui://"
 def session_uri(session_id: str, service: str, uri: str) -> str:
     """Return the address of a service's resource in one session.
 
-    A path, which the files of a browser have instead of a URI, stays readable.
+    The files of a browser have paths instead of URIs; their slashes are not encoded.
     """
     safe = "" if ":" in uri else "/"
     return f"{_scheme(uri)}{session_id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
@@ -31,8 +31,8 @@ def session_uri(session_id: str, service: str, uri: str) -> str:
 def session_template(session_id: str, service: str, template: str) -> str:
     """Return the address of a template in a session; the text between its braces is unchanged."""
     parts = re.split(r"(\{[^{}]*\})", template)
-    quoted = (part if part.startswith("{") else quote(part, safe="") for part in parts)
-    return f"{_scheme(template)}{session_id}/{quote(service, safe='')}/{''.join(quoted)}"
+    quoted_parts = (part if part.startswith("{") else quote(part, safe="") for part in parts)
+    return f"{_scheme(template)}{session_id}/{quote(service, safe='')}/{''.join(quoted_parts)}"
 
 
 def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
@@ -40,15 +40,15 @@ def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
     for scheme in (SCHEME, PAGE_SCHEME):
         parts = uri.removeprefix(scheme).split("/", 2)
         if uri.startswith(scheme) and len(parts) == 3 and all(parts):
-            session, service, own = map(unquote, parts)
-            # An upstream has addresses of its own that begin with ui://.
-            if scheme == SCHEME or own.startswith(PAGE_SCHEME):
-                return session, service, own
+            session, service, upstream_uri = map(unquote, parts)
+            # ui:// may also be the upstream's own URI: in our form, a second ui:// is inside.
+            if scheme == SCHEME or upstream_uri.startswith(PAGE_SCHEME):
+                return session, service, upstream_uri
     return None
 
 
 def page_uri(service: str, uri: str) -> str:
-    """Return the address of the page of an MCP App in a tool list; unchanged if hosts of MCP Apps would not open it."""
+    """Return the address of the page of an MCP App in a tool list; a URI of another scheme is returned unchanged."""
     if not uri.startswith(PAGE_SCHEME):
         return uri
     return f"{PAGE_SCHEME}{quote(service, safe='')}/{quote(uri, safe='')}"
@@ -59,8 +59,8 @@ def parse_page_uri(uri: str) -> tuple[str, str] | None:
     parts = uri.removeprefix(PAGE_SCHEME).split("/")
     if not uri.startswith(PAGE_SCHEME) or len(parts) != 2 or not parts[0]:
         return None
-    service, own = map(unquote, parts)
-    return (service, own) if own.startswith(PAGE_SCHEME) else None
+    service, upstream_uri = map(unquote, parts)
+    return (service, upstream_uri) if upstream_uri.startswith(PAGE_SCHEME) else None
 
 
 def state_uri(session_id: str) -> str:
@@ -76,41 +76,41 @@ def parse_state_uri(uri: str) -> str | None:
     return unquote(parts[0]) if len(parts) == 2 and parts[0] and parts[1] == "state" else None
 
 
-def addressed(block: JSON, session_id: str, service: str) -> JSON:
-    """Return a content block whose resource, linked or embedded, has its address in the session."""
+def address_block(block: JSON, session_id: str, service: str) -> JSON:
+    """Return a content block with the URI of its linked or embedded resource replaced by the address in the session."""
     if block.get("type") == "resource_link" and isinstance(block.get("uri"), str):
         return {**block, "uri": session_uri(session_id, service, block["uri"])}
     resource: object = block.get("resource")
     if block.get("type") != "resource" or not isinstance(resource, dict):
         return block
-    embedded = cast("JSON", resource)
-    uri = session_uri(session_id, service, str(embedded.get("uri")))
-    return {**block, "resource": {**embedded, "uri": uri}}
+    embedded_resource = cast("JSON", resource)
+    uri = session_uri(session_id, service, str(embedded_resource.get("uri")))
+    return {**block, "resource": {**embedded_resource, "uri": uri}}
 
 
-def contents_addressed(found: JSON, uri: str, address: Callable[[str], str]) -> JSON:
-    """Return the result of `resources/read` for `uri` whose parts have the addresses that `address` gives them."""
-    if not isinstance(found.get("contents"), list):
-        return found
-    parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
+def address_contents(result: JSON, uri: str, address: Callable[[str], str]) -> JSON:
+    """Return a result of `resources/read` for `uri` with the URI of each part replaced by `address` of it."""
+    if not isinstance(result.get("contents"), list):
+        return result
+    parts = [cast("JSON", part) for part in result["contents"] if isinstance(part, dict)]
     contents = [{**part, "uri": address(str(part.get("uri", uri)))} for part in parts]
-    return {**found, "contents": contents}
+    return {**result, "contents": contents}
 
 
-def contents_in_session(found: JSON, session_id: str, *, service: str, uri: str) -> JSON:
-    """Return the result of `resources/read` for `uri` whose parts have their addresses in the session."""
-    return contents_addressed(found, uri, partial(session_uri, session_id, service))
+def address_contents_in_session(result: JSON, session_id: str, *, service: str, uri: str) -> JSON:
+    """Return a result of `resources/read` for `uri` with the URI of each part replaced by the address in the session."""
+    return address_contents(result, uri, partial(session_uri, session_id, service))
 
 
-def messages_in_session(found: JSON, session_id: str, *, service: str) -> JSON:
-    """Return the result of `prompts/get` whose resources have their addresses in the session."""
-    messages: list[JSON] = [m for m in found.get("messages") or () if isinstance(m, dict)]
-    moved = [
-        {**message, "content": addressed(message["content"], session_id, service)}
+def address_messages_in_session(result: JSON, session_id: str, *, service: str) -> JSON:
+    """Return a result of `prompts/get` with the URIs of its resources replaced by the addresses in the session."""
+    messages: list[JSON] = [m for m in result.get("messages") or () if isinstance(m, dict)]
+    addressed = [
+        {**message, "content": address_block(message["content"], session_id, service)}
         for message in messages
         if isinstance(message.get("content"), dict)
     ]
-    return {**found, "messages": moved}
+    return {**result, "messages": addressed}
 
 
 def _scheme(uri: str) -> str:
@@ -119,10 +119,10 @@ def _scheme(uri: str) -> str:
 
 __all__ = [
     "SCHEME",
-    "addressed",
-    "contents_addressed",
-    "contents_in_session",
-    "messages_in_session",
+    "address_block",
+    "address_contents",
+    "address_contents_in_session",
+    "address_messages_in_session",
     "page_uri",
     "parse_page_uri",
     "parse_session_uri",

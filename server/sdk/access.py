@@ -1,4 +1,4 @@
-"""Access to the few parts of the MCP SDK without a public API. A test checks each with the locked version of the SDK."""
+"""Access to the few parts of the MCP SDK that have no public API. Tests run each against the pinned version of the SDK."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ RequestContext = ServerRequestContext[Any, Any]
 
 
 def connection_of(ctx: RequestContext) -> Connection:
-    """The connection a request came over: per request in 2026-07-28, per transport session before."""
+    """Return the SDK's connection of a request: one per request in 2026-07-28, one per transport session before."""
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
 def outbound_of(ctx: RequestContext) -> Outbound:
-    """The outbound channel of a request: its own response stream on HTTP."""
+    """Return the channel for messages about a request: over HTTP, the stream of its response."""
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
 
 
@@ -48,9 +48,9 @@ def is_modern(ctx: RequestContext) -> bool:
 
 @lru_cache(maxsize=64)
 def request_connection(version: str, capabilities: bytes) -> Connection:
-    """Return the connection of 2026-07-28 requests over HTTP whose clients declare the same capabilities, as JSON.
+    """Return the SDK's connection for 2026-07-28 requests over HTTP with these client capabilities, given as JSON.
 
-    It has no channel besides the response of each request, and no client; so requests can share it.
+    Requests with equal capabilities share it: it has no state of a client, and no channel besides each response.
     """
     return Connection.from_envelope(version, None, orjson.loads(capabilities))
 
@@ -58,7 +58,7 @@ def request_connection(version: str, capabilities: bytes) -> Connection:
 def open_transport(
     manager: StreamableHTTPSessionManager, session_id: str, user: object
 ) -> StreamableHTTPServerTransport | None:
-    """Return the transport of a session that a request of `user` may use, None when the manager has to refuse it."""
+    """Return the transport of a session if `user` may use it, None if the manager has to refuse the request."""
     transport = manager._server_instances.get(session_id)  # pyright: ignore[reportPrivateUsage]
     if transport is None or transport.is_terminated:
         return None
@@ -71,44 +71,53 @@ def open_transport(
 
 
 class TransportSessions(StreamableHTTPSessionManager):
-    """The SDK's transport sessions with a share for each principal, and events to replay for each session.
+    """The SDK's transport sessions with a limit for each principal, and with stored events for clients that reconnect.
 
-    A principal at its limit loses its longest idle session; at the total the principal with the most does. A request that
-    finds no idle session to end is refused with 503.
+    At the limit of a principal, its longest idle session is ended; at the total limit, that of the principal with the most
+    sessions. If no session is idle, the request for a new one is refused with 503.
     """
 
     def __init__(self, app: Server[Any], settings: HttpSettings) -> None:
         super().__init__(app, max_sessions=settings.transport_sessions, retry_interval=RETRY_MS)
-        self._share = settings.transport_sessions_per_principal
+        self._limit_per_owner = settings.transport_sessions_per_principal
         self._replay = Replay(settings)
-        self._owned: dict[Hashable, dict[str, SessionEvents | None]] = {}
+        self._sessions_by_owner: dict[Hashable, dict[str, SessionEvents | None]] = {}
 
     def events(self, session_id: str) -> SessionEvents | None:
-        """Return the events of a session, None when none are kept."""
-        return next((own[session_id] for own in self._owned.values() if session_id in own), None)
+        """Return the stored events of a session, None if its events are not stored."""
+        return next(
+            (
+                events[session_id]
+                for events in self._sessions_by_owner.values()
+                if session_id in events
+            ),
+            None,
+        )
 
     def _admit_session(
         self, requestor: AuthorizationContext | None
     ) -> StreamableHTTPServerTransport | None:
         owner: Hashable = requestor and (requestor["issuer"], requestor["subject"])
-        if len(self._owned.get(owner, ())) >= self._share:
+        if len(self._sessions_by_owner.get(owner, ())) >= self._limit_per_owner:
             if not self._end_idle(owner):
                 return None
         elif self.max_sessions is not None and len(self._server_instances) >= self.max_sessions:
-            by_count = sorted(self._owned, key=lambda one: -len(self._owned[one]))
-            if not any(self._end_idle(one) for one in by_count):
+            owners = sorted(
+                self._sessions_by_owner, key=lambda owner: -len(self._sessions_by_owner[owner])
+            )
+            if not any(self._end_idle(owner) for owner in owners):
                 return None
         events = self._replay.open(owner)
         self.event_store = events
         transport = super()._admit_session(requestor)
         if transport is not None and transport.mcp_session_id is not None:
-            self._owned.setdefault(owner, {})[transport.mcp_session_id] = events
+            self._sessions_by_owner.setdefault(owner, {})[transport.mcp_session_id] = events
         return transport
 
     def _end_idle(self, owner: Hashable) -> bool:
         """End the longest idle session of a principal. False when none is idle."""
         idle: list[tuple[float, str, anyio.CancelScope]] = []
-        for session_id in self._owned.get(owner, ()):
+        for session_id in self._sessions_by_owner.get(owner, ()):
             transport = self._server_instances.get(session_id)
             scope = None if transport is None else transport.idle_scope
             if transport is None or scope is None or scope.deadline == math.inf:
@@ -117,7 +126,7 @@ class TransportSessions(StreamableHTTPSessionManager):
                 idle.append((scope.deadline, session_id, scope))
         if not idle:
             return False
-        _, session_id, scope = min(idle, key=lambda one: one[:2])
+        _, session_id, scope = min(idle, key=lambda entry: entry[:2])
         self._server_instances.pop(session_id)
         self._session_owners.pop(session_id, None)
         self._forget(session_id)
@@ -131,19 +140,19 @@ class TransportSessions(StreamableHTTPSessionManager):
         await super()._discard_session(session_id, transport)
 
     def _forget(self, session_id: str) -> None:
-        for owner, own in list(self._owned.items()):
-            if session_id in own:
-                events = own.pop(session_id)
+        for owner, sessions in list(self._sessions_by_owner.items()):
+            if session_id in sessions:
+                events = sessions.pop(session_id)
                 if events is not None:
                     self._replay.close(events)
-                if not own:
-                    del self._owned[owner]
+                if not sessions:
+                    del self._sessions_by_owner[owner]
 
 
 async def send_on(
     transport: StreamableHTTPServerTransport, message: JSONRPCMessage, request_id: RequestId
 ) -> None:
-    """Send a message of a request whose stream broke: it is stored, and reaches the client once it reconnects."""
+    """Send a message for a request whose stream broke: it is stored, and sent when the client reconnects."""
     stream = transport._write_stream  # pyright: ignore[reportPrivateUsage]
     if stream is not None:
         metadata = ServerMessageMetadata(related_request_id=request_id)
@@ -153,7 +162,7 @@ async def send_on(
 
 @contextmanager
 def in_flight(transport: StreamableHTTPServerTransport) -> Generator[None]:
-    """Count a request as the transport counts its own, so that its session is not ended as idle meanwhile."""
+    """Count a request among those of the transport, which then does not end the session as idle meanwhile."""
     idle = transport.idle_scope
     seconds = transport._idle_timeout  # pyright: ignore[reportPrivateUsage]
     if idle is None or seconds is None:

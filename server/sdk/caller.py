@@ -1,4 +1,4 @@
-"""The parts of a request that the connection which serves it may use, over the SDK's request context."""
+"""The caller of a tool call, over the SDK's request context: its metadata, notifications to it, and questions to it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ logger = logging.getLogger("statehold.server")
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = "statehold.log_level"
-"""The key under which a legacy connection keeps the level of `logging/setLevel`."""
+"""The key in the state of a legacy connection for the level of `logging/setLevel`."""
 CAPABILITIES = "statehold.capabilities"
-"""The key under which a connection keeps the JSON of its client's capabilities, once it was needed."""
+"""The key in the state of a connection for its client's capabilities as JSON, set at their first use."""
 OUR_STATE = "up:"
-"""The prefix of a `requestState` of an upstream, which tells it from that of a parked call."""
+"""The prefix of an upstream's `requestState`; that of a parked call has another one."""
 
 ANSWER_SECONDS = 600.0
-"""Seconds that a question waits for its answer. The time limit of the call is suspended meanwhile."""
+"""Seconds that a question waits for its answer. They do not count towards the time limit of the call."""
 
-SETTLED = 1000
-"""Operations that one call may settle."""
+ACKNOWLEDGED_OPERATIONS = 1000
+"""Operations that one call may acknowledge."""
 
 DELIVERY_SCOPE = "statehold.delivery"
 """The key in the ASGI scope of a request for the notice that its answer carries."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
-_NEEDED = {
+_CAPABILITIES_BY_METHOD = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
@@ -45,7 +45,7 @@ Ask = Callable[[str, JSON], Awaitable[JSON]]
 
 
 class Caller:
-    """The caller of one tool call; a CallContext. It outlives a request only when the call is parked for input.
+    """The caller of one tool call; implements CallContext. It outlives a request only if the call is parked for input.
 
     After close() notifications are dropped and questions are refused.
     """
@@ -58,7 +58,7 @@ class Caller:
         self.bind(ctx, params)
 
     def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
-        """Use another request from now on: the one that continues a parked call."""
+        """Use another request from now on: the one that continues the parked call."""
         self._ctx = ctx
         self._params = params
         self._raw_meta: Mapping[str, Any] = params.get("_meta") or {}
@@ -67,7 +67,7 @@ class Caller:
         self._closed = True
 
     def carry(self, delivery: Notice | None) -> None:
-        """Pass the notice of the answer on to the response that delivers it. HTTP only; see http/fast_path.py."""
+        """Store the notice of the answer in the request, for the HTTP response that delivers it; see http/fast_path.py."""
         request = self._ctx.request
         if delivery is not None and request is not None:
             request.scope[DELIVERY_SCOPE] = delivery
@@ -96,29 +96,35 @@ class Caller:
         return self._label("run_id")
 
     @property
-    def settled(self) -> list[str]:
-        """The operations whose results the caller has, and will not ask for again. Raises InvalidArgument."""
-        found: object = self._raw_meta.get("statehold/settled")
-        if found is None:
+    def acknowledged_operations(self) -> list[str]:
+        """The ids of operations whose results the caller has and will not request again. Raises InvalidArgument."""
+        operation_ids: object = self._raw_meta.get("statehold/settled")
+        if operation_ids is None:
             return []
-        if not isinstance(found, list) or len(cast("list[object]", found)) > SETTLED:
+        if (
+            not isinstance(operation_ids, list)
+            or len(cast("list[object]", operation_ids)) > ACKNOWLEDGED_OPERATIONS
+        ):
             raise InvalidArgument(
-                f'_meta["statehold/settled"] should be a list of at most {SETTLED} operation ids.'
+                f'_meta["statehold/settled"] should be a list of at most {ACKNOWLEDGED_OPERATIONS} operation ids.'
             )
-        return [label('_meta["statehold/settled"]', each) for each in cast("list[object]", found)]
+        return [
+            label('_meta["statehold/settled"]', operation_id)
+            for operation_id in cast("list[object]", operation_ids)
+        ]
 
     @property
     def epoch(self) -> int | None:
         """The epoch in which the caller made its operation id; see sessions/calls/idempotency.py. Raises InvalidArgument."""
-        found: object = self._raw_meta.get("statehold/operation_epoch")
-        if found is None or (type(found) is int and found >= 0):
-            return found
+        epoch: object = self._raw_meta.get("statehold/operation_epoch")
+        if epoch is None or (type(epoch) is int and epoch >= 0):
+            return epoch
         raise InvalidArgument(
             '_meta["statehold/operation_epoch"] should be the epoch of _meta["statehold/session"], or 0.'
         )
 
     @property
-    def repeated(self) -> bool:
+    def is_repeat(self) -> bool:
         """Whether the caller has sent this operation id before."""
         return self._raw_meta.get("statehold/operation_repeated") is True
 
@@ -128,8 +134,8 @@ class Caller:
         return self._label("operation_instance")
 
     def _label(self, name: str) -> str | None:
-        found = self._raw_meta.get(f"statehold/{name}")
-        return None if found is None else label(f'_meta["statehold/{name}"]', found)
+        value = self._raw_meta.get(f"statehold/{name}")
+        return None if value is None else label(f'_meta["statehold/{name}"]', value)
 
     @property
     def wants_progress(self) -> bool:
@@ -145,15 +151,15 @@ class Caller:
     @property
     def capabilities(self) -> JSON:
         state = connection_of(self._ctx).state
-        declared = state.get(CAPABILITIES)
-        if declared is None:
-            typed = self._ctx.session.client_capabilities
-            declared = state[CAPABILITIES] = (
+        capabilities = state.get(CAPABILITIES)
+        if capabilities is None:
+            client_capabilities = self._ctx.session.client_capabilities
+            capabilities = state[CAPABILITIES] = (
                 {}
-                if typed is None
-                else typed.model_dump(by_alias=True, exclude_none=True, mode="json")
+                if client_capabilities is None
+                else client_capabilities.model_dump(by_alias=True, exclude_none=True, mode="json")
             )
-        return declared
+        return capabilities
 
     @property
     def input_responses(self) -> JSON | None:
@@ -172,7 +178,7 @@ class Caller:
 
     @property
     def reachable(self) -> bool:
-        # A 2026-07-28 client is asked by ending its request, and cancels by disconnecting before that.
+        # A 2026-07-28 client can always be asked: by the result that ends its request.
         return not self._closed and (self.modern or self._ctx.session.can_send_request)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -180,15 +186,15 @@ class Caller:
             await self._ctx.session.report_progress(progress, total, message)
 
     async def log(self, params: JSON) -> None:
-        wanted, level = self.log_level, params.get("level")
-        if self._closed or wanted is None or level not in LEVELS:
+        least_level, level = self.log_level, params.get("level")
+        if self._closed or least_level is None or level not in LEVELS:
             return
-        if LEVELS.index(level) >= LEVELS.index(wanted):
+        if LEVELS.index(level) >= LEVELS.index(least_level):
             await outbound_of(self._ctx).notify("notifications/message", params)
 
     async def ask(self, method: str, params: JSON) -> JSON:
-        needed = _NEEDED.get(method)
-        if self._closed or needed is None or needed not in self.capabilities:
+        capability = _CAPABILITIES_BY_METHOD.get(method)
+        if self._closed or capability is None or capability not in self.capabilities:
             raise NotAllowed(f"The caller cannot answer {method}.")
         if method == "elicitation/create" and not can_elicit(
             self.capabilities["elicitation"], params.get("mode", "form")
@@ -209,16 +215,18 @@ class Caller:
             raise NotAllowed(f"The caller refused {method}: {error.message}") from None
 
 
-def can_elicit(declared: JSON, mode: object) -> bool:
-    """Tell whether a caller that declared this of elicitation supports a mode; an empty object means forms."""
-    return mode in declared or (mode == "form" and "url" not in declared)
+def can_elicit(elicitation: JSON, mode: object) -> bool:
+    """Whether a caller with this `elicitation` capability supports a mode. An empty object means forms."""
+    return mode in elicitation or (mode == "form" and "url" not in elicitation)
 
 
 def may_ask(ctx: RequestContext) -> bool:
-    """Whether a modern caller declared that it can answer anything, so that its call may have to be parked."""
-    found: types.ClientCapabilities | None = ctx.session.client_capabilities
-    return found is not None and bool(
-        found.elicitation is not None or found.sampling is not None or found.roots is not None
+    """Whether a modern caller can answer any kind of question, so that its call may have to be parked."""
+    capabilities: types.ClientCapabilities | None = ctx.session.client_capabilities
+    return capabilities is not None and bool(
+        capabilities.elicitation is not None
+        or capabilities.sampling is not None
+        or capabilities.roots is not None
     )
 
 

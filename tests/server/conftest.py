@@ -18,7 +18,7 @@ from mcp import Client
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ async def gateway(
     """A gateway in this process."""
     flags = {"data": str(tmp_path_factory.mktemp("memory"))}
     config = load(config=config_file, services=None, flags=flags)
-    async with opened(config, address="tests") as found:
+    async with open_gateway(config, address="tests") as found:
         yield found
 
 

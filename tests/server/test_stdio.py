@@ -104,12 +104,12 @@ async def main():
     note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/x"))
     async with stdio_streams() as stdio:
         if sys.argv[1] == "reads":
-            await stdio.read.receive()
-            await stdio.read.aclose()
+            await stdio.read_stream.receive()
+            await stdio.read_stream.aclose()
         else:
             for _ in range(100):
-                await stdio.write.send(note)
-        await stdio.left.wait()
+                await stdio.write_stream.send(note)
+        await stdio.client_closed.wait()
 
 anyio.run(main)
 """

@@ -20,7 +20,7 @@ from ....sessions.store.wal import is_orphaned
 from ....tools.processes import procfs
 from ....tools.processes.ledger import Child
 from ...config.model import Config, ConfigError
-from ...gateway.stores import is_made, is_remote, store_of
+from ...gateway.stores import is_remote, may_exist, store_of
 from ..nodes import LiveNodes
 from ..output import plural
 from .finding import Finding
@@ -77,7 +77,7 @@ def check_store(config: Config) -> Iterator[Finding]:
             f"sqlite3 {path} .dump shows its readable part; remove the file when you do not need it"
         )
         yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)
-    if not is_made(config) and not is_orphaned(config.data / FILE_NAME):
+    if not may_exist(config) and not is_orphaned(config.data / FILE_NAME):
         yield Finding("store", "ok", "empty")
         return
     try:

@@ -67,7 +67,7 @@ def _configuration(arguments: CommandLine) -> tuple[Config, Finding]:
         data = getattr(arguments, "data", None)
         rest = Config(data=Path(data).absolute()) if data else Config()
         return rest, Finding("configuration", "fail", problem or remedy, remedy if problem else "")
-    services = len(config.enabled())
+    services = len(config.enabled_services())
     detail = f"{services} service{'' if services == 1 else 's'}"
     if services == 0:
         remedy = "add [services.NAME] to the file of --config, or give --services FILE"

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ...config.model import Config
-from ...open_files import allowed
+from ...open_files import file_limit
 from .finding import Finding
 
 CHROMIUM = (
@@ -124,13 +124,13 @@ def _origin(url: str) -> str:
 
 def check_files(config: Config) -> Iterator[Finding]:
     """Compare the limit of open files with what the configured number of sessions needs."""
-    found = allowed()
+    found = file_limit()
     if found is None:
         return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    services = max(1, len(config.enabled()))
+    services = max(1, len(config.enabled_services()))
     needed = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION
     if found >= needed:
         yield Finding("open files", "ok", f"{found} allowed")

@@ -11,7 +11,7 @@ from ....sessions.errors import StoreUnavailable
 from ....sessions.records import SessionRecord
 from ....sessions.store import SQLStore
 from ...config.model import Config, ConfigError
-from ...gateway.stores import is_made, store_of
+from ...gateway.stores import may_exist, store_of
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..exit_codes import FAILURE
@@ -93,7 +93,7 @@ async def _run_on(
 @asynccontextmanager
 async def _open_store(config: Config, *, create: bool) -> AsyncGenerator[SQLStore | None]:
     """Open the store, or yield None where there is none: only an import creates the folder."""
-    if not create and not is_made(config):
+    if not create and not may_exist(config):
         yield None
         return
     async with store_of(config) as store:

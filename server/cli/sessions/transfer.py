@@ -186,12 +186,12 @@ def _read(file: str) -> bytes:
 
 def _without_start(config: Config) -> dict[str, ServiceConfig]:
     """Return the services, none of which is started when a session is created."""
-    enabled = config.enabled().items()
+    enabled = config.enabled_services().items()
     return {name: found.model_copy(update={"connect": "lazy"}) for name, found in enabled}
 
 
 def _refuse_unknown(config: Config, record: SessionRecord) -> None:
-    unknown = [name for name in record.services if name not in config.enabled()]
+    unknown = [name for name in record.services if name not in config.enabled_services()]
     if unknown:
         raise CommandError(
             "service_not_bound",

@@ -22,25 +22,25 @@ def written(folder: Path, text: str) -> Path:
 
 def test_browser_is_there_when_nothing_is_configured() -> None:
     assert list(load(environ={}).browsers()) == ["browser"]
-    assert list(Config().enabled()) == ["browser"]
+    assert list(Config().enabled_services()) == ["browser"]
 
 
 def test_configured_services_are_all_there_is(tmp_path: Path) -> None:
     found = load(config=written(tmp_path, "[services.a]\ncommand = 'ls'"), environ={})
     assert (list(found.upstreams()), found.browsers()) == (["a"], {})
-    assert load(config=written(tmp_path, "[services]"), environ={}).enabled() == {}
+    assert load(config=written(tmp_path, "[services]"), environ={}).enabled_services() == {}
 
 
 def test_browser_stands_beside_other_services_in_their_order(tmp_path: Path) -> None:
     text = "[services.a]\ncommand = 'ls'\n[services.browser]\n[services.b]\nurl = 'http://x'"
     found = load(config=written(tmp_path, text), environ={})
-    assert list(found.enabled()) == ["a", "browser", "b"]
+    assert list(found.enabled_services()) == ["a", "browser", "b"]
     assert list(found.browsers()) == ["browser"]
 
 
 def test_browser_can_be_turned_off(tmp_path: Path) -> None:
     found = load(config=written(tmp_path, "[services.browser]\ndisabled = true"), environ={})
-    assert found.enabled() == {}
+    assert found.enabled_services() == {}
 
 
 def test_any_name_may_be_a_browser_and_the_name_may_be_something_else(tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_mistake_is_said_in_one_line_that_names_it(text: str, said: str, tmp_pat
 
 def test_what_is_off_may_be_half_written(tmp_path: Path) -> None:
     text = "[services.browser]\ndisabled = true\nkey = '${NO_KEY}'\nuploads = ['gone']\nproxy = 'x'"
-    assert load(config=written(tmp_path, text), environ={}).enabled() == {}
+    assert load(config=written(tmp_path, text), environ={}).enabled_services() == {}

@@ -92,7 +92,7 @@ async def test_a_store_that_fails_is_said_to_be_missing(
     async def refuse(*_: object) -> str:
         raise StoreUnavailable("The disk is full.")
 
-    face = StateholdServer(gateway, version="0", pinned="mine")
+    face = StateholdServer(gateway, version="0", pinned_name="mine")
     async with Client(face, cache=None) as client:
         monkeypatch.setattr(gateway, "pinned", refuse)
         with pytest.raises(MCPError, match="service_unavailable"):

@@ -15,7 +15,7 @@ from mcp import Client
 from statehold.server.config.load import load
 from statehold.server.gateway import gateway as subject
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 # Runs a command as soon as a file is there.
 GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
@@ -24,7 +24,7 @@ GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """List the tools without the services that start slowly."""
-    monkeypatch.setattr(subject, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.1)
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def connected(
     file.write_text(toml({"services": services}))
     config = load(config=file, services=None, flags={"data": str(folder / "data")})
     async with (
-        opened(config, address="tests") as gateway,
+        open_gateway(config, address="tests") as gateway,
         Client(StateholdServer(gateway, version="0"), mode=mode, cache=None) as client,
     ):
         yield client

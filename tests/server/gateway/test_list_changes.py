@@ -29,7 +29,7 @@ from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.list_changes import ListWatcher
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 WAYS = FEW_WAYS
 NOTIFICATIONS = {
@@ -105,7 +105,7 @@ async def started(tmp_path: Path) -> Any:
         config = tmp_path / "statehold.toml"
         config.write_text(toml(settings))
         flags = {"data": str(tmp_path / "data")}
-        return opened(load(config=config, services=None, flags=flags), address="test")
+        return open_gateway(load(config=config, services=None, flags=flags), address="test")
 
     return start
 
@@ -182,7 +182,9 @@ async def test_the_first_change_is_followed_at_once(
 ) -> None:
     async with started({"services": {"counter": counter("legacy")}}) as gateway:
         await gateway.ready()
-        gateway.services["counter"].on_changed = ListWatcher(gateway, debounce=3600).heard
+        gateway.services["counter"].on_changed = ListWatcher(
+            gateway, debounce=3600
+        ).handle_notification
         async with both_eras(gateway, what) as clients:
             session = await opened_session(clients[0][0])
             await clients[0][0].call_tool("grow", {"session_id": session, "what": what})
@@ -299,6 +301,6 @@ async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway
         await slow.list_tools()
         await quick.list_tools()
         for _ in range(3):
-            await gateway.tools_changed()
+            await gateway.notify_tools_changed()
             await told.wait()
         stuck.set()

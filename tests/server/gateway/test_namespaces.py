@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 Pair = tuple[Client, Client]
 
@@ -31,7 +31,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
             config.write_text(toml(settings))
             flags = {"data": str(tmp_path / "data")}
             loaded = load(config=config, services=None, flags=flags)
-            gateway = await stack.enter_async_context(opened(loaded, address=namespace))
+            gateway = await stack.enter_async_context(open_gateway(loaded, address=namespace))
             face = StateholdServer(gateway, version="0")
             mode = "auto" if era == "modern" else "legacy"
             client = Client(face, cache=None, mode=mode)

@@ -12,7 +12,7 @@ from mcp import Client
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 
@@ -45,10 +45,10 @@ async def test_own_schemas_have_no_references_and_are_closed_but_for_free_object
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"toolsets": ALL, "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
-    async with opened(loaded, address="test") as gateway:
-        own = set(gateway.own)
+    async with open_gateway(loaded, address="test") as gateway:
+        own = set(gateway.own_tools)
         async with Client(
-            StateholdServer(gateway, version="0", pinned=pinned), cache=None
+            StateholdServer(gateway, version="0", pinned_name=pinned), cache=None
         ) as client:
             tools = [tool for tool in (await client.list_tools()).tools if tool.name in own]
     names = {tool.name for tool in tools}

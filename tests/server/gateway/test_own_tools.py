@@ -34,8 +34,8 @@ async def call(
     instance: str | None = None,
     **arguments: Any,
 ) -> Outcome:
-    who = caller(operation, instance or gateway.calls.instance, repeated=repeated)
-    return await gateway.calls.run(gateway.own[tool], Context(LOCAL), arguments, who)
+    who = caller(operation, instance or gateway.own_tool_calls.instance, repeated=repeated)
+    return await gateway.own_tool_calls.run(gateway.own_tools[tool], Context(LOCAL), arguments, who)
 
 
 async def test_a_repeat_gets_the_same_outcome_and_nothing_is_stored(gateway: Gateway) -> None:
@@ -58,7 +58,7 @@ async def test_an_error_is_raised_again(gateway: Gateway) -> None:
 async def test_a_call_for_another_process_is_not_run(gateway: Gateway) -> None:
     with pytest.raises(AnotherProcess) as caught:
         await call(gateway, "moved", instance="another", name="moved")
-    assert caught.value.instance == gateway.calls.instance
+    assert caught.value.instance == gateway.own_tool_calls.instance
     with pytest.raises(OutcomeUnknown):
         await call(gateway, "moved", instance="another", repeated=True, name="moved")
     moved = await call(gateway, "moved", name="moved")

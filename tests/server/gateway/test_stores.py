@@ -23,7 +23,7 @@ from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.config.model import Config, ConfigError, StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store import SQLStore
 
@@ -149,7 +149,7 @@ async def test_who_serves_sets_a_damaged_database_aside_and_the_doctor_says_so(
 
     assert "is not a database" in await looked()
     assert file.read_bytes() == b"broken"
-    async with opened(config, address="test"):
+    async with open_gateway(config, address="test"):
         pass
     assert "was damaged and set aside" in await looked()
     assert [path.read_bytes() for path in data.glob("*.damaged-*[0-9]")] == [b"broken"]

@@ -24,7 +24,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 OWN = [
     "session_create",
@@ -116,7 +116,7 @@ async def test_our_own_tools_are_described(client: Client) -> None:
 
 
 async def test_our_own_schemas_are_plain(gateway: Gateway) -> None:
-    for tool in gateway.own.values():
+    for tool in gateway.own_tools.values():
         told = json.dumps(tool.definition())
         assert not [key for key in ("$ref", "$defs", "propertyNames") if f'"{key}"' in told]
 
@@ -188,7 +188,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
     config.write_text(toml({"services": {"broken": broken, "quick": service("quick")}}))
     flags = {"data": str(tmp_path / "data")}
     async with (
-        opened(load(config=config, services=None, flags=flags), address="test") as gateway,
+        open_gateway(load(config=config, services=None, flags=flags), address="test") as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         session = await opened_session(client)
@@ -208,12 +208,14 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
 async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.5)
     config = tmp_path / "statehold.toml"
     hanging = service("bad", "hang-at-start", prefix="h_")
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
     flags = {"data": str(tmp_path / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as gateway:
         face = StateholdServer(gateway, version="0")
         # The hanging one is given up after 30 seconds.
         with anyio.fail_after(15):
@@ -229,11 +231,13 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
 async def test_a_slow_service_is_listed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"slow": service("bad", "slow-start", "1")}}))
     flags = {"data": str(tmp_path / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as gateway:
         face = StateholdServer(gateway, version="0")
         async with Client(face, cache=None) as client:
             assert [tool.name for tool in await listed(client)] == OWN

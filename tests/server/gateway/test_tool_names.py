@@ -26,7 +26,7 @@ from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
 from statehold.server.gateway import gateway as subject
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 from statehold.tools.own.names import OWN_NAMES, own_names
 
 CLASHING = {"one": service("naming", "read_file", "only"), "two": service("naming", "read_file")}
@@ -40,7 +40,7 @@ def started(tmp_path: Path) -> Any:
         config = tmp_path / "statehold.toml"
         config.write_text(toml(settings))
         flags = {"data": str(tmp_path / "data")}
-        return opened(load(config=config, services=None, flags=flags), address="test")
+        return open_gateway(load(config=config, services=None, flags=flags), address="test")
 
     return start
 
@@ -82,7 +82,7 @@ async def test_ours_keep_their_names_also_where_they_are_not_offered(started: An
     services = {"terminal": service("naming", "session_create", "read_file")}
     async with started({"services": services}) as gateway:
         for pinned in (None, "mine"):
-            face = StateholdServer(gateway, version="0", pinned=pinned)
+            face = StateholdServer(gateway, version="0", pinned_name=pinned)
             async with Client(face, cache=None) as client:
                 found = await names(client)
             assert found[-2:] == ["terminal_session_create", "read_file"]
@@ -101,7 +101,7 @@ async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFix
 async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arrival(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
     services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
@@ -128,7 +128,7 @@ async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The client lists the tools before its first call.
-    monkeypatch.setattr(subject, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.5)
     services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
@@ -141,7 +141,7 @@ async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_
 
 async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -> None:
     async with started({"toolsets": list(TOOLSETS), "services": {}}) as gateway:
-        assert list(gateway.own) == own_names(gateway.config.toolsets)
+        assert list(gateway.own_tools) == own_names(gateway.config.toolsets)
     assert OWN_NAMES.keys() == set(TOOLSETS)
 
 

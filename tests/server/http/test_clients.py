@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from statehold.server.config.http import HttpSettings
-from statehold.server.http.bounded_protocol import bounded
+from statehold.server.http.bounded_protocol import bounded_protocol
 from statehold.server.http.clients import Clients
 
 BIG = 8 * 2**20
@@ -87,7 +87,7 @@ async def door(total: int | None = None, **settings: float) -> AsyncGenerator[Do
     config = uvicorn.Config(app, log_config=None, ws="none")
     clients = Clients(HttpSettings.model_validate(settings), total=total)
 
-    class Kind(bounded(clients)):
+    class Kind(bounded_protocol(clients)):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             app.lose()
@@ -137,9 +137,9 @@ async def test_a_call_that_runs_does_not_make_room() -> None:
 async def test_the_total_takes_from_the_address_with_the_most() -> None:
     class One:
         def __init__(self, address: str) -> None:
-            self.address, self.written, self.aborted = address, 0, False
+            self.address, self.written_bytes, self.aborted = address, 0, False
 
-        def unsent(self) -> int:
+        def unsent_bytes(self) -> int:
             return 0
 
         def key(self) -> str:

@@ -13,14 +13,14 @@ from mcp import Client, MCPError
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
-from statehold.server.protocol.results import forwarded
+from statehold.server.protocol.results import forwarded_result
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.calls.request import Answer
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:
     answer = Answer({"content": [], **payload}, {"id": "sh_x"})
-    return forwarded(answer, service="s", modern=modern, info={})
+    return forwarded_result(answer, service="s", modern=modern, info={})
 
 
 def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
@@ -93,7 +93,9 @@ async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_one
 async def test_a_pinned_session_offers_no_tool_that_means_nothing_there(
     gateway: Gateway, tool: str
 ) -> None:
-    async with Client(StateholdServer(gateway, version="0", pinned="mine"), cache=None) as client:
+    async with Client(
+        StateholdServer(gateway, version="0", pinned_name="mine"), cache=None
+    ) as client:
         names = [found.name for found in (await client.list_tools()).tools]
         assert "session_info" in names
         assert tool not in names

@@ -344,7 +344,7 @@ async def test_a_parked_call_is_continued_by_nobody_else(
 
     parked = await ask(alice)
     said: Any = {"q1": ElicitResult(action="accept", content={"answer": "mine"})}
-    with pytest.raises(MCPError, match="gone"):
+    with pytest.raises(MCPError, match="has ended"):
         await ask(ben, input_responses=said, request_state=parked.request_state)
     result = await ask(alice, input_responses=said, request_state=parked.request_state)
     assert "mine" in text_of(result)

@@ -17,7 +17,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -37,7 +37,9 @@ async def serving(folder: Path, *names: str) -> AsyncGenerator[Gateway]:
     config = folder / "statehold.toml"
     config.write_text(toml({"services": services}))
     flags = {"data": str(folder / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as found:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as found:
         await found.ready()
         yield found
 
@@ -77,7 +79,7 @@ async def test_a_host_reads_the_page_that_a_tool_names_in_the_list(
             assert (part.text, str(part.uri)) == ("<p>one</p>", listed["one_show"])
             # The tool list belongs to no session, and reading a page of it needs none.
             assert structured(await client.call_tool("session_list", {}))["sessions"] == []
-        face = StateholdServer(gateway, version="0", pinned="an app")
+        face = StateholdServer(gateway, version="0", pinned_name="an app")
         async with Client(face, cache=None, mode=mode) as client:
             assert await pages(client) == listed
             assert (await read(client, listed["one_show"])).text == "<p>one</p>"
@@ -126,7 +128,7 @@ async def test_the_only_service_of_a_pinned_session_keeps_its_addresses(
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
         async with Client(
-            StateholdServer(gateway, version="0", pinned="p"), cache=None, mode=mode
+            StateholdServer(gateway, version="0", pinned_name="p"), cache=None, mode=mode
         ) as client:
             assert await pages(client) == {"one_show": PAGE}
             assert (await read(client, PAGE)).text == "<p>one</p>"
@@ -222,7 +224,7 @@ async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_conne
     tmp_path: Path, mode: Any, heard: Heard, reconnect: str
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
-        face = StateholdServer(gateway, version="0", pinned="p")
+        face = StateholdServer(gateway, version="0", pinned_name="p")
         async with (
             Client(face, cache=None, mode=mode, message_handler=heard.handle) as client,
             Client(StateholdServer(gateway, version="0"), cache=None) as owner,

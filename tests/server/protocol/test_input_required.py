@@ -17,7 +17,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 CALL_SECONDS = 300.0
 
@@ -31,7 +31,9 @@ async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"timeouts": {"call": CALL_SECONDS}, "services": services}))
     flags = {"data": str(tmp_path / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as found:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as found:
         await found.ready()
         yield found
 
@@ -82,7 +84,7 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
         elif mode == "auto":
             assert isinstance(result, MCPError)
             assert result.error.code == types.INVALID_PARAMS
-            assert "gone" in result.error.message
+            assert "has ended" in result.error.message
         else:
             assert isinstance(result, types.CallToolResult)
             assert "did not answer" in text_of(result)

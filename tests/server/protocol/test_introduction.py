@@ -12,7 +12,7 @@ from gateway_process import JSON, UPSTREAMS, Running, Way
 from mcp import Client
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.results import asking
+from statehold.server.protocol.results import mark_request_state
 from statehold.server.protocol.uris import session_template
 from statehold.server.sdk.caller import can_elicit
 
@@ -62,8 +62,8 @@ async def test_a_pinned_url_has_its_own_instructions_and_addresses(
 
 def test_a_question_without_a_state_gets_none() -> None:
     question: JSON = {"resultType": "input_required", "inputRequests": {}}
-    assert asking(question) == question
-    assert asking({**question, "requestState": ""})["requestState"] == "up:"
+    assert mark_request_state(question) == question
+    assert mark_request_state({**question, "requestState": ""})["requestState"] == "up:"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mcp import Client
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
 WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"
@@ -36,7 +36,9 @@ async def client(
         server: DatabaseServer = request.getfixturevalue(request.param)
         document["store"] = {"url": server.fresh()}
     config.write_text(toml(document))
-    async with opened(load(config=config, flags={"data": str(data)}), address="tests") as gateway:
+    async with open_gateway(
+        load(config=config, flags={"data": str(data)}), address="tests"
+    ) as gateway:
         way = Way("memory", "modern", config, data, face=StateholdServer(gateway, version="0.0.0"))
         async with way.connect() as connected:
             yield connected

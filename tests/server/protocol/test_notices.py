@@ -21,7 +21,7 @@ from mcp import Client
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 from statehold.sessions.calls.notices import accepts_notice
 from statehold.sessions.services import ToolSpec
 
@@ -31,7 +31,9 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"asking": service("asking", "--era", "legacy")}}))
     flags = {"data": str(tmp_path / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as gateway:
         await gateway.ready()
         async with Client(
             StateholdServer(gateway, version="0"), cache=None, mode=request.param

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": services}))
     flags = {"data": str(tmp_path / "data")}
-    async with opened(load(config=config, services=None, flags=flags), address="test") as found:
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as found:
         await found.ready()
         yield found
 
@@ -144,7 +146,7 @@ async def test_a_restart_ends_the_call_that_is_asked(client: Client) -> None:
         restarted = await client.call_tool("session_restart", {"session_id": session})
         assert structured(restarted)["in_flight"] == 0
         assert await count(client, session, "one_inc") == 1
-    with pytest.raises(MCPError, match="gone"):
+    with pytest.raises(MCPError, match="has ended"):
         await answered(client, session, "one_ask", asked)
 
 

@@ -341,7 +341,7 @@ class Parked:
 
     async def answer_in_vain(self, **answer: str) -> None:
         """Check that an answer is refused with a JSON-RPC error, as SEP-2322 wants it for an altered state."""
-        with pytest.raises(MCPError, match="gone") as caught:
+        with pytest.raises(MCPError, match="has ended") as caught:
             await self.answer(None, **answer)
         assert caught.value.error.code == types.INVALID_PARAMS
         assert caught.value.error.data["code"] == "invalid_argument"

@@ -198,12 +198,12 @@ async def test_a_parked_prompt_is_continued_only_as_what_it_is(memory: Way) -> N
             client.session.get_prompt("report", {"session_id": session}, **given),
             client.session.read_resource(address(session, uri="quick%3A%2F%2Fasked"), **given),
         ):
-            with pytest.raises(MCPError, match="gone") as caught:
+            with pytest.raises(MCPError, match="has ended") as caught:
                 await wrong
             assert caught.value.error.code == INVALID_PARAMS
         found = await client.session.get_prompt("quiz", {"session_id": session}, **given)
         assert isinstance(found, GetPromptResult)
-        with pytest.raises(MCPError, match="gone"):
+        with pytest.raises(MCPError, match="has ended"):
             await client.session.get_prompt("quiz", {"session_id": session}, **given)
 
 
@@ -217,7 +217,7 @@ async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Stateh
         assert isinstance(asked, InputRequiredResult)
         assert len(face.waiting_calls) == 1
         await client.call_tool("session_close", {"session_id": session, "force": True})
-        with pytest.raises(MCPError, match="gone"):
+        with pytest.raises(MCPError, match="has ended"):
             await client.session.read_resource(
                 uri, request_state=asked.request_state, allow_input_required=True
             )
@@ -248,7 +248,7 @@ async def test_no_more_is_promised_of_changed_resources_than_is_told(
             honored = changes.honored.model_dump(by_alias=True, exclude_none=True)
         assert honored == {"toolsListChanged": True}
     else:
-        with pytest.raises(MCPError, match="does not tell") as caught:
+        with pytest.raises(MCPError, match="does not notify") as caught:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
         assert caught.value.error.code == INVALID_PARAMS
 

@@ -26,7 +26,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ async def test_a_name_that_cannot_be_a_session_is_an_error(http: Way, name: str)
 @pytest.fixture
 async def automatic(config_file: Path, tmp_path: Path) -> AsyncGenerator[Gateway]:
     flags: JSON = {"data": str(tmp_path), "server": {"auto_session": True}}
-    async with opened(
+    async with open_gateway(
         load(config=config_file, services=None, flags=flags), address="test"
     ) as found:
         yield found
@@ -249,7 +249,7 @@ async def test_without_auto_session_a_legacy_call_has_to_name_its_session(memory
 @pytest.fixture
 async def routed(config_file: Path, tmp_path: Path) -> AsyncGenerator[Gateway]:
     flags: JSON = {"data": str(tmp_path), "server": {"session_header": True}}
-    async with opened(
+    async with open_gateway(
         load(config=config_file, services=None, flags=flags), address="test"
     ) as found:
         yield found

@@ -17,7 +17,7 @@ from mcp import Client, MCPError
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import opened
+from statehold.server.serve import open_gateway
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.transitions.create import SessionOptions
 
@@ -205,8 +205,8 @@ async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
     told, modern = Told(), era == "modern"
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with (
-        opened(loaded, address="here") as here,
-        opened(loaded, address="there") as there,
+        open_gateway(loaded, address="here") as here,
+        open_gateway(loaded, address="there") as there,
         Client(
             StateholdServer(here, version="0"),
             cache=None,
@@ -237,7 +237,7 @@ async def test_without_the_toolset_nothing_of_it_is_there(tmp_path: Path) -> Non
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"toolsets": ["core"], "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
-    async with opened(loaded, address="here") as gateway:
+    async with open_gateway(loaded, address="here") as gateway:
         face = StateholdServer(gateway, version="0")
         for mode in ("auto", "legacy"):
             async with Client(face, cache=None, mode=mode) as client:
