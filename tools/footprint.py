@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .processes.workdir import plain
+from .processes.workdir import safe_name
 
 FOLDERS: Final = ("work", "browser/files")
 """The folders with one subfolder per session: `{dir}` of services, and the downloads, videos and results of browsers."""
@@ -19,7 +19,7 @@ def bytes_of_files(data: Path, session_ids: Sequence[str]) -> int:
     Files that are removed meanwhile are skipped; links are not followed.
     """
     folders = [
-        data / folder / plain(session_id) for session_id in session_ids for folder in FOLDERS
+        data / folder / safe_name(session_id) for session_id in session_ids for folder in FOLDERS
     ]
     return sum(_size(path) for path in folders)
 

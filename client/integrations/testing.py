@@ -216,7 +216,7 @@ class ProcessWatch:
         self._fds = fds
         self._ledger = _ledger(client)
         self._descriptors_at_start = {
-            c.pid: Counter(procfs.descriptors(c.pid)) for c in self._ledger.children
+            c.pid: Counter(procfs.open_descriptors(c.pid)) for c in self._ledger.children
         }
         self._family: dict[int, tuple[str, str]] = {}
         self._problems: list[str] = []
@@ -226,7 +226,7 @@ class ProcessWatch:
         for child in self._ledger.children:
             self._family |= _family(child.pid)
             before = self._descriptors_at_start.get(child.pid)
-            new = Counter(procfs.descriptors(child.pid))
+            new = Counter(procfs.open_descriptors(child.pid))
             new -= new if before is None else before
             if new.total() > self._fds:
                 commonest = ", ".join(f"{count} x {target}" for target, count in new.most_common(5))
@@ -260,7 +260,7 @@ def _family(pid: int) -> dict[int, tuple[str, str]]:
     family: dict[int, tuple[str, str]] = {}
     started_at = procfs.start_time(pid)
     if started_at is not None:
-        family[pid] = (started_at, procfs.program(pid))
+        family[pid] = (started_at, procfs.program_name(pid))
         for child in procfs.children(pid):
             family |= _family(child)
     return family

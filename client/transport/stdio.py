@@ -18,7 +18,7 @@ from ...sessions.errors import (
 )
 from ...tools.upstream.redaction import Secrets
 from ...tools.upstream.transports.json_rpc import JsonRpcConnection
-from ...tools.upstream.transports.stdio import stdio_channel
+from ...tools.upstream.transports.stdio import open_stdio
 from .base import JsonRpcError, ProgressCallback, TransportBroken
 from .http import encode, report_progress
 from .owner import running_loop
@@ -74,7 +74,7 @@ class StdioTransport:
 
     def _channel(self) -> Any:
         command, *args = self._command
-        start = partial(stdio_channel, command, args, service="statehold")
+        start = partial(open_stdio, command, args, service="statehold")
         return start(env=self._env, cwd=self._cwd)
 
     async def request(

@@ -12,7 +12,7 @@ from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
 from ...tools.upstream.connection import UpstreamConnection
-from ...tools.upstream.probe import listed_prompts, listed_tools
+from ...tools.upstream.probe import list_prompts, list_tools
 from ...tools.upstream.service import UpstreamService
 from .gateway import Gateway
 
@@ -85,7 +85,7 @@ class ListWatcher:
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
     ) -> None:
         async def list_items(connection: UpstreamConnection) -> dict[str, ToolSpec]:
-            return {spec.name: spec for spec in await listed_tools(connection)}
+            return {spec.name: spec for spec in await list_tools(connection)}
 
         def list_fresh_items() -> dict[str, ToolSpec]:
             profile = service.profile
@@ -98,7 +98,7 @@ class ListWatcher:
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
     ) -> None:
         async def list_items(connection: UpstreamConnection) -> dict[str, JSON]:
-            return {prompt["name"]: prompt for prompt in await listed_prompts(connection)}
+            return {prompt["name"]: prompt for prompt in await list_prompts(connection)}
 
         def list_fresh_items() -> dict[str, JSON]:
             profile = service.profile

@@ -12,6 +12,6 @@ from statehold.tools.processes.ledger import Ledger
 
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
-    found = Ledger(tmp_path / "data", node="test")
-    yield found
-    await found.aclose()
+    ledger = Ledger(tmp_path / "data", node="test")
+    yield ledger
+    await ledger.aclose()

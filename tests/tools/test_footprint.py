@@ -8,8 +8,8 @@ from statehold.tools.footprint import bytes_of_files
 
 
 def test_files_of_a_session_count_and_no_others(tmp_path: Path):
-    def write(place: str, size: int) -> None:
-        path = tmp_path / place
+    def write(path_below: str, size: int) -> None:
+        path = tmp_path / path_below
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
 

@@ -23,7 +23,7 @@ from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.ledger import Ledger
-from ..processes.workdir import plain
+from ..processes.workdir import safe_name
 from ..upstream.service import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
@@ -194,7 +194,7 @@ class BrowserService:
         return await self._files_of(session.id).answer(method, params)
 
     def _files_of(self, session_id: str) -> Files:
-        folder = self._folder / "files" / plain(session_id)
+        folder = self._folder / "files" / safe_name(session_id)
         # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
         is_remote = self.config.ws_endpoint is not None

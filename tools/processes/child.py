@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from ..upstream.transports.framing import Incoming, Outgoing, Tail
+from ..upstream.transports.framing import OutputTail, StdinWriter, StdoutReader
 from . import procfs
 from .launch import inherited_environment, launch
 from .ledger import Ledger
@@ -24,7 +24,7 @@ from .pipes import PipeEnd
 
 logger = logging.getLogger("statehold.upstream")
 
-LAST_OUTPUT: Final = 0.5
+LAST_OUTPUT_SECONDS: Final = 0.5
 """Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
 
 ORDERLY_SECONDS: Final = 0.3
@@ -69,15 +69,15 @@ class ChildProcess:
         self._mark = mark
         self._limits = limits
         self._ledger = ledger
-        self._stderr = Tail(limits.stderr_bytes, on_stderr)
+        self._stderr = OutputTail(limits.stderr_bytes, on_stderr)
         self._closing: anyio.Event | None = None
-        self._members: list[int] = []
+        self._group_members: list[int] = []
         self.pid = popen.pid
         self.exited = anyio.Event()
-        self._deaf = False
+        self._stdin_closed = False
         self.fault: str | None = None
-        self.read = Incoming(limits.line_bytes, self._at_fault)
-        self.write = Outgoing(self._stdin_ended)
+        self.read_stream = StdoutReader(limits.line_bytes, self._note_fault)
+        self.write_stream = StdinWriter(self._note_stdin_closed)
 
     def __repr__(self) -> str:
         return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"
@@ -127,8 +127,8 @@ class ChildProcess:
         # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
         with anyio.CancelScope(shield=True):
             await loop.connect_read_pipe(lambda: self._stderr, PipeEnd.of(popen.stderr))
-            await loop.connect_read_pipe(lambda: self.read, PipeEnd.of(popen.stdout))
-            await loop.connect_write_pipe(lambda: self.write, PipeEnd.of(popen.stdin))
+            await loop.connect_read_pipe(lambda: self.read_stream, PipeEnd.of(popen.stdout))
+            await loop.connect_write_pipe(lambda: self.write_stream, PipeEnd.of(popen.stdin))
 
     # The end of the process.
 
@@ -137,12 +137,12 @@ class ChildProcess:
         try:
             handle = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            waiting = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
-            waiting.start()
+            thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
+            thread.start()
         else:
-            loop.add_reader(handle, self._readable, loop, handle)
+            loop.add_reader(handle, self._on_exit_readable, loop, handle)
 
-    def _readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
+    def _on_exit_readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
         loop.remove_reader(handle)
         os.close(handle)
         self._note_exit()
@@ -155,18 +155,18 @@ class ChildProcess:
     def _note_exit(self) -> None:
         self._popen.poll()
         self.exited.set()
-        self._end_soon()
+        self._close_stdout_soon()
 
-    def _stdin_ended(self) -> None:
-        self._deaf = True
-        self._end_soon()
+    def _note_stdin_closed(self) -> None:
+        self._stdin_closed = True
+        self._close_stdout_soon()
 
-    def _end_soon(self) -> None:
+    def _close_stdout_soon(self) -> None:
         # A grandchild may hold stdout open for good; what the child itself wrote is there within this time.
         if self._closing is None:
-            asyncio.get_running_loop().call_later(LAST_OUTPUT, self.read.abort)
+            asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self.read_stream.abort)
 
-    def _at_fault(self, fault: str) -> None:
+    def _note_fault(self, fault: str) -> None:
         self.fault = fault
 
     @property
@@ -179,12 +179,12 @@ class ChildProcess:
         """The last of what it wrote to stderr."""
         return self._stderr.text
 
-    def ending(self) -> str:
+    def describe_end(self) -> str:
         """Say in a few words how it ended."""
         if self.fault is not None:
             return self.fault
         if self.returncode is None:
-            return f"closed its {'stdin' if self._deaf else 'stdout'} but still runs"
+            return f"closed its {'stdin' if self._stdin_closed else 'stdout'} but still runs"
         if self.returncode >= 0:
             return f"exited with code {self.returncode}"
         try:
@@ -192,12 +192,12 @@ class ChildProcess:
         except ValueError:
             return f"was killed by signal {-self.returncode}"
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the last of stderr, or the last lines of stdout that were no messages."""
-        words = self.stderr.strip()
-        if not words and self.read.noise:
-            words = "\n".join(self.read.noise_tail)
-        return words
+        output = self.stderr.strip()
+        if not output and self.read_stream.noise_count:
+            output = "\n".join(self.read_stream.noise_tail)
+        return output
 
     async def wait_for_exit(self, seconds: float) -> None:
         """Wait a moment for its exit code and the end of its stderr, which follow the end of stdout."""
@@ -207,7 +207,7 @@ class ChildProcess:
 
     def kill_nowait(self) -> None:
         """Kill its whole group now; aclose() is still needed."""
-        if self._alive():
+        if self._is_running():
             procfs.signal_group(self.pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
@@ -233,69 +233,73 @@ class ChildProcess:
             self._closing.set()
 
     async def _stop(self) -> None:
-        family = self.returncode is None and procfs.has_children(self.pid)
-        self.read.discard()
-        self.write.close()
+        had_children = self.returncode is None and procfs.has_children(self.pid)
+        self.read_stream.discard()
+        self.write_stream.close()
         limits = self._limits
-        if self._alive():
+        if self._is_running():
             # A stopped process would use up all of every bound.
             procfs.signal_group(self.pid, signal.SIGCONT)
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
-        if family and self.returncode is not None:
-            await self._note_remaining()
-        clean = self.returncode == 0 and not family
-        if self._alive():
-            clean = False
+        if had_children and self.returncode is not None:
+            await self._log_remaining()
+        left_nothing = self.returncode == 0 and not had_children
+        if self._is_running():
+            left_nothing = False
             procfs.signal_group(self.pid, signal.SIGTERM)
-            await self._wait(self._gone, limits.term_grace)
-        if self._alive():
+            await self._wait(self._has_ended, limits.term_grace)
+        if self._is_running():
             procfs.signal_group(self.pid, signal.SIGKILL)
-            await self._wait(self._gone, limits.kill_grace)
-        if procfs.LINUX and not clean:
+            await self._wait(self._has_ended, limits.kill_grace)
+        if procfs.LINUX and not left_nothing:
             await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
 
-    async def _note_remaining(self) -> None:
+    async def _log_remaining(self) -> None:
         """Log the processes that a child which ended by itself left running; they are killed after this."""
-        left: dict[int, str] = {}
+        remaining: dict[int, str] = {}
         with anyio.move_on_after(ORDERLY_SECONDS):
-            while left := await self._remaining():  # noqa: ASYNC110 - nothing tells
+            while remaining := await self._find_remaining():  # noqa: ASYNC110 - nothing tells
                 await anyio.sleep(0.03)
-        if not left:
+        if not remaining:
             return
         if self._ledger is not None:
-            self._ledger.note_remaining(self._service, left)
-        names = ", ".join(f"{name} ({pid})" for pid, name in sorted(left.items()))
+            self._ledger.note_remaining(self._service, remaining)
+        names = ", ".join(f"{name} ({pid})" for pid, name in sorted(remaining.items()))
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
 
-    async def _remaining(self) -> dict[int, str]:
+    async def _find_remaining(self) -> dict[int, str]:
         """Return the names of the programs of an ended child that still run, by pid."""
-        marked = await anyio.to_thread.run_sync(procfs.find_marked, self._mark.__eq__)
-        members = self._members if self._alive() else ()
-        return {pid: procfs.program(pid) for pid in {*marked, *members} if procfs.start_time(pid)}
+        marked_pids = await anyio.to_thread.run_sync(procfs.find_marked, self._mark.__eq__)
+        group_pids = self._group_members if self._is_running() else ()
+        return {
+            pid: procfs.program_name(pid)
+            for pid in {*marked_pids, *group_pids}
+            if procfs.start_time(pid)
+        }
 
-    def _alive(self) -> bool:
+    def _is_running(self) -> bool:
         # The group exists until its leader is reaped; reaping the group's orphans earlier would take the leader's exit code.
         if self.returncode is None:
             return True
-        if not (procfs.LINUX and any(procfs.start_time(member) for member in self._members)):
-            self._members = procfs.group_members(self.pid)
-        return bool(self._members)
+        if not (procfs.LINUX and any(procfs.start_time(member) for member in self._group_members)):
+            self._group_members = procfs.group_members(self.pid)
+        return bool(self._group_members)
 
-    def _gone(self) -> bool:
-        return not self._alive()
+    def _has_ended(self) -> bool:
+        return not self._is_running()
 
-    async def _wait(self, over: Callable[[], bool], seconds: float) -> None:
+    async def _wait(self, is_over: Callable[[], bool], seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self.exited.wait()
             pause = 0.002
-            while not over():
+            while not is_over():
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 0.05)
 
     def _finish(self) -> None:
         # A pipe belongs to its transport, which closes it.
-        for stream in (self.read, self.write, self._stderr):
+        for stream in (self.read_stream, self.write_stream, self._stderr):
             stream.abort()
         if self.returncode is None:
             logger.warning("child %d does not end; the next start will look for it", self.pid)

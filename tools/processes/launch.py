@@ -40,9 +40,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc: ctypes.CDLL | None = ctypes.CDLL(None) if _LINUX else None
 
 
-def inherited_environment(more: Iterable[str] = ()) -> dict[str, str]:
+def inherited_environment(extra_names: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables of our environment that a child gets: the usual ones, and those of the names in `more`."""
-    names = INHERITED.union(more)
+    names = INHERITED.union(extra_names)
     return {
         name: value
         for name, value in os.environ.items()
@@ -63,7 +63,7 @@ def launch(
         OSError: there is no such program or folder, or it cannot be run.
         ValueError: a null byte somewhere.
     """
-    prefix, preexec = _with_death_signal()
+    prefix, preexec_fn = _death_signal_options()
     if prefix:
         # With setpriv in between, a failed exec is reported to setpriv, not to us, so check beforehand.
         _check_runnable(command[0], env.get("PATH", os.defpath), cwd)
@@ -76,11 +76,11 @@ def launch(
         cwd=cwd,
         env=dict(env),
         start_new_session=True,
-        preexec_fn=preexec,
+        preexec_fn=preexec_fn,
     )
 
 
-def _with_death_signal() -> tuple[list[str], Callable[[], None] | None]:
+def _death_signal_options() -> tuple[list[str], Callable[[], None] | None]:
     if not _LINUX:
         return [], None
     setpriv = find_setpriv()
@@ -92,17 +92,17 @@ def _with_death_signal() -> tuple[list[str], Callable[[], None] | None]:
 @functools.cache
 def find_setpriv() -> str | None:
     """Return the path of a setpriv that knows the death signal; the one of busybox does not. Blocks once, for 2 ms."""
-    found = shutil.which("setpriv", path=f"/usr/bin:/bin:{os.defpath}")
-    if found is None:
+    path = shutil.which("setpriv", path=f"/usr/bin:/bin:{os.defpath}")
+    if path is None:
         return None
-    tried = subprocess.run(
-        [found, "--pdeathsig", "KILL", "--", found, "--version"],
+    completed = subprocess.run(
+        [path, "--pdeathsig", "KILL", "--", path, "--version"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=False,
     )
-    return found if tried.returncode == 0 else None
+    return path if completed.returncode == 0 else None
 
 
 def _die_with(parent: int) -> None:

@@ -29,16 +29,16 @@ from .workdir import private_folder
 
 logger = logging.getLogger("statehold.upstream")
 
-FOREIGN_SECONDS: Final = 7 * 86_400.0
+FOREIGN_FILE_SECONDS: Final = 7 * 86_400.0
 """Age in seconds after which a file of another container on the same folder counts as abandoned."""
 
-SWEEP_SECONDS: Final = 2.0
-NOTED: Final = 100
+KILL_SECONDS: Final = 2.0
+REMAINING_KEPT: Final = 100
 """Children whose left-behind processes are remembered, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildRecord:
     """One line of the ledger."""
 
     pid: int
@@ -52,12 +52,12 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class SweptChild:
+class KilledChild:
     """A child of a dead process that was still there, and the processes that were killed for it."""
 
     service: str
     pid: int
-    killed: tuple[int, ...]
+    pids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +80,19 @@ class Ledger:
         self._folder = None if self._root is None else self._root / _safe(node)
         self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
         self._numbers = itertools.count(1)
-        self._children: dict[int, Child] = {}
-        self.remaining: deque[RemainingProcesses] = deque(maxlen=NOTED)
+        self._children: dict[int, ChildRecord] = {}
+        self.remaining: deque[RemainingProcesses] = deque(maxlen=REMAINING_KEPT)
         """The last processes that ended children had left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
-        self._machine = procfs.machine()
-        self._started: str | None = None
+        self._machine = procfs.machine_id()
+        self._own_start_time: str | None = None
 
     def __repr__(self) -> str:
         return f"<Ledger children={len(self._children)}>"
 
     @property
-    def children(self) -> tuple[Child, ...]:
+    def children(self) -> tuple[ChildRecord, ...]:
         return tuple(self._children.values())
 
     @property
@@ -107,20 +107,20 @@ class Ledger:
         """Write a child down. It blocks for some 100 microseconds, so that no await stands between start and ledger."""
         if self._watchdog is not None:
             self._watchdog.add(pid)
-        if self._started is None:
-            self._started = procfs.start_time(self._pid)
-        child = Child(
+        if self._own_start_time is None:
+            self._own_start_time = procfs.start_time(self._pid)
+        child = ChildRecord(
             pid=pid,
             started=procfs.start_time(pid),
             mark=mark,
             service=service,
             owner_pid=self._pid,
-            owner_started=self._started,
+            owner_started=self._own_start_time,
             machine=self._machine,
         )
         self._children[pid] = child
         if self._folder is not None:
-            _write(self._folder, child)
+            _write_record(self._folder, child)
 
     def remove(self, pid: int) -> None:
         """Strike out a child whose whole group is gone."""
@@ -135,29 +135,30 @@ class Ledger:
     def note_remaining(self, service: str, processes: Mapping[int, str]) -> None:
         self.remaining.append(RemainingProcesses(service, processes))
 
-    async def sweep(self) -> list[SweptChild]:
+    async def sweep(self) -> list[KilledChild]:
         """Kill the remaining processes of the children of dead processes and forget them. Called at the start, once."""
         if self._root is None:
             return []
         return await anyio.to_thread.run_sync(self._sweep, self._root)
 
-    def _sweep(self, root: Path) -> list[SweptChild]:
-        swept: list[SweptChild] = []
+    def _sweep(self, root: Path) -> list[KilledChild]:
+        killed_children: list[KilledChild] = []
         for file in sorted(root.glob("*/*.json")):
-            child = _read(file)
+            child = _read_record(file)
             if child is None:
                 _unlink(file)
             elif child.machine != self._machine:
-                if not _same_boot(child.machine, self._machine) or _age(file) > FOREIGN_SECONDS:
+                if (
+                    not _same_boot(child.machine, self._machine)
+                    or _age(file) > FOREIGN_FILE_SECONDS
+                ):
                     _unlink(file)
-            elif not _lives(child.owner_pid, child.owner_started):
-                if killed := _kill(child):
-                    swept.append(SweptChild(child.service, child.pid, killed))
-                    logger.warning(
-                        "killed %d left-over processes of %s", len(killed), child.service
-                    )
+            elif not _is_running(child.owner_pid, child.owner_started):
+                if pids := _kill_remaining(child):
+                    killed_children.append(KilledChild(child.service, child.pid, pids))
+                    logger.warning("killed %d left-over processes of %s", len(pids), child.service)
                 _unlink(file)
-        return swept
+        return killed_children
 
     async def aclose(self) -> None:
         """End the watchdog, which kills the children that still run. May be called twice."""
@@ -176,13 +177,13 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".") or "_"
 
 
-def _write(folder: Path, child: Child) -> None:
+def _write_record(folder: Path, child: ChildRecord) -> None:
     target = folder / f"{child.pid}.json"
     draft = target.with_suffix(".new")
     try:
         private_folder(folder)
-        opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(opened, "w") as out:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as out:
             json.dump(asdict(child), out)
         draft.replace(target)
     except OSError as error:
@@ -190,9 +191,9 @@ def _write(folder: Path, child: Child) -> None:
         logger.warning("child %d is not in the ledger: %s", child.pid, error.strerror)
 
 
-def _read(file: Path) -> Child | None:
+def _read_record(file: Path) -> ChildRecord | None:
     try:
-        return Child(**json.loads(file.read_text()))
+        return ChildRecord(**json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -209,25 +210,25 @@ def _age(file: Path) -> float:
         return 0.0
 
 
-def _same_boot(one: str, other: str) -> bool:
-    return one.split(" ")[0] == other.split(" ")[0]
+def _same_boot(machine: str, other: str) -> bool:
+    return machine.split(" ")[0] == other.split(" ")[0]
 
 
-def _lives(pid: int, started: str | None) -> bool:
-    return started is not None and procfs.start_time(pid) == started
+def _is_running(pid: int, start_time: str | None) -> bool:
+    return start_time is not None and procfs.start_time(pid) == start_time
 
 
-def _kill(child: Child) -> tuple[int, ...]:
+def _kill_remaining(child: ChildRecord) -> tuple[int, ...]:
     """Kill the group of a child if its leader is still the recorded process, and every process with the child's mark."""
-    killed: set[int] = set()
-    if _lives(child.pid, child.started) and child.pid != os.getpgrp():
-        killed.update(procfs.group_members(child.pid))
+    pids: set[int] = set()
+    if _is_running(child.pid, child.started) and child.pid != os.getpgrp():
+        pids.update(procfs.group_members(child.pid))
         procfs.signal_group(child.pid, signal.SIGKILL)
-        deadline = time.monotonic() + SWEEP_SECONDS
-        while _lives(child.pid, child.started) and time.monotonic() < deadline:
+        deadline = time.monotonic() + KILL_SECONDS
+        while _is_running(child.pid, child.started) and time.monotonic() < deadline:
             time.sleep(0.01)
-    killed.update(procfs.kill_marked([child.mark]))
-    return tuple(sorted(killed))
+    pids.update(procfs.kill_marked([child.mark]))
+    return tuple(sorted(pids))
 
 
-__all__ = ["Child", "RemainingProcesses", "Ledger", "SweptChild"]
+__all__ = ["ChildRecord", "RemainingProcesses", "Ledger", "KilledChild"]

@@ -17,7 +17,7 @@ class PipeEnd:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._closed = not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
+        self._is_closed = not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
 
     @classmethod
     def of(cls, pipe: IO[bytes]) -> Self:
@@ -29,8 +29,8 @@ class PipeEnd:
         return self._fd
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self._is_closed:
+            self._is_closed = True
             os.close(self._fd)
 
 

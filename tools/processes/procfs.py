@@ -34,16 +34,16 @@ def start_time(pid: int) -> str | None:
 
 
 def _start_time_by_ps(pid: int) -> str | None:
-    asked = subprocess.run(
+    completed = subprocess.run(
         ["/bin/ps", "-o", "lstart=", "-p", str(pid)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
-    return asked.stdout.decode("ascii", "replace").strip() or None
+    return completed.stdout.decode("ascii", "replace").strip() or None
 
 
-def machine() -> str:
+def machine_id() -> str:
     """Name this run of this machine, and on Linux this namespace of process ids: elsewhere a pid means nothing."""
     if not LINUX:
         return os.uname().nodename
@@ -65,7 +65,9 @@ def has_children(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """Return the children that a process has now; Linux only, else empty."""
     with contextlib.suppress(OSError):
-        return [int(child) for each in _children(pid) for child in each.split()] if LINUX else []
+        return (
+            [int(child) for listing in _children(pid) for child in listing.split()] if LINUX else []
+        )
     return []
 
 
@@ -74,7 +76,7 @@ def _children(pid: int) -> Iterator[bytes]:
         yield (PROC / str(pid) / "task" / thread / "children").read_bytes().strip()
 
 
-def program(pid: int) -> str:
+def program_name(pid: int) -> str:
     """Return the name of the program a process runs, cut to 15 characters; Linux only, else a question mark."""
     try:
         return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
@@ -90,16 +92,16 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def descriptors(pid: int) -> list[str]:
+def open_descriptors(pid: int) -> list[str]:
     """Return the target of each open descriptor of a process, kinds without numbers; Linux only, else empty."""
     folder = PROC / str(pid) / "fd"
-    found: list[str] = []
+    targets: list[str] = []
     with contextlib.suppress(OSError):
         for number in os.listdir(folder):
             with contextlib.suppress(OSError):
                 target = os.readlink(folder / number)
-                found.append(target if target.startswith("/") else target.partition(":[")[0])
-    return found
+                targets.append(target if target.startswith("/") else target.partition(":[")[0])
+    return targets
 
 
 def find_marked(is_ours: Callable[[str], bool]) -> list[int]:
@@ -109,11 +111,11 @@ def find_marked(is_ours: Callable[[str], bool]) -> list[int]:
     return [
         int(entry)
         for entry in os.listdir(PROC)
-        if entry.isdigit() and int(entry) != os.getpid() and _carries(int(entry), is_ours)
+        if entry.isdigit() and int(entry) != os.getpid() and _has_mark(int(entry), is_ours)
     ]
 
 
-def _carries(pid: int, is_ours: Callable[[str], bool]) -> bool:
+def _has_mark(pid: int, is_ours: Callable[[str], bool]) -> bool:
     try:
         environment = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -128,25 +130,25 @@ def _carries(pid: int, is_ours: Callable[[str], bool]) -> bool:
 
 def kill_marked(marks: Iterable[str]) -> list[int]:
     """Kill every process that carries one of these marks and return their pids. Blocks like find_marked()."""
-    wanted = frozenset(marks)
-    killed: list[int] = []
+    mark_set = frozenset(marks)
+    killed_pids: list[int] = []
     # More than once: one of them may start another while we look.
     for _ in range(3):
-        found = [pid for pid in find_marked(wanted.__contains__) if _kill(pid, wanted)]
-        if not found:
+        pids = [pid for pid in find_marked(mark_set.__contains__) if _kill_if_marked(pid, mark_set)]
+        if not pids:
             break
-        killed += found
-    return sorted(set(killed))
+        killed_pids += pids
+    return sorted(set(killed_pids))
 
 
-def _kill(pid: int, wanted: frozenset[str]) -> bool:
+def _kill_if_marked(pid: int, marks: frozenset[str]) -> bool:
     try:
         # The handle makes sure that the process killed is the one whose mark is read.
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if not _carries(pid, wanted.__contains__):
+        if not _has_mark(pid, marks.__contains__):
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
@@ -223,13 +225,13 @@ __all__ = [
     "MARK",
     "children",
     "command_line",
-    "descriptors",
+    "open_descriptors",
     "find_marked",
     "group_members",
     "has_children",
     "kill_marked",
-    "machine",
-    "program",
+    "machine_id",
+    "program_name",
     "signal_group",
     "start_time",
     "wait_for_exit",

@@ -32,8 +32,8 @@ if [ -d /proc/self ]; then
 fi
 """
 
-_STOPPING: Final = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
-CLOSE_BOUND: Final = 3.0
+_TERMINATION_SIGNALS: Final = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+CLOSE_SECONDS: Final = 3.0
 
 
 class Watchdog:
@@ -53,14 +53,14 @@ class Watchdog:
 
     def add(self, pgid: int) -> None:
         self._groups.add(pgid)
-        self._tell(f"+{pgid}\n".encode())
+        self._send(f"+{pgid}\n".encode())
 
     def remove(self, pgid: int) -> None:
         self._groups.discard(pgid)
         if self._shell is not None:
-            self._tell(f"-{pgid}\n".encode())
+            self._send(f"-{pgid}\n".encode())
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         if self._shell is not None and self._write(line):
             return
         self._end()
@@ -69,15 +69,15 @@ class Watchdog:
 
     def _start(self) -> None:
         # The shell inherits these signals as blocked, so that only the end of its input ends it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINATION_SIGNALS)
         try:
-            self._shell = self._shell_started()
+            self._shell = self._spawn_shell()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         assert self._shell.stdin is not None
         os.set_blocking(self._shell.stdin.fileno(), False)
 
-    def _shell_started(self) -> subprocess.Popen[bytes]:
+    def _spawn_shell(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             ["/bin/sh", "-c", _SCRIPT, "statehold-watchdog", self._mark],
             stdin=subprocess.PIPE,
@@ -115,7 +115,7 @@ class Watchdog:
             return
         shell.stdin.close()
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(CLOSE_BOUND):
+            with anyio.move_on_after(CLOSE_SECONDS):
                 while shell.poll() is None:  # noqa: ASYNC110 - nothing tells of it but asking
                     await anyio.sleep(0.005)
             if shell.poll() is None:

@@ -16,12 +16,12 @@ import anyio.to_thread
 from ...sessions.records import LOCAL
 from ...sessions.services import SessionView
 
-_DOUBTFUL: Final = re.compile(r"[^\w.@+-]|^[.-]+")
+_UNSAFE: Final = re.compile(r"[^\w.@+-]|^[.-]+")
 
 
-def plain(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a name without characters of a path or an option; callers choose names, so they are not trusted."""
-    return _DOUBTFUL.sub("_", name)[:120]
+    return _UNSAFE.sub("_", name)[:120]
 
 
 def distinct_name(session: SessionView) -> str:
@@ -30,11 +30,11 @@ def distinct_name(session: SessionView) -> str:
     A plain name of the local caller stays as it is. Any other gets a digest behind a `~`, which no plain name has.
     """
     name = session.name or ""
-    if session.owner in ("", LOCAL.key) and not session.namespace and plain(name) == name:
+    if session.owner in ("", LOCAL.key) and not session.namespace and safe_name(name) == name:
         return name
     # Callers choose the names: with a shorter digest one could search for a name with the folder of another caller.
-    whole = "\0".join((session.owner, session.namespace, name))
-    return f"{plain(name)}~{hashlib.sha256(whole.encode(errors='surrogatepass')).hexdigest()[:24]}"
+    identity = "\0".join((session.owner, session.namespace, name))
+    return f"{safe_name(name)}~{hashlib.sha256(identity.encode(errors='surrogatepass')).hexdigest()[:24]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ def private_folder(path: Path) -> None:
             part.mkdir(mode=0o700, exist_ok=True)
 
 
-class Places:
+class WorkFolders:
     """The folders of one service, `<data>/work/<session>/<service>`, made when needed and removed by forget()."""
 
     def __init__(self, data: Path | None, service: str) -> None:
-        self._service = plain(service)
+        self._service = safe_name(service)
         self._root = None if data is None else data / "work"
         self._temporary: Path | None = None
 
-    async def make(self, session: SessionView, *, folder: bool) -> Placeholders:
+    async def placeholders_for(self, session: SessionView, *, needs_folder: bool) -> Placeholders:
         """Return the place of a session, with its folder when that is wanted."""
         name = distinct_name(session)
-        if not folder:
-            return Placeholders(None, plain(session.id), name)
+        if not needs_folder:
+            return Placeholders(None, safe_name(session.id), name)
         path = await anyio.to_thread.run_sync(self._make, session.id)
-        return Placeholders(path, plain(session.id), name)
+        return Placeholders(path, safe_name(session.id), name)
 
     def _make(self, session_id: str) -> Path:
         path = self._path(session_id)
@@ -86,8 +86,8 @@ class Places:
         if self._root is None:
             if self._temporary is None:
                 self._temporary = Path(tempfile.mkdtemp(prefix="statehold-"))
-            return self._temporary / plain(session_id) / self._service
-        return self._root / plain(session_id) / self._service
+            return self._temporary / safe_name(session_id) / self._service
+        return self._root / safe_name(session_id) / self._service
 
     async def forget(self, session_id: str) -> None:
         """Remove the folder of a session, if there is one."""
@@ -106,4 +106,4 @@ class Places:
             pass  # Other services or sessions still have theirs there.
 
 
-__all__ = ["Placeholders", "Places", "plain", "private_folder"]
+__all__ = ["Placeholders", "WorkFolders", "safe_name", "private_folder"]

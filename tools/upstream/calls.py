@@ -21,29 +21,29 @@ from ...sessions.services import CallContext
 
 logger = logging.getLogger("statehold.upstream")
 
-NOTES_KEPT: Final = 512
+MESSAGES_KEPT: Final = 512
 """Notes that may wait for a caller who is slow to take them; then the oldest are dropped."""
 
 FLUSH_SECONDS: Final = 5.0
 ATTRIBUTION_SECONDS: Final = 10.0
 """Seconds that a question may wait until it is clear to which call it belongs."""
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Seconds between two checks of a waiting question for callers that are gone, which no event announces."""
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-Note = Callable[[], Awaitable[None]]
+Message = Callable[[], Awaitable[None]]
 Spawn = Callable[[contextvars.Context, Callable[[], Awaitable[None]]], bool]
 
 
-class Call:
+class UpstreamCall:
     """One request in flight. It lives from entering `Calls` until leaving it."""
 
     __slots__ = (
         "_context",
         "_idle",
-        "_notes",
-        "_running",
+        "_is_delivering",
+        "_messages",
         "_spawn",
         "ctx",
         "number",
@@ -57,58 +57,64 @@ class Call:
         self.ctx = ctx
         self.questions: set[anyio.CancelScope] = set()
         self._spawn = spawn
-        self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
-        self._running = False
+        self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
+        self._is_delivering = False
         self._idle: anyio.Event | None = None
         self._context = contextvars.copy_context()
 
     def progress(self, params: JSON) -> None:
-        done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if not isinstance(done, int | float) or isinstance(done, bool):
+        progress, total, message = (
+            params.get("progress"),
+            params.get("total"),
+            params.get("message"),
+        )
+        if not isinstance(progress, int | float) or isinstance(progress, bool):
             return
         ctx = self.ctx
-        of = total if isinstance(total, int | float) and not isinstance(total, bool) else None
-        said = message if isinstance(message, str) else None
-        self._note(lambda: ctx.progress(done, of, said))
+        valid_total = (
+            total if isinstance(total, int | float) and not isinstance(total, bool) else None
+        )
+        text = message if isinstance(message, str) else None
+        self._enqueue(lambda: ctx.progress(progress, valid_total, text))
 
     def log(self, params: JSON) -> None:
         ctx = self.ctx
         if reaches(params.get("level"), ctx.log_level):
-            self._note(lambda: ctx.log(params))
+            self._enqueue(lambda: ctx.log(params))
 
-    def _note(self, note: Note) -> None:
-        self._notes.append(note)
-        if not self._running:
+    def _enqueue(self, message: Message) -> None:
+        self._messages.append(message)
+        if not self._is_delivering:
             self._idle = anyio.Event()
-            self._running = self._spawn(self._context, self._deliver)
+            self._is_delivering = self._spawn(self._context, self._deliver)
 
     async def _deliver(self) -> None:
         assert self._idle is not None
         try:
-            while self._notes:
-                await self._notes.popleft()()
+            while self._messages:
+                await self._messages.popleft()()
         except Exception:
             logger.exception("a caller could not be told of its call")
         finally:
-            self._running = False
+            self._is_delivering = False
             self._idle.set()
 
     async def flush(self) -> None:
         """Wait, within a bound, until the caller has the notes that came before the answer."""
-        if self._running and self._idle is not None:
+        if self._is_delivering and self._idle is not None:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self._idle.wait()
-        self._notes.clear()
+        self._messages.clear()
 
 
-def reaches(level: object, wanted: str | None) -> bool:
+def reaches(level: object, threshold: str | None) -> bool:
     """Whether a message of a level reaches a caller who wants `wanted` and above."""
-    if wanted not in LEVELS:
+    if threshold not in LEVELS:
         return False
-    return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(wanted)
+    return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(threshold)
 
 
-class Calls:
+class ActiveCalls:
     """The calls in flight on one connection, and the turn of those that may ask.
 
     Calls of a tool that has asked once take turns, so that a question can be assigned to one of them. A call gives its turn
@@ -117,51 +123,51 @@ class Calls:
     """
 
     def __init__(self, *, shared: bool = False) -> None:
-        self._shared = shared
-        self._active: dict[int, Call] = {}
+        self._is_shared = shared
+        self._active: dict[int, UpstreamCall] = {}
         self._asking_tools: set[str] = set()
-        self._holder: Call | None = None
-        self._waiting: deque[tuple[Call, anyio.Event]] = deque()
+        self._holder: UpstreamCall | None = None
+        self._waiting: deque[tuple[UpstreamCall, anyio.Event]] = deque()
         self._asking = 0
-        self._changed = anyio.Event()
+        self._change = anyio.Event()
 
     def __len__(self) -> int:
         return len(self._active)
 
-    def get(self, number: object) -> Call | None:
+    def get(self, number: object) -> UpstreamCall | None:
         return self._active.get(number) if isinstance(number, int) else None
 
-    def only(self) -> Call | None:
+    def only(self) -> UpstreamCall | None:
         """Return the call that a message without a request id belongs to, None unless exactly one is in flight."""
         return next(iter(self._active.values())) if len(self._active) == 1 else None
 
-    def latest(self) -> Call | None:
+    def latest(self) -> UpstreamCall | None:
         return next(reversed(self._active.values()), None)
 
-    async def enter(self, call: Call) -> None:
+    async def enter(self, call: UpstreamCall) -> None:
         """Add a call, in turn when its tool is known to ask. Follow with leave(), also when cancelled."""
         if call.tool in self._asking_tools:
             await self._take_turn(call)
         self._active[call.number] = call
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: UpstreamCall) -> None:
         self._active.pop(call.number, None)
         for scope in call.questions:
             scope.cancel()
         self._pass_turn(call)
         self._wake()
 
-    def opened(self, call: Call) -> None:
+    def release_turn(self, call: UpstreamCall) -> None:
         """Note that the caller is asked: others may have the turn meanwhile."""
         self._pass_turn(call)
         self._wake()
 
-    async def answered(self, call: Call) -> None:
+    async def retake_turn(self, call: UpstreamCall) -> None:
         """Take the turn again, before the answer is passed on."""
         if call.number in self._active:
             await self._take_turn(call)
 
-    async def _take_turn(self, call: Call) -> None:
+    async def _take_turn(self, call: UpstreamCall) -> None:
         if self._holder is None or self._holder is call:
             self._holder = call
             return
@@ -174,7 +180,7 @@ class Calls:
             if not turn.is_set():
                 self._waiting.remove((call, turn))
 
-    def _pass_turn(self, call: Call) -> None:
+    def _pass_turn(self, call: UpstreamCall) -> None:
         if self._holder is not call:
             return
         self._holder = None
@@ -184,10 +190,10 @@ class Calls:
 
     def _wake(self) -> None:
         if self._asking:
-            self._changed.set()
-            self._changed = anyio.Event()
+            self._change.set()
+            self._change = anyio.Event()
 
-    async def asker(self) -> Call:
+    async def find_asker(self) -> UpstreamCall:
         """Return the call that a question belongs to, waiting until it can be only one.
 
         Raises:
@@ -198,12 +204,12 @@ class Calls:
         self._wake()
         try:
             with anyio.move_on_after(ATTRIBUTION_SECONDS):
-                while self._found() is None and self._may_clear_up():
-                    with anyio.move_on_after(LOOK_SECONDS):
-                        await self._changed.wait()
+                while self._find_candidate() is None and self._may_clear_up():
+                    with anyio.move_on_after(CHECK_SECONDS):
+                        await self._change.wait()
         finally:
             self._asking -= 1
-        call = self._found()
+        call = self._find_candidate()
         if call is None:
             raise NotAllowed(self._refusal(anyio.current_time() - began))
         self._asking_tools.add(call.tool)
@@ -220,20 +226,20 @@ class Calls:
     def _may_clear_up(self) -> bool:
         """Whether waiting may clear up to which call a question belongs."""
         candidates = self._candidates()
-        if self._shared and any(call.questions for call in candidates):
+        if self._is_shared and any(call.questions for call in candidates):
             # That call is in flight until a person answers.
             return False
         # When every call waits for a question none will end: one is refused, which lets the others go on.
         return len(candidates) > max(1, self._asking)
 
-    def _candidates(self) -> list[Call]:
+    def _candidates(self) -> list[UpstreamCall]:
         """Return the calls that a question may belong to.
 
         A call whose question is open asks nothing else before the answer. A call whose client is gone is taken to ask
         nothing, unless its tool has asked before.
         """
         calls = list(self._active.values())
-        if self._shared or len(calls) == 1:
+        if self._is_shared or len(calls) == 1:
             return calls
         return [
             call
@@ -241,13 +247,13 @@ class Calls:
             if not call.questions and (call.ctx.reachable or call.tool in self._asking_tools)
         ]
 
-    def _found(self) -> Call | None:
-        found = self._candidates()
-        if len(found) > 1 and not self._shared and self._holder in found:
+    def _find_candidate(self) -> UpstreamCall | None:
+        candidates = self._candidates()
+        if len(candidates) > 1 and not self._is_shared and self._holder in candidates:
             # The others are calls of tools that have never asked.
-            known = [call for call in found if call.tool in self._asking_tools]
-            return self._holder if known == [self._holder] else None
-        return found[0] if len(found) == 1 else None
+            asking = [call for call in candidates if call.tool in self._asking_tools]
+            return self._holder if asking == [self._holder] else None
+        return candidates[0] if len(candidates) == 1 else None
 
 
-__all__ = ["LEVELS", "Call", "Calls", "reaches"]
+__all__ = ["LEVELS", "UpstreamCall", "ActiveCalls", "reaches"]

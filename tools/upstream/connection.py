@@ -19,16 +19,16 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
-from .calls import LEVELS, Call, Calls
+from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused
-from .list_changes import ACKNOWLEDGED, LISTEN, Listener, wanted
+from .list_changes import ACKNOWLEDGED, LISTEN, Listener, list_change_filter
 from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
 from .quiet import InternalContext
 from .redaction import Secrets
 from .results import validate_result
-from .transports.base import OpenChannel
-from .transports.json_rpc import Died, JsonRpcConnection
+from .transports.base import OpenTransport
+from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -43,10 +43,10 @@ ACKNOWLEDGE_SECONDS: Final = 5.0
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
-Headers = Callable[[str, Mapping[str, Any]], dict[str, str]]
+HeaderBuilder = Callable[[str, Mapping[str, Any]], dict[str, str]]
 """The `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
-Changed = Callable[[str, JSON], None]
+ChangeCallback = Callable[[str, JSON], None]
 """Called with `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
 
 
@@ -65,19 +65,19 @@ class UpstreamConnection:
         self.busy: str | None = None
         self.unsaved = True
         self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
-        self.on_changed: Changed | None = None
-        self.param_headers: Headers | None = None
+        self.on_changed: ChangeCallback | None = None
+        self.param_headers: HeaderBuilder | None = None
         self.session_id: str | None = None
         """The session it belongs to, None when several share it."""
-        self._followed: set[str] = set()
+        self._followed_uris: set[str] = set()
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
-        self._shared = shared
-        self._calls = Calls(shared=shared)
+        self._is_shared = shared
+        self._calls = ActiveCalls(shared=shared)
         self._log_level: str | None = None
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
-        self._used = False
-        self._closed = False
+        self._had_calls = False
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -86,7 +86,7 @@ class UpstreamConnection:
 
     async def connect(
         self,
-        channel: Callable[[], OpenChannel],
+        open_transport: Callable[[], OpenTransport],
         *,
         eras: Sequence[Era],
         seconds: float,
@@ -100,34 +100,36 @@ class UpstreamConnection:
         Raises:
             ServiceUnavailable: no era worked in time; nothing is left behind.
         """
-        died: Died | None = None
+        first_failure: HandshakeFailed | None = None
         with anyio.move_on_after(seconds):
             for number in range(len(eras)):
-                self._rpc = JsonRpcConnection(channel, self, service=self.service, secrets=secrets)
+                self._rpc = JsonRpcConnection(
+                    open_transport, self, service=self.service, secrets=secrets
+                )
                 try:
                     await self._rpc.open(eras[number:])
-                except Died as error:
-                    died = died or error
+                except HandshakeFailed as error:
+                    first_failure = first_failure or error
                     # The next try offers the other era only: the first one may have ended the upstream.
                     continue
                 return
-            assert died is not None
-            raise died
-        words = self._rpc.words() if self._rpc is not None else ""
+            assert first_failure is not None
+            raise first_failure
+        output = self._rpc.last_output() if self._rpc is not None else ""
         raise ServiceUnavailable(
-            f"{self.service} did not answer within {seconds:g} seconds{'; ' if words else ''}{words}{remedy}."
+            f"{self.service} did not answer within {seconds:g} seconds{'; ' if output else ''}{output}{remedy}."
         )
 
     async def aclose(self) -> None:
         """Close within a bound; requests in flight end with OutcomeUnknown."""
-        self._closed = True
+        self._is_closed = True
         if self._rpc is not None:
             await self._rpc.aclose()
 
     @property
     def is_open(self) -> bool:
         """Whether it was neither closed nor lost."""
-        return not self._closed and not self.lost.is_set()
+        return not self._is_closed and not self.lost.is_set()
 
     async def snapshot(self) -> Snapshot | None:
         return await self.saver() if self.saver is not None else None
@@ -159,7 +161,7 @@ class UpstreamConnection:
             UpstreamMisbehaved: it answered with something that is no tool result.
             NotAllowed: it needs input that this caller cannot give.
         """
-        self._used = True
+        self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         return CallResult(await self._request("tools/call", params, ctx))
 
@@ -176,7 +178,7 @@ class UpstreamConnection:
 
     def follow(self, uris: set[str]) -> None:
         """Subscribe to resources in the background, and keep `uris` as they are subscribed to from now on."""
-        self._followed = uris
+        self._followed_uris = uris
         for uri in list(uris):
             self.rpc.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
 
@@ -188,29 +190,29 @@ class UpstreamConnection:
 
     async def _subscribe(self, uri: str, ctx: CallContext) -> JSON:
         if not self.peer.modern:
-            found = await self._request("resources/subscribe", {"uri": uri}, ctx)
+            result = await self._request("resources/subscribe", {"uri": uri}, ctx)
         elif uri in self._streams:
             return {}
         else:
-            found = {}
-            scope, acknowledged = self._streams[uri] = anyio.CancelScope(), anyio.Event()
+            result = {}
+            scope, acknowledgement = self._streams[uri] = anyio.CancelScope(), anyio.Event()
             self.rpc.spawn(contextvars.Context(), partial(self._stream, uri, scope))
             with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
-                await acknowledged.wait()
-        self._followed.add(uri)
-        return found
+                await acknowledgement.wait()
+        self._followed_uris.add(uri)
+        return result
 
     async def _unsubscribe(self, uri: str, ctx: CallContext) -> JSON:
-        self._followed.discard(uri)
+        self._followed_uris.discard(uri)
         if not self.peer.modern:
             return await self._request("resources/unsubscribe", {"uri": uri}, ctx)
-        if (found := self._streams.pop(uri, None)) is not None:
-            found[0].cancel()
+        if (stream := self._streams.pop(uri, None)) is not None:
+            stream[0].cancel()
         return {}
 
     async def _stream(self, uri: str, scope: anyio.CancelScope) -> None:
         filters: JSON = {"resourceSubscriptions": [uri]}
-        listener = Listener(self.service, filters, self._subscribed, self._may_have_changed)
+        listener = Listener(self.service, filters, self._send_subscription, self._report_change)
         with scope:
             await listener.run()
 
@@ -218,13 +220,13 @@ class UpstreamConnection:
         """Send a request, and again with the caller's answers for as long as it asks for input."""
         rpc, modern = self.rpc, self.peer.modern
         tool = method == "tools/call"
-        call = Call(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
+        call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
         try:
             await self._calls.enter(call)
             if ctx.log_level is not None and not modern:
-                await self._want_logs(ctx.log_level)
+                await self._lower_log_level(ctx.log_level)
             if modern and (ctx.input_responses is not None or ctx.request_state is not None):
-                params = _continued(params, ctx.input_responses, ctx.request_state)
+                params = _next_round(params, ctx.input_responses, ctx.request_state)
             for _ in range(ROUNDS + 1):
                 answer = await rpc.request(
                     method,
@@ -236,13 +238,13 @@ class UpstreamConnection:
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
                     await call.flush()
                     return result
-                responses = await self._answers(result, ctx)
-                params = _continued(params, responses, result.get("requestState"))
+                responses = await self._collect_answers(result, ctx)
+                params = _next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
         finally:
             self._calls.leave(call)
 
-    def _with_meta(self, params: JSON, call: Call) -> JSON:
+    def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
         """Return the parameters of a request with the caller's `_meta` and that of our own hop."""
         peer, ctx = self.peer, call.ctx
         meta = dict(ctx.meta)
@@ -260,20 +262,20 @@ class UpstreamConnection:
             headers |= self.param_headers(params["name"], params["arguments"])
         return headers
 
-    async def _answers(self, result: JSON, ctx: CallContext) -> JSON | None:
-        asked: JSON = result.get("inputRequests") or {}
-        if not asked:
+    async def _collect_answers(self, result: JSON, ctx: CallContext) -> JSON | None:
+        requests: JSON = result.get("inputRequests") or {}
+        if not requests:
             await anyio.sleep(STATE_ONLY_SECONDS)
             return None
         return {
             key: await ctx.ask(request["method"], request.get("params") or {})
-            for key, request in asked.items()
+            for key, request in requests.items()
         }
 
-    async def _want_logs(self, level: str) -> None:
+    async def _lower_log_level(self, level: str) -> None:
         """Have a legacy upstream log at least what this caller wants; each caller still gets no more than that."""
-        known = LEVELS.index(self._log_level) if self._log_level in LEVELS else len(LEVELS)
-        if level not in LEVELS or LEVELS.index(level) >= known:
+        current = LEVELS.index(self._log_level) if self._log_level in LEVELS else len(LEVELS)
+        if level not in LEVELS or LEVELS.index(level) >= current:
             return
         self._log_level = level
         if "logging" not in self.peer.capabilities:
@@ -294,21 +296,21 @@ class UpstreamConnection:
 
         Connections that would receive the same notifications share a `turn`: one of them listens at a time.
         """
-        filters = wanted(self.peer)
+        filters = list_change_filter(self.peer)
         if filters and self._listener is None:
             self._listener = Listener(
-                self.service, filters, self._subscribed, self._may_have_changed
+                self.service, filters, self._send_subscription, self._report_change
             )
             # An empty context: the opener's token and trace must not live as long as the connection.
             self.rpc.spawn(contextvars.Context(), partial(self._listener.run, turn))
 
-    async def _subscribed(self, filters: JSON) -> None:
+    async def _send_subscription(self, filters: JSON) -> None:
         rpc, peer = self.rpc, self.peer
         params: JSON = {"notifications": filters, "_meta": peer.meta({})}
         headers = peer.headers(LISTEN, params) if rpc.http else None
         await rpc.listen(LISTEN, params, number=rpc.number(), headers=headers)
 
-    def _may_have_changed(self, method: str) -> None:
+    def _report_change(self, method: str) -> None:
         if self.on_changed is not None:
             self.on_changed(method, {})
 
@@ -324,15 +326,15 @@ class UpstreamConnection:
         strip_our_meta(params)
         attribute_question(self.service, method, params)
         try:
-            call = await self._calls.asker()
+            call = await self._calls.find_asker()
             with anyio.CancelScope() as scope:
                 call.questions.add(scope)
-                self._calls.opened(call)
+                self._calls.release_turn(call)
                 try:
                     try:
                         return await call.ctx.ask(method, params)
                     finally:
-                        await self._calls.answered(call)
+                        await self._calls.retake_turn(call)
                 finally:
                     call.questions.discard(scope)
             raise NotAllowed("The call ended before its question was answered.")
@@ -355,32 +357,32 @@ class UpstreamConnection:
                 call.progress(params)
         elif method == "notifications/message":
             # Several callers of a shared connection must not read each other's messages.
-            call = self._calls.only() or (None if self._shared else self._calls.latest())
+            call = self._calls.only() or (None if self._is_shared else self._calls.latest())
             if call is not None:
                 call.log(params)
         elif method == ACKNOWLEDGED:
-            granted: JSON = params.get("notifications") or {}
-            for uri in granted.get("resourceSubscriptions") or ():
+            filters: JSON = params.get("notifications") or {}
+            for uri in filters.get("resourceSubscriptions") or ():
                 if uri in self._streams:
                     self._streams[uri][1].set()
-            if self._listener is not None and "resourceSubscriptions" not in granted:
-                self._listener.acknowledged(params, late=self._used)
-        elif self.on_changed is not None and _tells_of_change(method):
+            if self._listener is not None and "resourceSubscriptions" not in filters:
+                self._listener.handle_acknowledgement(params, late=self._had_calls)
+        elif self.on_changed is not None and _is_change(method):
             self.on_changed(method, params)
 
 
-def _tells_of_change(method: str) -> bool:
+def _is_change(method: str) -> bool:
     return method.endswith("/list_changed") or method == "notifications/resources/updated"
 
 
-def _continued(params: JSON, responses: JSON | None, state: object) -> JSON:
+def _next_round(params: JSON, responses: JSON | None, state: object) -> JSON:
     """Return the params of the next round of a request: the answers, and the upstream's own note to itself."""
-    kept = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
+    next_params = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
     if responses is not None:
-        kept["inputResponses"] = responses
+        next_params["inputResponses"] = responses
     if state is not None:
-        kept["requestState"] = state
-    return kept
+        next_params["requestState"] = state
+    return next_params
 
 
 __all__ = ["UpstreamConnection"]

@@ -35,14 +35,14 @@ Send = Callable[[JSON], Awaitable[None]]
 """Sends a subscription with this `notifications` filter and returns when its stream has ended. Raises MCPError."""
 
 
-def wanted(peer: Peer) -> JSON:
+def list_change_filter(peer: Peer) -> JSON:
     """Return the filter for all list changes that a peer declares; empty for a legacy peer, or one that declares none."""
-    found: JSON = {}
+    filters: JSON = {}
     for kind, name in _KINDS.items():
-        declared: object = peer.capabilities.get(kind)
-        if isinstance(declared, dict) and cast("JSON", declared).get("listChanged") is True:
-            found[name] = True
-    return found if peer.modern else {}
+        capability: object = peer.capabilities.get(kind)
+        if isinstance(capability, dict) and cast("JSON", capability).get("listChanged") is True:
+            filters[name] = True
+    return filters if peer.modern else {}
 
 
 class Listener:
@@ -52,12 +52,12 @@ class Listener:
     """
 
     def __init__(
-        self, service: str, wanted: JSON, send: Send, changed: Callable[[str], None]
+        self, service: str, filters: JSON, send: Send, on_change: Callable[[str], None]
     ) -> None:
         self._service = service
-        self._wanted = wanted
+        self._filters = filters
         self._send = send
-        self._changed = changed
+        self._on_change = on_change
         self._since: float | None = None
         self._heard_before = False
 
@@ -72,15 +72,15 @@ class Listener:
         except Exception:
             logger.exception("the changes of %s are not heard any more", self._service)
 
-    def acknowledged(self, params: JSON, *, late: bool) -> None:
+    def handle_acknowledgement(self, params: JSON, *, late: bool) -> None:
         """Handle the first message of a stream, the filter that it will honour. `late`: changes may have come before it."""
         self._since = anyio.current_time()
-        honored: object = params.get("notifications")
-        granted = cast("JSON", honored) if isinstance(honored, dict) else {}
+        value: object = params.get("notifications")
+        filters = cast("JSON", value) if isinstance(value, dict) else {}
         if late or self._heard_before:
             for kind, name in _KINDS.items():
-                if granted.get(name) is True:
-                    self._changed(f"notifications/{kind}/list_changed")
+                if filters.get(name) is True:
+                    self._on_change(f"notifications/{kind}/list_changed")
         self._heard_before = True
 
     async def _follow(self) -> None:
@@ -88,24 +88,24 @@ class Listener:
         while True:
             self._since = None
             try:
-                await self._send(self._wanted)
-                said = "it was ended"
+                await self._send(self._filters)
+                reason = "it was ended"
             except MCPError as error:
-                said = error.message
+                reason = error.message
                 if error.code not in _WORTH_ANOTHER_TRY:
                     break
-            if self._lasted():
+            if self._was_lasting():
                 tries = 0
             if tries == len(PAUSES):
                 break
-            logger.debug("%s tells no changes for the moment: %s", self._service, said)
+            logger.debug("%s tells no changes for the moment: %s", self._service, reason)
             await anyio.sleep(PAUSES[tries])
             tries += 1
-        logger.debug("%s tells no changes: %s", self._service, said)
+        logger.debug("%s tells no changes: %s", self._service, reason)
 
-    def _lasted(self) -> bool:
+    def _was_lasting(self) -> bool:
         since = self._since
         return since is not None and anyio.current_time() >= since + LASTING_SECONDS
 
 
-__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "wanted"]
+__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "list_change_filter"]

@@ -32,15 +32,19 @@ from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved, UpstreamRefused
 
 Era: TypeAlias = Literal["legacy", "modern"]
-Ask: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
+SendRequest: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
 """Sends a request that must not be cancelled: method, params, headers."""
 
 CLIENT_INFO: Final[JSON] = {"name": "statehold", "version": importlib.metadata.version("statehold")}
 
-OFFERED: Final[JSON] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+OFFERED_CAPABILITIES: Final[JSON] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {},
+    "roots": {},
+}
 """The client capabilities declared to a legacy upstream; it gets them once, before any caller is known."""
 
-NOT_RELAYED: Final = ("io.modelcontextprotocol/tasks",)
+UNRELAYED_EXTENSIONS: Final = ("io.modelcontextprotocol/tasks",)
 """Extensions whose results need further requests that do not pass through us."""
 
 SECOND_TRY_SECONDS: Final = 10.0
@@ -63,7 +67,7 @@ class Peer:
 
     def meta(self, capabilities: Mapping[str, Any]) -> JSON:
         """Return the `_meta` members that a request to this peer needs."""
-        return _envelope(self.version, relayed(capabilities)) if self.modern else {}
+        return _envelope(self.version, relayable_capabilities(capabilities)) if self.modern else {}
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the HTTP headers of a request."""
@@ -72,14 +76,16 @@ class Peer:
         return _modern_headers(self.version, method, params)
 
 
-def relayed(capabilities: Mapping[str, Any]) -> JSON:
+def relayable_capabilities(capabilities: Mapping[str, Any]) -> JSON:
     """Return a caller's capabilities without those that cannot pass through us."""
     extensions: object = capabilities.get("extensions")
-    if not isinstance(extensions, dict) or not any(name in extensions for name in NOT_RELAYED):
+    if not isinstance(extensions, dict) or not any(
+        name in extensions for name in UNRELAYED_EXTENSIONS
+    ):
         return dict(capabilities)
-    named = cast(JSON, extensions)
-    kept = {name: value for name, value in named.items() if name not in NOT_RELAYED}
-    return {**capabilities, "extensions": kept}
+    fields = cast(JSON, extensions)
+    relayable = {name: value for name, value in fields.items() if name not in UNRELAYED_EXTENSIONS}
+    return {**capabilities, "extensions": relayable}
 
 
 def _envelope(version: str, capabilities: JSON) -> JSON:
@@ -98,7 +104,7 @@ def _modern_headers(version: str, method: str, params: Mapping[str, Any]) -> dic
     return headers
 
 
-async def negotiate(ask: Ask, eras: Sequence[Era], *, service: str) -> Peer:
+async def negotiate(send: SendRequest, eras: Sequence[Era], *, service: str) -> Peer:
     """Introduce ourselves in the first of `eras` that the upstream accepts.
 
     The caller still has to send `notifications/initialized` to a legacy peer.
@@ -107,40 +113,42 @@ async def negotiate(ask: Ask, eras: Sequence[Era], *, service: str) -> Peer:
         UpstreamRefused: it refused all of them; the error is the one of the first.
         UpstreamMisbehaved: its answer is malformed.
     """
-    refused: Exception | None = None
+    first_error: Exception | None = None
     for number, era in enumerate(eras, 1):
         introduce = _initialize if era == "legacy" else _discover
-        guess = era == "modern" and number < len(eras)
+        is_guess = era == "modern" and number < len(eras)
         try:
-            with anyio.fail_after(SECOND_TRY_SECONDS if guess else None):
-                return await introduce(ask, service)
+            with anyio.fail_after(SECOND_TRY_SECONDS if is_guess else None):
+                return await introduce(send, service)
         except (UpstreamRefused, UpstreamMisbehaved, TimeoutError) as error:
-            if refused is None or isinstance(refused, TimeoutError):
-                refused = error
-    assert refused is not None
-    raise refused
+            if first_error is None or isinstance(first_error, TimeoutError):
+                first_error = error
+    assert first_error is not None
+    raise first_error
 
 
-async def _initialize(ask: Ask, service: str) -> Peer:
+async def _initialize(send: SendRequest, service: str) -> Peer:
     params: JSON = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
-        "capabilities": OFFERED,
+        "capabilities": OFFERED_CAPABILITIES,
         "clientInfo": CLIENT_INFO,
     }
-    answer = await ask("initialize", params, {})
+    answer = await send("initialize", params, {})
     version = answer.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamMisbehaved(service, f"it speaks protocol version {str(version)[:40]!r}")
     return _peer(answer, str(version), answer.get("serverInfo"), modern=False)
 
 
-async def _discover(ask: Ask, service: str) -> Peer:
+async def _discover(send: SendRequest, service: str) -> Peer:
     version = LATEST_MODERN_VERSION
     params: JSON = {"_meta": _envelope(version, {})}
-    answer = await ask("server/discover", params, _modern_headers(version, "server/discover", {}))
-    supported: object = answer.get("supportedVersions")
-    spoken = cast(list[object], supported) if isinstance(supported, list) else []
-    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in spoken]
+    answer = await send("server/discover", params, _modern_headers(version, "server/discover", {}))
+    value: object = answer.get("supportedVersions")
+    supported_versions = cast(list[object], value) if isinstance(value, list) else []
+    mutual = [
+        candidate for candidate in MODERN_PROTOCOL_VERSIONS if candidate in supported_versions
+    ]
     if not mutual:
         raise UpstreamMisbehaved(service, "it supports none of our protocol versions")
     return _peer(
@@ -163,4 +171,4 @@ def _dict(value: object) -> JSON:
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
-__all__ = ["CLIENT_INFO", "Ask", "Era", "Peer", "negotiate", "relayed"]
+__all__ = ["CLIENT_INFO", "SendRequest", "Era", "Peer", "negotiate", "relayable_capabilities"]

@@ -20,7 +20,7 @@ from .recipe import InternalContext
 
 logger = logging.getLogger("statehold.upstream")
 
-PAGES: Final = 1000
+MAX_PAGES: Final = 1000
 """Most pages of a list; a longer list is taken to have no end."""
 
 HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
@@ -36,66 +36,68 @@ class Profile:
     prompts: tuple[JSON, ...] = ()
 
 
-async def probed(connection: UpstreamConnection) -> Profile:
+async def probe_upstream(connection: UpstreamConnection) -> Profile:
     """Return the profile of an upstream.
 
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
     """
-    tools = await listed_tools(connection)
-    return Profile(connection.peer, tools, await listed_prompts(connection))
+    tools = await list_tools(connection)
+    return Profile(connection.peer, tools, await list_prompts(connection))
 
 
-async def listed(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
+async def list_items(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
     """Return all pages of a list, the objects among its items only."""
     items: list[JSON] = []
-    seen: set[str] = set()
+    seen_cursors: set[str] = set()
     cursor: object = None
-    for _ in range(PAGES):
+    for _ in range(MAX_PAGES):
         params: JSON = {"cursor": cursor} if isinstance(cursor, str) else {}
         page = await connection.request(method, params, InternalContext())
-        found: object = page.get(key)
-        if not isinstance(found, list):
+        page_items: object = page.get(key)
+        if not isinstance(page_items, list):
             raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")
-        items += [cast(JSON, item) for item in cast(list[object], found) if isinstance(item, dict)]
+        items += [
+            cast(JSON, item) for item in cast(list[object], page_items) if isinstance(item, dict)
+        ]
         cursor = page.get("nextCursor")
         if not isinstance(cursor, str):
             return items
-        if cursor in seen:
+        if cursor in seen_cursors:
             break
-        seen.add(cursor)
+        seen_cursors.add(cursor)
     raise UpstreamMisbehaved(connection.service, f"{method} has no end")
 
 
-async def listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
-    """Return the tools that a connection lists now. Raises as probed() does."""
+async def list_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
+    """Return the tools that a connection lists now. Raises like probe_upstream()."""
     if "tools" not in connection.peer.capabilities:
         try:
-            found = await listed(connection, "tools/list", "tools")
+            definitions = await list_items(connection, "tools/list", "tools")
         except UpstreamRefused:
             return ()
     else:
-        found = await listed(connection, "tools/list", "tools")
-    named: dict[str, ToolSpec] = {}
-    for definition in found:
+        definitions = await list_items(connection, "tools/list", "tools")
+    specs: dict[str, ToolSpec] = {}
+    for definition in definitions:
         name = definition.get("name")
         if isinstance(name, str) and name:
-            named.setdefault(name, ToolSpec(name, definition))
+            specs.setdefault(name, ToolSpec(name, definition))
         else:
             logger.warning("%s lists a tool without a name", connection.service)
-    return tuple(named.values())
+    return tuple(specs.values())
 
 
-async def listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
+async def list_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
     """Return the prompts a connection lists now; none when it refuses, so that its tools are listed all the same."""
     if "prompts" not in connection.peer.capabilities:
         return ()
     try:
-        found = await listed(connection, "prompts/list", "prompts")
+        prompts = await list_items(connection, "prompts/list", "prompts")
     except (UpstreamRefused, UpstreamMisbehaved) as error:
         logger.warning("%s does not list its prompts: %s", connection.service, error)
         return ()
-    return tuple(prompt for prompt in found if _is_prompt(prompt, connection.service))
+    return tuple(prompt for prompt in prompts if _is_prompt(prompt, connection.service))
 
 
 def _is_prompt(prompt: JSON, service: str) -> bool:
@@ -120,8 +122,8 @@ __all__ = [
     "HeaderMap",
     "Profile",
     "header_map",
-    "listed",
-    "listed_prompts",
-    "listed_tools",
-    "probed",
+    "list_items",
+    "list_prompts",
+    "list_tools",
+    "probe_upstream",
 ]

@@ -53,7 +53,7 @@ class ProfileFile:
         if self._path is None:
             return None
         try:
-            found = _Content.model_validate(json.loads(self._path.read_bytes()))
+            content = _Content.model_validate(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, ValidationError, RecursionError) as error:
@@ -61,10 +61,10 @@ class ProfileFile:
                 "the kept tool list of %s is ignored: %s", self._service, type(error).__name__
             )
             return None
-        if (found.service, found.config_hash) != (self._service, self._config_hash):
+        if (content.service, content.config_hash) != (self._service, self._config_hash):
             return None
-        tools = tuple(ToolSpec(name, definition) for name, definition in found.tools)
-        return Profile(found.peer, tools, tuple(found.prompts))
+        tools = tuple(ToolSpec(name, definition) for name, definition in content.tools)
+        return Profile(content.peer, tools, tuple(content.prompts))
 
     def write(self, profile: Profile) -> None:
         """Keep a profile, for the user alone. A failure is logged: the next start asks the upstream then."""
@@ -91,10 +91,10 @@ class ProfileFile:
     def _replace(self, path: Path, text: str) -> None:
         private_folder(path.parent)
         # mkstemp() makes a file of mode 0600.
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
         try:
-            with os.fdopen(handle, "w", encoding="ascii") as opened:
-                opened.write(text)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(text)
             Path(draft).replace(path)
         except BaseException:
             Path(draft).unlink(missing_ok=True)

@@ -28,10 +28,10 @@ def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
     fields = cast(JSON, value)
     meta: object = fields.get("_meta")
     if isinstance(meta, dict):
-        found = cast(JSON, meta)
-        for key in [key for key in found if key.startswith(OUR_META)]:
-            del found[key]
-        if not found:
+        meta_fields = cast(JSON, meta)
+        for key in [key for key in meta_fields if key.startswith(OUR_META)]:
+            del meta_fields[key]
+        if not meta_fields:
             del fields["_meta"]
     if depth == 0:
         return
@@ -45,7 +45,7 @@ def attribute_notes(result: JSON, service: str) -> None:
     for block in cast(list[JSON], result["content"]):
         text: object = block.get("text")
         if block["type"] == "text" and isinstance(text, str) and "tatehold" in text.lower():
-            block["text"] = _NOTE.sub(rf"\g<1>[{_escaped(service)}] ", text)
+            block["text"] = _NOTE.sub(rf"\g<1>[{_escape(service)}] ", text)
 
 
 def attribute_question(service: str, method: object, params: Any) -> None:
@@ -56,7 +56,7 @@ def attribute_question(service: str, method: object, params: Any) -> None:
         fields["message"] = f"{service} asks: {message if isinstance(message, str) else ''}".strip()
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("\\", r"\\")
 
 

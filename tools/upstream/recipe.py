@@ -26,10 +26,10 @@ from .connection import UpstreamConnection
 from .quiet import InternalContext
 
 FILE_BYTES: Final = 64 * 2**20
-_PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
-class Failed(ServiceUnavailable):
+class StepFailed(ServiceUnavailable):
     """Raised when a step failed; the connection is still open."""
 
 
@@ -39,16 +39,16 @@ async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> 
     Raises:
         ServiceUnavailable: a step failed. No partial snapshot is returned; the earlier one is better.
     """
-    saved = Snapshot()
+    snapshot = Snapshot()
     for step in recipe.save:
-        result = await _run(step, connection, folder, _values(recipe, saved, folder))
+        result = await _run_step(step, connection, folder, _values(recipe, snapshot, folder))
         for name, source in step.keep.items():
             if source.startswith("file:"):
-                path = _below(folder, source.removeprefix("file:"))
-                saved.blobs[name] = await anyio.to_thread.run_sync(_read, path, step, name)
+                path = _resolve_below(folder, source.removeprefix("file:"))
+                snapshot.blobs[name] = await anyio.to_thread.run_sync(_read_file, path, step, name)
             else:
-                saved.data[name] = _picked(step, name, source, result)
-    return saved
+                snapshot.data[name] = _select_value(step, name, source, result)
+    return snapshot
 
 
 async def restore(
@@ -62,9 +62,9 @@ async def restore(
     try:
         for name, path in _files(recipe, folder).items():
             if name in snapshot.blobs:
-                await anyio.to_thread.run_sync(_write, path, snapshot.blobs[name])
+                await anyio.to_thread.run_sync(_write_file, path, snapshot.blobs[name])
         for step in recipe.restore:
-            await _run(step, connection, folder, _values(recipe, snapshot, folder))
+            await _run_step(step, connection, folder, _values(recipe, snapshot, folder))
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
@@ -80,54 +80,56 @@ def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
     """
     if type(snapshot.data) is not dict:
         raise InvalidArgument("the saved values are not an object.")
-    checked = Snapshot()
+    filtered = Snapshot()
     for name, source in _sources(recipe):
         if source.startswith("file:"):
             if name in snapshot.blobs:
-                checked.blobs[name] = snapshot.blobs[name]
+                filtered.blobs[name] = snapshot.blobs[name]
                 if len(snapshot.blobs[name]) > FILE_BYTES:
                     raise InvalidArgument(f"the file {name!r} has more than {FILE_BYTES} bytes.")
         elif name in snapshot.data:
-            checked.data[name] = snapshot.data[name]
+            filtered.data[name] = snapshot.data[name]
             if not source.startswith("/") and not isinstance(snapshot.data[name], str):
                 raise InvalidArgument(f"the value {name!r} is not a text.")
-    return checked
+    return filtered
 
 
-def nothing(recipe: Recipe | None) -> RestoreReport:
+def report_total_loss(recipe: Recipe | None) -> RestoreReport:
     """Return the losses when a connection is replaced without a snapshot."""
     if recipe is None:
         return RestoreReport("", "everything this server kept in memory")
     return RestoreReport("", f"{recipe.restores}, {recipe.loses}")
 
 
-async def _run(
+async def _run_step(
     step: Step, connection: UpstreamConnection, folder: Path, values: Mapping[str, Any]
 ) -> JSON:
-    arguments = cast(JSON, filled(step.arguments, {**values, "dir": str(folder)}))
+    arguments = cast(JSON, fill_placeholders(step.arguments, {**values, "dir": str(folder)}))
     try:
         result = await connection.call(step.tool, arguments, InternalContext())
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
-        raise Failed(f"{step.tool} failed: {one_line(error.message)}") from error
+        raise StepFailed(f"{step.tool} failed: {one_line(error.message)}") from error
     if result.is_error:
-        raise Failed(f"{step.tool} failed: {one_line(_text(result.payload))[:200]}")
+        raise StepFailed(f"{step.tool} failed: {one_line(_text(result.payload))[:200]}")
     return result.payload
 
 
-def filled(value: object, values: Mapping[str, Any]) -> object:
+def fill_placeholders(value: object, values: Mapping[str, Any]) -> object:
     """Return a JSON value with each `{name}` replaced; unknown names stay as they are."""
     if isinstance(value, dict):
-        return {k: filled(v, values) for k, v in cast(JSON, value).items()}
+        return {key: fill_placeholders(item, values) for key, item in cast(JSON, value).items()}
     if isinstance(value, list):
-        return [filled(item, values) for item in cast(list[object], value)]
+        return [fill_placeholders(item, values) for item in cast(list[object], value)]
     if not isinstance(value, str):
         return value
-    whole = _PLACE.fullmatch(value)
+    whole = _PLACEHOLDER.fullmatch(value)
     if whole is not None and whole[1] in values:
         return values[whole[1]]
-    return _PLACE.sub(lambda m: _as_text(values[m[1]]) if m[1] in values else m[0], value)
+    return _PLACEHOLDER.sub(
+        lambda match: _as_text(values[match[1]]) if match[1] in values else match[0], value
+    )
 
 
 def _as_text(value: object) -> str:
@@ -139,9 +141,9 @@ def _values(recipe: Recipe, snapshot: Snapshot, folder: Path) -> JSON:
 
     A snapshot may come from an imported document, so it never decides the path of a file.
     """
-    kept = {name for name, source in _sources(recipe) if not source.startswith("file:")}
-    saved = {name: value for name, value in snapshot.data.items() if name in kept}
-    return {**saved, **{name: str(path) for name, path in _files(recipe, folder).items()}}
+    names = {name for name, source in _sources(recipe) if not source.startswith("file:")}
+    values = {name: value for name, value in snapshot.data.items() if name in names}
+    return {**values, **{name: str(path) for name, path in _files(recipe, folder).items()}}
 
 
 def _sources(recipe: Recipe | None) -> Iterator[tuple[str, str]]:
@@ -151,56 +153,56 @@ def _sources(recipe: Recipe | None) -> Iterator[tuple[str, str]]:
 
 def _files(recipe: Recipe, folder: Path) -> dict[str, Path]:
     return {
-        name: _below(folder, source.removeprefix("file:"))
+        name: _resolve_below(folder, source.removeprefix("file:"))
         for name, source in _sources(recipe)
         if source.startswith("file:")
     }
 
 
-def _below(folder: Path, path: str) -> Path:
+def _resolve_below(folder: Path, path: str) -> Path:
     root = folder.resolve()
     try:
-        found = (root / path.replace("{dir}", str(root))).resolve()
+        target = (root / path.replace("{dir}", str(root))).resolve()
     except (OSError, ValueError, RuntimeError) as error:
         # A loop of links, or a text that is no path.
-        raise Failed(f"{path!r} is no file below {{dir}} ({error})") from None
-    if not found.is_relative_to(root) or found == root:
-        raise Failed("a kept file has to be below {dir}")
-    return found
+        raise StepFailed(f"{path!r} is no file below {{dir}} ({error})") from None
+    if not target.is_relative_to(root) or target == root:
+        raise StepFailed("a kept file has to be below {dir}")
+    return target
 
 
-def _read(path: Path, step: Step, name: str) -> bytes:
+def _read_file(path: Path, step: Step, name: str) -> bytes:
     try:
         with path.open("rb") as file:
-            kept = file.read(FILE_BYTES + 1)
+            content = file.read(FILE_BYTES + 1)
     except OSError as error:
-        raise Failed(f"{step.tool} left no file for {name!r} ({error.strerror})") from None
-    if len(kept) > FILE_BYTES:
-        raise Failed(f"the file {step.tool} left for {name!r} has more than {FILE_BYTES} bytes")
-    return kept
+        raise StepFailed(f"{step.tool} left no file for {name!r} ({error.strerror})") from None
+    if len(content) > FILE_BYTES:
+        raise StepFailed(f"the file {step.tool} left for {name!r} has more than {FILE_BYTES} bytes")
+    return content
 
 
-def _write(path: Path, kept: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     try:
         private_folder(path.parent)
-        path.write_bytes(kept)
+        path.write_bytes(content)
         path.chmod(0o600)
     except OSError as error:
-        raise Failed(f"a saved file could not be written back ({error.strerror})") from None
+        raise StepFailed(f"a saved file could not be written back ({error.strerror})") from None
 
 
-def _picked(step: Step, name: str, source: str, result: JSON) -> Any:
+def _select_value(step: Step, name: str, source: str, result: JSON) -> Any:
     if source == "text":
         return _text(result)
     if source.startswith("text:"):
-        found = re.search(source.removeprefix("text:"), _text(result))
-        if found is None:
-            raise Failed(f"the text of {step.tool} holds nothing for {name!r}")
-        return found[1] if found.re.groups else found[0]
-    return _pointed(step, name, source, result.get("structuredContent"))
+        match = re.search(source.removeprefix("text:"), _text(result))
+        if match is None:
+            raise StepFailed(f"the text of {step.tool} holds nothing for {name!r}")
+        return match[1] if match.re.groups else match[0]
+    return _resolve_pointer(step, name, source, result.get("structuredContent"))
 
 
-def _pointed(step: Step, name: str, pointer: str, value: Any) -> Any:
+def _resolve_pointer(step: Step, name: str, pointer: str, value: Any) -> Any:
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and key.isdecimal() and int(key) < len(cast(list[Any], value)):
@@ -208,7 +210,7 @@ def _pointed(step: Step, name: str, pointer: str, value: Any) -> Any:
         elif isinstance(value, dict) and key in value:
             value = cast(JSON, value)[key]
         else:
-            raise Failed(f"the structured content of {step.tool} holds nothing for {name!r}")
+            raise StepFailed(f"the structured content of {step.tool} holds nothing for {name!r}")
     return value
 
 
@@ -217,4 +219,11 @@ def _text(result: JSON) -> str:
     return "\n".join(block["text"] for block in blocks if block["type"] == "text")
 
 
-__all__ = ["InternalContext", "check_snapshot", "filled", "nothing", "restore", "save"]
+__all__ = [
+    "InternalContext",
+    "check_snapshot",
+    "fill_placeholders",
+    "report_total_loss",
+    "restore",
+    "save",
+]

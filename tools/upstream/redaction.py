@@ -36,19 +36,23 @@ class Secrets:
     """The values of a configuration that must not be shown. It redacts them from texts."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        found = set(values)
+        secrets = set(values)
         # A header value is often "Bearer XYZ": the second word alone is secret too.
-        found |= {word for value in found for word in value.split()}
-        kept = sorted((v for v in found if len(v) >= SHORTEST_SECRET), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, kept))) if kept else None
+        secrets |= {word for value in secrets for word in value.split()}
+        longest_first = sorted(
+            (secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True
+        )
+        self._pattern = (
+            re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        )
 
     @classmethod
-    def of(cls, config: UpstreamConfig, inherited: Mapping[str, str] | None = None) -> Secrets:
+    def of(cls, config: UpstreamConfig, inherited_env: Mapping[str, str] | None = None) -> Secrets:
         """Return the secrets of a service: all values of its environment and headers, and parts of its arguments and URL.
 
         From the variables that it inherits from us it takes those with the name of a secret, and the passwords of proxies.
         """
-        return cls((*_secret_parts(config), *_of_inherited(inherited or {})))
+        return cls((*_secret_parts(config), *_of_inherited(inherited_env or {})))
 
     def __repr__(self) -> str:
         return "<Secrets>"
@@ -56,17 +60,17 @@ class Secrets:
     def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub("***", text)
 
-    def story(self, cause: str, words: str = "") -> str:
+    def describe_failure(self, cause: str, output: str = "") -> str:
         """Return a cause and the line of the last words that explains it: one line without secrets, of bounded length."""
         cause = one_line(self.redact(cause))
         # Secrets may have several lines, so redact before a line is chosen.
-        said = last_cause(self.redact(without_sequences(words)))
-        return (f"{cause}; it last said: {said}" if said else cause)[:REASON_LENGTH]
+        explanation = last_cause(self.redact(without_sequences(output)))
+        return (f"{cause}; it last said: {explanation}" if explanation else cause)[:REASON_LENGTH]
 
 
-def named_secrets(config: UpstreamConfig, inherited: Mapping[str, str]) -> Generator[str]:
+def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> Generator[str]:
     """Yield the secrets found by name, flag, place in a URL or look, without the harmless values of `env`."""
-    yield from _of_inherited({**inherited, **config.env})
+    yield from _of_inherited({**inherited_env, **config.env})
     for value in config.headers.values():
         yield value.rpartition(" ")[2]
     yield from _of_arguments(config.args)
@@ -94,9 +98,9 @@ def _of_arguments(args: Iterable[str]) -> Generator[str]:
     previous = ""
     for argument in args:
         yield from _of_text(argument)
-        named = re.match(r"([^=:\s]+)\s*[=:]\s*(?!//)(.+)", argument, re.DOTALL)
-        if named is not None and _SECRET_NAME.search(named[1]):
-            yield named[2]
+        match = re.match(r"([^=:\s]+)\s*[=:]\s*(?!//)(.+)", argument, re.DOTALL)
+        if match is not None and _SECRET_NAME.search(match[1]):
+            yield match[2]
         elif previous.startswith("-") and "=" not in previous and _SECRET_NAME.search(previous):
             yield argument
         elif previous in ("-u", "--user") and ":" in argument:
@@ -113,19 +117,19 @@ def _of_text(text: str) -> Generator[str]:
 def _of_url(url: str) -> Generator[str]:
     try:
         parts = urlsplit(url)
-        found = [parts.username, parts.password, parts.query, parts.fragment]
+        pieces = [parts.username, parts.password, parts.query, parts.fragment]
     except ValueError:
         # No URL after all; the part before an @ is a password all the same.
-        found = [url.partition("://")[2].rpartition("@")[0]]
+        pieces = [url.partition("://")[2].rpartition("@")[0]]
         parts = None
     if parts is not None:
-        found += (value for _, value in parse_qsl(parts.query))
-        found += (part for part in parts.path.split("/") if _RANDOM.fullmatch(part))
-    for part in found:
-        if part:
+        pieces += (value for _, value in parse_qsl(parts.query))
+        pieces += (piece for piece in parts.path.split("/") if _RANDOM.fullmatch(piece))
+    for piece in pieces:
+        if piece:
             # A library may write it either way.
-            yield part
-            yield unquote(part)
+            yield piece
+            yield unquote(piece)
 
 
 __all__ = ["Secrets", "named_secrets"]

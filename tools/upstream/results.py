@@ -15,7 +15,7 @@ from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved
 from .provenance import attribute_notes, attribute_question, strip_our_meta
 
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
     "image": ("data", "mimeType"),
     "audio": ("data", "mimeType"),
@@ -36,57 +36,57 @@ def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> 
         return _validate_question(result, service)
     elif kind != "complete":
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
-    _drop_stamp(result)
+    _drop_server_info(result)
     strip_our_meta(result)
     if tool:
-        if (fault := _fault(result)) is not None:
+        if (fault := _find_fault(result)) is not None:
             raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
         attribute_notes(result, service)
     return result
 
 
 def _validate_question(result: JSON, service: str) -> JSON:
-    asked, state = result.get("inputRequests"), result.get("requestState")
-    requests = cast(JSON, asked) if isinstance(asked, dict) else {}
-    sound = all(isinstance(_get(request, "method"), str) for request in requests.values())
-    if not sound or not (requests or isinstance(state, str)):
+    value, state = result.get("inputRequests"), result.get("requestState")
+    requests = cast(JSON, value) if isinstance(value, dict) else {}
+    is_valid = all(isinstance(_get(request, "method"), str) for request in requests.values())
+    if not is_valid or not (requests or isinstance(state, str)):
         raise UpstreamMisbehaved(service, "it asks for input without saying for what")
-    _drop_stamp(result)
+    _drop_server_info(result)
     strip_our_meta(result)
     for request in requests.values():
         attribute_question(service, request["method"], request.get("params"))
     return result
 
 
-def _drop_stamp(result: JSON) -> None:
+def _drop_server_info(result: JSON) -> None:
     """Take out the upstream's introduction of itself, which our own replaces, and a `_meta` that is none."""
     meta = result.get("_meta")
     if not isinstance(meta, dict):
         result.pop("_meta", None)
     elif SERVER_INFO_META_KEY in meta:
-        stamped = cast(JSON, meta)
-        del stamped[SERVER_INFO_META_KEY]
-        if not stamped:
+        fields = cast(JSON, meta)
+        del fields[SERVER_INFO_META_KEY]
+        if not fields:
             del result["_meta"]
 
 
-def _fault(result: JSON) -> str | None:
+def _find_fault(result: JSON) -> str | None:
     content = result.get("content")
     if not isinstance(content, list):
         return "content is no list"
     if not isinstance(result.get("isError", False), bool):
         return "isError is neither true nor false"
     for number, block in enumerate(cast(list[object], content)):
-        if (fault := _block_fault(block)) is not None:
+        if (fault := _find_block_fault(block)) is not None:
             return f"content block {number} {fault}"
     return None
 
 
-def _block_fault(block: object) -> str | None:
+def _find_block_fault(block: object) -> str | None:
     kind = _get(block, "type")
     if not isinstance(kind, str):
         return "has no type"
-    for name in NEEDED.get(kind, ()):
+    for name in REQUIRED_TEXTS.get(kind, ()):
         if not isinstance(_get(block, name), str):
             return f"is of type {kind} without {name}"
     if kind == "resource":

@@ -24,7 +24,7 @@ from ..app_pages import app_page
 from ..processes.child import ProcessLimits
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
-from ..processes.workdir import Placeholders, Places
+from ..processes.workdir import Placeholders, WorkFolders
 from . import recipe as recipes
 from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
@@ -32,14 +32,14 @@ from .errors import UpstreamRefused
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
 from .live_items import LiveItems
 from .negotiation import Era
-from .probe import HeaderMap, Profile, header_map, probed
+from .probe import HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .quiet import InternalContext
 from .redaction import Secrets
-from .transports.base import OpenChannel
-from .transports.http import http_channel
-from .transports.sse import sse_channel
-from .transports.stdio import stdio_channel
+from .transports.base import OpenTransport
+from .transports.http import open_http
+from .transports.sse import open_sse
+from .transports.stdio import open_stdio
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -50,7 +50,7 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "modern": ("modern",),
 }
 
-Changed = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
+ServiceChangeCallback = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
 """Called after a change of a list or a resource with the service, the notification's method, its connection and params."""
 
 
@@ -89,7 +89,7 @@ class UpstreamService:
         call_seconds: float = CALL_SECONDS,
         inherit_env: Iterable[str] = (),
         limits: ProcessLimits | None = None,
-        on_changed: Changed | None = None,
+        on_changed: ServiceChangeCallback | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -99,7 +99,7 @@ class UpstreamService:
         self.scope: Literal["session", "shared"] = config.scope
         self.concurrency = config.concurrency
         self.eager = config.connect == "eager"
-        self._started = False
+        self._has_started = False
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
@@ -108,16 +108,16 @@ class UpstreamService:
         self.ledger = ledger
         self._base = base
         self._limits = limits
-        self.on_changed: Changed | None = on_changed
-        self._places = Places(data, name)
+        self.on_changed: ServiceChangeCallback | None = on_changed
+        self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
-        self._inherited = inherited_environment((*inherit_env, *config.inherit_env))
-        self._secrets = Secrets.of(config, self._inherited if config.command else None)
+        self._inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
+        self._secrets = Secrets.of(config, self._inherited_env if config.command else None)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._reading = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
-        self._followed: dict[str, set[str]] = {}
+        self._followed_uris: dict[str, set[str]] = {}
         """The resources that each session is subscribed to, for its next connection."""
         self._pages: dict[str, JSON] = {}
         """The pages of MCP Apps that were read since the service last changed."""
@@ -135,13 +135,13 @@ class UpstreamService:
     def connect_seconds(self) -> float:
         """Seconds that opening a connection may take; more for a command that has not started here yet."""
         first = self.config.first_connect_seconds
-        if self._started or first is None or self.transport != "stdio":
+        if self._has_started or first is None or self.transport != "stdio":
             return self.config.connect_seconds
         return first
 
     def _remedy(self) -> str:
         """Say what helps when a command did not start in time."""
-        if self.transport != "stdio" or self._started:
+        if self.transport != "stdio" or self._has_started:
             return ""
         return (
             "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
@@ -164,10 +164,10 @@ class UpstreamService:
     async def recall(self) -> bool:
         """Load the profile that an earlier process with this configuration stored. Returns whether there is one."""
         if self.profile is None:
-            kept = await anyio.to_thread.run_sync(self._file.read)
-            if self.profile is None and kept is not None:
-                self._started = True
-                self._take(kept)
+            profile = await anyio.to_thread.run_sync(self._file.read)
+            if self.profile is None and profile is not None:
+                self._has_started = True
+                self._set_profile(profile)
         return self.profile is not None
 
     async def tools(self) -> Sequence[ToolSpec]:
@@ -180,9 +180,9 @@ class UpstreamService:
             async with self._probing:
                 if self.profile is None:
                     await self._probe()
-        return self._known()
+        return self._all_tools()
 
-    def _known(self) -> tuple[ToolSpec, ...]:
+    def _all_tools(self) -> tuple[ToolSpec, ...]:
         fresh = self.profile.tools if self.profile is not None else ()
         return (*fresh, *self._live_tools.beyond({spec.name for spec in fresh}))
 
@@ -207,23 +207,23 @@ class UpstreamService:
     def tool(self, name: str) -> ToolSpec | None:
         if self._specs is None:
             # The first of one name, as in a list of tools.
-            self._specs = {spec.name: spec for spec in reversed(self._known())}
+            self._specs = {spec.name: spec for spec in reversed(self._all_tools())}
         return self._specs.get(name)
 
     async def check(self) -> Check:
         """Probe and report, without raising."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             await self.refresh()
         except SessionError as error:
-            passed = time.monotonic() - began
-            return Check(self.name, self.transport, False, passed, error=error.message)
+            seconds = time.monotonic() - started_at
+            return Check(self.name, self.transport, False, seconds, error=error.message)
         assert self.profile is not None
         return Check(
             self.name,
             self.transport,
             True,
-            time.monotonic() - began,
+            time.monotonic() - started_at,
             protocol_version=self.profile.peer.version,
             server=self.profile.peer.info,
             tools=len(self.profile.tools),
@@ -231,9 +231,9 @@ class UpstreamService:
 
     async def _probe(self) -> None:
         try:
-            async with self._throw_away() as connection:
+            async with self._open_probe_connection() as connection:
                 with anyio.fail_after(self.connect_seconds):
-                    found = await probed(connection)
+                    profile = await probe_upstream(connection)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
@@ -242,16 +242,16 @@ class UpstreamService:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools: {error.message}"
             ) from error
-        changed = found != self.profile
-        self._take(found)
-        if changed:
-            await anyio.to_thread.run_sync(self._file.write, found)
+        is_new = profile != self.profile
+        self._set_profile(profile)
+        if is_new:
+            await anyio.to_thread.run_sync(self._file.write, profile)
 
-    def _take(self, profile: Profile) -> None:
+    def _set_profile(self, profile: Profile) -> None:
         self.profile = profile
         self._specs = None
         self._pages.clear()
-        self._header_maps = {spec.name: header_map(spec) for spec in self._known()}
+        self._header_maps = {spec.name: header_map(spec) for spec in self._all_tools()}
 
     async def read_page(self, uri: str) -> JSON | None:
         """Return the result of `resources/read` for the page of an MCP App, None for a URI that no tool names as its page.
@@ -266,12 +266,12 @@ class UpstreamService:
             return None
         async with self._reading:
             if uri not in self._pages:
-                self._pages[uri] = await self._read(uri)
+                self._pages[uri] = await self._read_resource(uri)
             return self._pages[uri]
 
-    async def _read(self, uri: str) -> JSON:
+    async def _read_resource(self, uri: str) -> JSON:
         try:
-            async with self._throw_away() as connection:
+            async with self._open_probe_connection() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     return await connection.request(
                         "resources/read", {"uri": uri}, InternalContext()
@@ -282,19 +282,19 @@ class UpstreamService:
             ) from None
 
     @asynccontextmanager
-    async def _throw_away(self) -> AsyncGenerator[UpstreamConnection]:
+    async def _open_probe_connection(self) -> AsyncGenerator[UpstreamConnection]:
         """Open a connection outside of any session, and leave nothing of it."""
         view = SessionView(
             id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
         )
         try:
-            connection = await self._connected(await self._place(view))
+            connection = await self._connect(await self._make_placeholders(view))
             try:
                 yield connection
             finally:
                 await connection.aclose()
         finally:
-            await self._places.forget(view.id)
+            await self._work_folders.forget(view.id)
 
     # Its connections.
 
@@ -304,10 +304,12 @@ class UpstreamService:
         Raises:
             ServiceUnavailable: with the cause and the upstream's last words; nothing is left behind.
         """
-        place = await self._place(session)
-        connection = await self._connected(place)
+        placeholders = await self._make_placeholders(session)
+        connection = await self._connect(placeholders)
         try:
-            connection.restore_report = await self._restored(session, snapshot, connection, place)
+            connection.restore_report = await self._restore(
+                session, snapshot, connection, placeholders
+            )
         except (OutcomeUnknown, ConnectionLost) as error:
             await connection.aclose()
             reason = connection.reason or error.message
@@ -315,26 +317,26 @@ class UpstreamService:
         except BaseException:
             await connection.aclose()
             raise
-        recipe, folder = self.config.recipe, place.folder
+        recipe, folder = self.config.recipe, placeholders.folder
         if recipe is not None and recipe.save and folder is not None:
             connection.saver = partial(recipes.save, recipe, connection, folder)
         connection.listen(self._turn)
         if self.scope == "session":
             connection.session_id = session.id
-            connection.follow(self._followed.setdefault(session.id, set()))
+            connection.follow(self._followed_uris.setdefault(session.id, set()))
         return connection
 
-    async def _restored(
+    async def _restore(
         self,
         session: SessionView,
         snapshot: Snapshot | None,
         connection: UpstreamConnection,
-        place: Placeholders,
+        placeholders: Placeholders,
     ) -> RestoreReport:
         recipe = self.config.recipe
-        if snapshot is not None and recipe is not None and place.folder is not None:
-            return await recipes.restore(recipe, connection, place.folder, snapshot)
-        return recipes.nothing(recipe) if session.generation > 1 else RestoreReport()
+        if snapshot is not None and recipe is not None and placeholders.folder is not None:
+            return await recipes.restore(recipe, connection, placeholders.folder, snapshot)
+        return recipes.report_total_loss(recipe) if session.generation > 1 else RestoreReport()
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return an imported snapshot with the values that the recipe keeps; empty without a recipe. May run in any thread.
@@ -346,50 +348,53 @@ class UpstreamService:
 
     async def forget(self, session_id: str) -> None:
         """Remove the folder of a session that was purged."""
-        self._followed.pop(session_id, None)
-        await self._places.forget(session_id)
+        self._followed_uris.pop(session_id, None)
+        await self._work_folders.forget(session_id)
 
-    async def _place(self, session: SessionView) -> Placeholders:
+    async def _make_placeholders(self, session: SessionView) -> Placeholders:
         try:
-            return await self._places.make(session, folder=self._needs_folder)
+            return await self._work_folders.placeholders_for(
+                session, needs_folder=self._needs_folder
+            )
         except OSError as error:
             raise ServiceUnavailable(
                 f"{self.name} has no place to work: its folder cannot be made ({error.strerror})."
             ) from error
 
-    async def _connected(self, place: Placeholders) -> UpstreamConnection:
+    async def _connect(self, placeholders: Placeholders) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
-        connection.on_changed = partial(self._changed, connection)
+        connection.on_changed = partial(self._handle_change, connection)
         connection.param_headers = self._param_headers
         # A little less than the core allows, so that the error names the cause.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
-            partial(self._channel, place),
+            partial(self._open_transport, placeholders),
             eras=self._eras,
             seconds=seconds,
             secrets=self._secrets,
             remedy=self._remedy(),
         )
-        self._started = True
+        self._has_started = True
         if self.config.era == "auto":
             # Try the era that worked first the next time.
-            worked = connection.peer.era
-            self._eras = (worked, "modern" if worked == "legacy" else "legacy")
+            era = connection.peer.era
+            self._eras = (era, "modern" if era == "legacy" else "legacy")
         return connection
 
-    def _channel(self, place: Placeholders) -> OpenChannel:
+    def _open_transport(self, placeholders: Placeholders) -> OpenTransport:
         config = self.config
         if config.command is None:
             assert config.url is not None
-            headers = {name: place.fill(value) for name, value in config.headers.items()}
-            connect = http_channel if self.transport == "http" else sse_channel
-            return connect(place.fill(config.url), headers)
-        return stdio_channel(
-            place.fill(config.command),
-            [place.fill(argument) for argument in config.args],
+            headers = {name: placeholders.fill(value) for name, value in config.headers.items()}
+            connect = open_http if self.transport == "http" else open_sse
+            return connect(placeholders.fill(config.url), headers)
+        return open_stdio(
+            placeholders.fill(config.command),
+            [placeholders.fill(argument) for argument in config.args],
             service=self.name,
-            env=self._inherited | {name: place.fill(value) for name, value in config.env.items()},
-            cwd=self._cwd(place),
+            env=self._inherited_env
+            | {name: placeholders.fill(value) for name, value in config.env.items()},
+            cwd=self._cwd(placeholders),
             limits=self._limits,
             ledger=self.ledger,
             on_stderr=self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None,
@@ -399,21 +404,21 @@ class UpstreamService:
         # Redacted first: an escaped secret would not be recognised.
         logger.debug("%s stderr: %s", self.name, escape_controls(self._secrets.redact(line)))
 
-    def _cwd(self, place: Placeholders) -> str | None:
+    def _cwd(self, placeholders: Placeholders) -> str | None:
         if self.config.cwd is None:
             return None
-        folder = Path(place.fill(self.config.cwd))
+        folder = Path(placeholders.fill(self.config.cwd))
         return str(folder if self._base is None else self._base / folder)
 
-    def _changed(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
+    def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
         if method.startswith("notifications/resources/"):
             self._pages.clear()
         if self.on_changed is not None:
             self.on_changed(self, method, connection, params)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        wanted = self._header_maps.get(tool)
-        return mcp_param_headers(wanted, arguments) if wanted else {}
+        headers = self._header_maps.get(tool)
+        return mcp_param_headers(headers, arguments) if headers else {}
 
 
 __all__ = ["Check", "UpstreamService", "transport_of"]

@@ -42,17 +42,19 @@ def last_cause(text: str) -> str:
 
 
 def _cause(lines: list[str]) -> str:
-    at = max((n for n, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=-1)
-    if at >= 0:
-        raised = next((line for line in lines[at + 1 :] if not _FRAME.match(line)), None)
-        if raised is not None:
-            return raised
+    start = max((n for n, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=-1)
+    if start >= 0:
+        exception_line = next((line for line in lines[start + 1 :] if not _FRAME.match(line)), None)
+        if exception_line is not None:
+            return exception_line
     npm = [line for line in lines if _NPM.match(line) and not _BANNER.match(line)]
     if npm:
         return _NPM.sub("", npm[0])
-    said = [line for line in lines if not _FRAME.match(line) and not _BANNER.match(line)]
-    panic = next((line for line in said if line.startswith(("panic: ", "fatal error: "))), None)
-    return panic or (said or lines)[-1].strip()
+    candidates = [line for line in lines if not _FRAME.match(line) and not _BANNER.match(line)]
+    panic = next(
+        (line for line in candidates if line.startswith(("panic: ", "fatal error: "))), None
+    )
+    return panic or (candidates or lines)[-1].strip()
 
 
 def without_sequences(text: str) -> str:

@@ -18,7 +18,7 @@ from ....sessions.store.dialect import FILE_NAME
 from ....sessions.store.folder import DAMAGED, LEAST_FREE
 from ....sessions.store.wal import is_orphaned
 from ....tools.processes import procfs
-from ....tools.processes.ledger import Child
+from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
 from ...gateway.stores import is_remote, may_exist, store_of
 from ..nodes import LiveNodes
@@ -142,16 +142,16 @@ def check_children(config: Config) -> Iterator[Finding]:
     yield Finding("leftover children", "fail", shown + more, remedy)
 
 
-def _children(data: Path) -> Iterator[Child]:
+def _children(data: Path) -> Iterator[ChildRecord]:
     for file in sorted(data.glob("children/*/*.json")):
         try:
-            yield Child(**json.loads(file.read_text()))
+            yield ChildRecord(**json.loads(file.read_text()))
         except (OSError, ValueError, TypeError):
             continue
 
 
-def _is_left(child: Child) -> bool:
-    if child.machine != procfs.machine():
+def _is_left(child: ChildRecord) -> bool:
+    if child.machine != procfs.machine_id():
         return False
     owner = procfs.start_time(child.owner_pid)
     if child.owner_started is not None and owner == child.owner_started:

@@ -18,7 +18,7 @@ from ....sessions.registry import Registry
 from ....sessions.store import SQLStore
 from ....tools.footprint import FOLDERS
 from ....tools.processes.ledger import Ledger
-from ....tools.processes.workdir import plain
+from ....tools.processes.workdir import safe_name
 from ...config.model import Config, ServiceConfig
 from ...control.handler import ControlHandler
 from ...control.requests import ControlRequest
@@ -207,7 +207,7 @@ class ToolCaller:
     def delete_files(self, session_id: str) -> None:
         """Remove the files of a session that was deleted from the store."""
         for folder in FOLDERS:
-            shutil.rmtree(self.config.data / folder / plain(session_id), ignore_errors=True)
+            shutil.rmtree(self.config.data / folder / safe_name(session_id), ignore_errors=True)
 
 
 def _request(record: SessionRecord, tool: str, arguments: Mapping[str, Any]) -> ControlRequest:

@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
-async def started(
+async def start_child(
     code: str, *, limits: ProcessLimits = QUICK_END, ledger: Ledger | None = None
 ) -> ChildProcess:
     return await ChildProcess.start(
@@ -39,16 +39,16 @@ async def started(
     )
 
 
-async def warm(leaks: Any) -> Any:
+async def take_baseline(leaks: Any) -> Any:
     """Take the baseline after a first child, because uvloop opens /dev/null once per loop and keeps it."""
     child = await ChildProcess.start(["cat"], service="test")
     await child.aclose()
     return leaks.baseline()
 
 
-async def said(child: ChildProcess) -> JSONRPCNotification:
+async def receive_notification(child: ChildProcess) -> JSONRPCNotification:
     with anyio.fail_after(10):
-        item = await child.read.receive()
+        item = await child.read_stream.receive()
     assert isinstance(item, SessionMessage)
     assert isinstance(item.message, JSONRPCNotification)
     return item.message
@@ -63,20 +63,20 @@ def tell(**params):
 
 async def test_messages_go_in_and_come_out_as_they_were() -> None:
     child = await ChildProcess.start(["cat"], service="test", limits=QUICK_END)
-    sent = JSONRPCRequest(
+    request = JSONRPCRequest(
         jsonrpc="2.0", id=1, method="m", params={"n": 2**63 + 1, "big": 10**40, "é": [None, 1.0]}
     )
-    await child.write.send(SessionMessage(sent))
+    await child.write_stream.send(SessionMessage(request))
     with anyio.fail_after(5):
-        item = await child.read.receive()
+        item = await child.read_stream.receive()
     assert isinstance(item, SessionMessage)
-    assert item.message == sent
+    assert item.message == request
     await child.aclose()
     assert child.returncode == 0
 
 
 async def test_closing_leaves_no_child_file_or_task(leaks: Any) -> None:
-    leaks = await warm(leaks)
+    leaks = await take_baseline(leaks)
     for _ in range(5):
         child = await ChildProcess.start(["cat"], service="test")
         await child.aclose()
@@ -86,8 +86,8 @@ async def test_closing_leaves_no_child_file_or_task(leaks: Any) -> None:
 
 async def test_grandchildren_die_though_the_child_left_by_itself(tmp_path: Path) -> None:
     code = TELL + "p = subprocess.Popen(['sleep', '3600']); tell(pid=p.pid); sys.stdin.read()"
-    child = await started(code)
-    params = (await said(child)).params
+    child = await start_child(code)
+    params = (await receive_notification(child)).params
     assert params is not None
     await child.aclose()
     assert child.returncode == 0
@@ -96,13 +96,13 @@ async def test_grandchildren_die_though_the_child_left_by_itself(tmp_path: Path)
 
 async def test_grandchildren_die_though_the_child_crashed() -> None:
     code = TELL + "p = subprocess.Popen(['sleep', '3600']); tell(pid=p.pid); os._exit(3)"
-    child = await started(code)
-    params = (await said(child)).params
+    child = await start_child(code)
+    params = (await receive_notification(child)).params
     assert params is not None
     with anyio.fail_after(5):
         await child.exited.wait()
     await child.aclose()
-    assert child.ending() == "exited with code 3"
+    assert child.describe_end() == "exited with code 3"
     assert not alive(params["pid"])
 
 
@@ -113,8 +113,8 @@ async def test_a_descendant_that_left_the_group_dies_by_its_mark(ledger: Ledger)
         " stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
         " tell(pid=p.pid); sys.stdin.read()"
     )
-    child = await started(code, ledger=ledger)
-    params = (await said(child)).params
+    child = await start_child(code, ledger=ledger)
+    params = (await receive_notification(child)).params
     assert params is not None
     await child.aclose()
     await until_gone(params["pid"])
@@ -129,28 +129,28 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_family() -> No
         "p.stdout.readline(); tell(pid=p.pid)\n"
         "while True: time.sleep(60)"
     )
-    child = await started(code)
-    params = (await said(child)).params
+    child = await start_child(code)
+    params = (await receive_notification(child)).params
     assert params is not None
     with anyio.fail_after(5):
         await child.aclose()
-    assert child.ending() == "was killed by SIGKILL"
+    assert child.describe_end() == "was killed by SIGKILL"
     assert not alive(params["pid"])
 
 
 async def test_closing_is_finished_though_its_caller_is_cancelled() -> None:
-    child = await started("import time; time.sleep(3600)")
+    child = await start_child("import time; time.sleep(3600)")
     with anyio.move_on_after(0.01):
         await child.aclose()
     assert child.returncode == -signal.SIGTERM
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(leaks: Any) -> None:
-    leaks = await warm(leaks)
+    leaks = await take_baseline(leaks)
     for _ in range(3):
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await started("import time; time.sleep(3600)")
+            await start_child("import time; time.sleep(3600)")
     await leaks.check()
 
 
@@ -160,7 +160,7 @@ async def test_our_environment_stays_with_us(monkeypatch: pytest.MonkeyPatch) ->
     child = await ChildProcess.start(
         [sys.executable, "-c", code], service="test", env={"WANTED": "1"}, limits=QUICK_END
     )
-    params = (await said(child)).params
+    params = (await receive_notification(child)).params
     await child.aclose()
     assert params is not None
     assert "WANTED" in params["names"]
@@ -172,12 +172,12 @@ async def test_stderr_may_flood_without_blocking_and_its_end_is_kept() -> None:
         "import os\nfor _ in range(256): os.write(2, b'x' * 2**20)\n"
         "os.write(2, b'the last words')\n"
     )
-    child = await started(code)
+    child = await start_child(code)
     before = psutil.Process().memory_info().rss
     with anyio.fail_after(30):
         await child.exited.wait()
         await child.wait_for_exit(5)
-    assert child.last_words().endswith("the last words")
+    assert child.last_output().endswith("the last words")
     assert len(child.stderr) <= QUICK_END.stderr_bytes
     assert psutil.Process().memory_info().rss - before < 32 * 2**20
     await child.aclose()
@@ -185,11 +185,11 @@ async def test_stderr_may_flood_without_blocking_and_its_end_is_kept() -> None:
 
 async def test_a_line_without_an_end_ends_the_connection() -> None:
     code = "import os\nwhile True: os.write(1, b'{' * 2**16)"
-    child = await started(code)
+    child = await start_child(code)
     with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
-        await child.read.receive()
+        await child.read_stream.receive()
     assert child.fault is not None
-    assert str(QUICK_END.line_bytes) in child.ending()
+    assert str(QUICK_END.line_bytes) in child.describe_end()
     await child.aclose()
     assert child.returncode is not None
 
@@ -199,17 +199,17 @@ async def test_lines_that_are_no_messages_are_counted_and_passed_over() -> None:
         TELL
         + "print('starting up ...'); print('{\"no\": 1}'); print('[]'); tell(n=1); sys.stdin.read()"
     )
-    child = await started(code)
-    assert (await said(child)).params == {"n": 1}
-    assert child.read.noise == 3
-    assert "starting up ..." in child.last_words()
+    child = await start_child(code)
+    assert (await receive_notification(child)).params == {"n": 1}
+    assert child.read_stream.noise_count == 3
+    assert "starting up ..." in child.last_output()
     await child.aclose()
 
 
 async def test_messages_nobody_takes_stop_being_read() -> None:
     code = TELL + "\nwhile True: tell(x='y' * 100_000)"
-    child = await started(code)
-    await said(child)
+    child = await start_child(code)
+    await receive_notification(child)
     before = psutil.Process().memory_info().rss
     for _ in range(200):
         await anyio.lowlevel.checkpoint()
@@ -220,35 +220,39 @@ async def test_messages_nobody_takes_stop_being_read() -> None:
 
 
 async def test_the_end_of_the_child_is_seen_though_a_grandchild_holds_its_stdout() -> None:
-    child = await started(TELL + "subprocess.Popen(['sleep', '3600']); os._exit(4)")
+    child = await start_child(TELL + "subprocess.Popen(['sleep', '3600']); os._exit(4)")
     with anyio.fail_after(5), pytest.raises(anyio.EndOfStream):
-        await child.read.receive()
-    assert child.ending() == "exited with code 4"
+        await child.read_stream.receive()
+    assert child.describe_end() == "exited with code 4"
     await child.aclose()
 
 
 async def test_a_child_that_closes_its_stdin_is_taken_for_lost() -> None:
-    child = await started("import os, time; os.close(0); time.sleep(3600)")
+    child = await start_child("import os, time; os.close(0); time.sleep(3600)")
     with anyio.fail_after(5), pytest.raises(anyio.EndOfStream):
-        await child.read.receive()
-    assert child.ending() == "closed its stdin but still runs"
+        await child.read_stream.receive()
+    assert child.describe_end() == "closed its stdin but still runs"
     with pytest.raises(anyio.BrokenResourceError):
-        await child.write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="m")))
-    assert 7 in child.write.refused
+        await child.write_stream.send(
+            SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="m"))
+        )
+    assert 7 in child.write_stream.unsent
     await child.aclose()
 
 
 async def test_a_request_to_a_child_that_reads_nothing_waits_and_a_cancellation_does_not() -> None:
-    child = await started("import time; time.sleep(3600)")
+    child = await start_child("import time; time.sleep(3600)")
     heavy = SessionMessage(
         JSONRPCRequest(jsonrpc="2.0", id=1, method="m", params={"x": "y" * 2**20})
     )
-    await child.write.send(heavy)
-    with anyio.move_on_after(0.05) as waited:
-        await child.write.send(heavy)
-    assert waited.cancelled_caught
+    await child.write_stream.send(heavy)
+    with anyio.move_on_after(0.05) as scope:
+        await child.write_stream.send(heavy)
+    assert scope.cancelled_caught
     with anyio.fail_after(10):
-        await child.write.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="n")))
+        await child.write_stream.send(
+            SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="n"))
+        )
     await child.aclose()
 
 
@@ -288,7 +292,7 @@ async def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(leaks:
 
 async def test_the_exit_code_is_known_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-    child = await started("import sys; sys.stdin.read(); sys.exit(5)", limits=ProcessLimits())
+    child = await start_child("import sys; sys.stdin.read(); sys.exit(5)", limits=ProcessLimits())
     await child.aclose()
     assert child.returncode == 5
 
@@ -317,20 +321,20 @@ async def test_what_ended_in_order_and_left_something_running_is_told(
     ready = """print('{{"jsonrpc": "2.0", "method": "ready"}}', flush=True)"""
     start = f"import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session={{}}); {ready}; {{}}"
     until_eof = "sys.stdin.read()"
-    waited = f"p = subprocess.Popen(['cat']); {ready.format()}; sys.stdin.read(); p.kill()"
-    for code, left in (
+    wait_for_eof = f"p = subprocess.Popen(['cat']); {ready.format()}; sys.stdin.read(); p.kill()"
+    for code, expected in (
         (start.format(False, until_eof), ["sleep"]),
         (start.format(True, until_eof), ["sleep"]),
-        (f"import subprocess, sys; {waited}", []),
+        (f"import subprocess, sys; {wait_for_eof}", []),
         (start.format(False, "import time; time.sleep(60)"), []),
     ):
-        child = await started(code, ledger=ledger)
-        assert (await said(child)).method == "ready"
+        child = await start_child(code, ledger=ledger)
+        assert (await receive_notification(child)).method == "ready"
         await child.aclose()
-        told = [each for noted in ledger.remaining for each in noted.processes.items()]
-        assert [name for _, name in told] == left
-        await until_gone(*(pid for pid, _ in told))
-        assert ("left processes behind when it ended: sleep (" in caplog.text) == bool(left)
+        remaining = [process for entry in ledger.remaining for process in entry.processes.items()]
+        assert [name for _, name in remaining] == expected
+        await until_gone(*(pid for pid, _ in remaining))
+        assert ("left processes behind when it ended: sleep (" in caplog.text) == bool(expected)
         ledger.remaining.clear()
         caplog.clear()
     await ledger.aclose()

@@ -34,7 +34,7 @@ async def main():
     child = await ChildProcess.start(command, service="test", ledger=ledger)
     print(json.dumps({"child": child.pid, "watchdog": ledger.watchdog_pid}), flush=True)
     while True:
-        item = await child.read.receive()
+        item = await child.read_stream.receive()
         print(json.dumps(item.message.params), flush=True)
 
 anyio.run(main)
@@ -49,8 +49,8 @@ async def killed_parent(
 ) -> dict[str, int]:
     """Run a process that starts `script`, kill it with -9, and return the pids it told."""
     command = ("-c", PARENT, str(folder), watchdog, script)
-    said = await anyio.to_thread.run_sync(lambda: fork_server.told_by(*command, lines=2))
-    first, second = map(json.loads, said)
+    lines = await anyio.to_thread.run_sync(lambda: fork_server.told_by(*command, lines=2))
+    first, second = map(json.loads, lines)
     return first | second
 
 
@@ -73,8 +73,8 @@ async def test_a_child_is_written_down_for_us_alone_and_struck_out_when_it_is_go
 async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    told = await killed_parent(fork_server, tmp_path, "watchdog", WRAPPER)
-    await until_gone(*told.values())
+    pids = await killed_parent(fork_server, tmp_path, "watchdog", WRAPPER)
+    await until_gone(*pids.values())
 
 
 @pytest.mark.fault
@@ -82,8 +82,8 @@ async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(
 async def test_the_watchdog_finds_what_left_the_group(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    told = await killed_parent(fork_server, tmp_path, "watchdog", ESCAPES)
-    await until_gone(*told.values())
+    pids = await killed_parent(fork_server, tmp_path, "watchdog", ESCAPES)
+    await until_gone(*pids.values())
 
 
 @pytest.mark.fault
@@ -92,12 +92,12 @@ async def test_the_watchdog_finds_what_left_the_group(
 async def test_the_next_start_sweeps_what_a_killed_process_left(
     fork_server: ForkServer, tmp_path: Path, script: str
 ) -> None:
-    told = await killed_parent(fork_server, tmp_path, "none", script)
-    assert alive(told["pid"])
+    pids = await killed_parent(fork_server, tmp_path, "none", script)
+    assert alive(pids["pid"])
     ledger = Ledger(tmp_path, node="node")
-    (swept,) = await ledger.sweep()
-    assert told["pid"] in swept.killed
-    await until_gone(told["pid"])
+    (killed,) = await ledger.sweep()
+    assert pids["pid"] in killed.pids
+    await until_gone(pids["pid"])
     assert await ledger.sweep() == []
     assert not list((tmp_path / "children").glob("*/*.json"))
 
@@ -167,20 +167,20 @@ async def test_the_watchdog_ends_with_the_ledger_and_holds_no_file(
 
 async def test_a_watchdog_that_died_is_started_again_with_what_is_alive(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    one = await ChildProcess.start(["cat"], service="test", ledger=ledger)
-    first = ledger.watchdog_pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    await until_gone(first)
-    two = await ChildProcess.start(["cat"], service="test", ledger=ledger)
-    assert ledger.watchdog_pid not in (None, first)
+    first_child = await ChildProcess.start(["cat"], service="test", ledger=ledger)
+    first_pid = ledger.watchdog_pid
+    assert first_pid is not None
+    os.kill(first_pid, signal.SIGKILL)
+    await until_gone(first_pid)
+    second_child = await ChildProcess.start(["cat"], service="test", ledger=ledger)
+    assert ledger.watchdog_pid not in (None, first_pid)
     await ledger.aclose()
     with anyio.fail_after(5):
-        await one.exited.wait()
-        await two.exited.wait()
-    assert (one.returncode, two.returncode) == (-signal.SIGKILL, -signal.SIGKILL)
-    await one.aclose()
-    await two.aclose()
+        await first_child.exited.wait()
+        await second_child.exited.wait()
+    assert (first_child.returncode, second_child.returncode) == (-signal.SIGKILL, -signal.SIGKILL)
+    await first_child.aclose()
+    await second_child.aclose()
 
 
 async def test_the_watchdog_survives_the_signals_of_a_terminal(tmp_path: Path) -> None:

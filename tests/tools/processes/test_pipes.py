@@ -55,10 +55,10 @@ uvloop.run(main())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="uvloop and /proc")
 def test_closing_pipes_closes_no_file_of_another_thread() -> None:
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", CYCLES], capture_output=True, text=True, timeout=60, check=False
     )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert completed.returncode == 0, completed.stderr[-3000:]
 
 
 async def test_a_pipe_is_closed_with_its_transport() -> None:

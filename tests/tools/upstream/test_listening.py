@@ -20,7 +20,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from statehold.tools.upstream import list_changes as subject
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.connection import UpstreamConnection
-from statehold.tools.upstream.list_changes import Listener, wanted
+from statehold.tools.upstream.list_changes import Listener, list_change_filter
 from statehold.tools.upstream.negotiation import Peer
 from statehold.tools.upstream.service import UpstreamService
 
@@ -243,13 +243,13 @@ def test_only_what_a_modern_peer_declares_is_asked_for() -> None:
         "prompts": {"listChanged": False},
         "resources": {},
     }
-    assert wanted(peer(**declared)) == {"toolsListChanged": True}
-    assert wanted(peer(tools={"listChanged": True}, prompts={"listChanged": True})) == {
+    assert list_change_filter(peer(**declared)) == {"toolsListChanged": True}
+    assert list_change_filter(peer(tools={"listChanged": True}, prompts={"listChanged": True})) == {
         "toolsListChanged": True,
         "promptsListChanged": True,
     }
-    assert wanted(peer(tools=[], prompts="yes", resources=None)) == NOTHING
-    assert wanted(peer(modern=False, **declared)) == NOTHING
+    assert list_change_filter(peer(tools=[], prompts="yes", resources=None)) == NOTHING
+    assert list_change_filter(peer(modern=False, **declared)) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ async def test_a_stream_that_lasted_is_no_failure(
         sent += 1
         if sent > 20:
             raise MCPError(METHOD_NOT_FOUND, "enough")
-        listener.acknowledged(ACK, late=False)
+        listener.handle_acknowledgement(ACK, late=False)
 
     listener = Listener("one", {"toolsListChanged": True}, send, told.append)
     with anyio.fail_after(5):
@@ -301,7 +301,7 @@ async def test_a_stream_that_lasted_is_no_failure(
     assert sent == 21
     # Each time but the first there is something to catch up with.
     assert told == [TOOLS] * 19
-    listener.acknowledged({"notifications": "nonsense"}, late=True)
+    listener.handle_acknowledgement({"notifications": "nonsense"}, late=True)
     assert told == [TOOLS] * 19
 
 

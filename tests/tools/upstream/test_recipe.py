@@ -15,7 +15,7 @@ from statehold.sessions.records import Principal
 from statehold.sessions.services import RestoreReport, Snapshot
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.identity import config_hash
-from statehold.tools.upstream.recipe import filled
+from statehold.tools.upstream.recipe import fill_placeholders
 from statehold.tools.upstream.service import UpstreamService
 
 BY_FILE = {
@@ -226,7 +226,7 @@ async def test_a_service_without_a_data_folder_uses_a_temporary_one() -> None:
     ],
 )
 def test_filling(value: Any, expected: Any) -> None:
-    assert filled(value, {"n": 5, "o": {"a": [1]}, "s": "text"}) == expected
+    assert fill_placeholders(value, {"n": 5, "o": {"a": [1]}, "s": "text"}) == expected
 
 
 def test_the_hash_of_a_configuration_changes_with_what_matters_and_shows_no_secret() -> None:

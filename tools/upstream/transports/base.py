@@ -34,38 +34,38 @@ class Transport(Protocol):
     """An open transport: the SDK's two streams and the causes of their errors."""
 
     @property
-    def read(self) -> ReadStream[SessionMessage | Exception]: ...
+    def read_stream(self) -> ReadStream[SessionMessage | Exception]: ...
 
     @property
-    def write(self) -> WriteStream[SessionMessage]: ...
+    def write_stream(self) -> WriteStream[SessionMessage]: ...
 
     @property
     def http(self) -> bool:
         """Whether requests carry MCP headers."""
         ...
 
-    def never_sent(self, number: int) -> bool:
+    def is_unsent(self, number: int) -> bool:
         """Whether the request of that id is known not to have left."""
         ...
 
-    def gone(self) -> str | None:
+    def loss_reason(self) -> str | None:
         """Return why the server no longer knows this connection, None unless it said so."""
         ...
 
-    async def farewell(self) -> tuple[str, str]:
+    async def describe_end(self) -> tuple[str, str]:
         """Return why the read stream ended, and the server's last output. Waits a moment for both."""
         ...
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         """Return the server's last output up to now."""
         ...
 
-    def hint(self) -> str:
+    def error_detail(self) -> str:
         """Return a detail, such as the HTTP status, for the error of a refused request; empty without one."""
         ...
 
 
-OpenChannel: TypeAlias = AbstractAsyncContextManager[Transport]
+OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["ClosingStream", "OpenChannel", "Transport"]
+__all__ = ["ClosingStream", "OpenTransport", "Transport"]

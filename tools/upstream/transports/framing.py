@@ -32,10 +32,10 @@ from mcp_types import (
 from ..sdk import ReadStream
 from .base import ClosingStream
 
-QUEUED_BYTES: Final = 4 * 2**20
+QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait to be consumed; while there are more, the pipe is not read."""
 
-NOISE_KEPT: Final = 8
+NOISE_LINES: Final = 8
 NOISE_LENGTH: Final = 200
 BURST: Final = 64
 """Messages taken in a row before other tasks get a turn, so that a flood does not own the loop."""
@@ -63,7 +63,7 @@ def encode(message: JSONRPCMessage) -> bytes:
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-_ANSWERED: Final = re.compile(
+_ANSWER_ID: Final = re.compile(
     rb'^\s*\{(?:"jsonrpc":\s*"2.0",\s*)?"id":\s*(\d+)|"id":\s*(\d+)\s*\}\s*$'
 )
 """The id at the beginning or the end of an answer that no parser reads. Our ids are numbers."""
@@ -78,29 +78,29 @@ def decode(line: bytes) -> JSONRPCMessage | None:
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return _repaired(line)
+        return _repair(line)
 
 
-def _repaired(line: bytes) -> JSONRPCMessage | None:
+def _repair(line: bytes) -> JSONRPCMessage | None:
     number: object = None
     try:
-        found: object = json.loads(line.decode("utf-8", "replace"))
+        value: object = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        if (seen := _ANSWERED.search(line)) and b'"method"' not in line[:200]:
-            number = int(seen[1] or seen[2])
+        if (match := _ANSWER_ID.search(line)) and b'"method"' not in line[:200]:
+            number = int(match[1] or match[2])
     else:
-        clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+        repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         with suppress(ValueError):
-            return jsonrpc_message_adapter.validate_json(clean, by_name=False)
-        if isinstance(found, dict) and "method" not in found:
-            number = cast("dict[str, object]", found).get("id")
+            return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+        if isinstance(value, dict) and "method" not in value:
+            number = cast("dict[str, object]", value).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
     return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
 
 
-class Incoming(ClosingStream, asyncio.Protocol):
+class StdoutReader(ClosingStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
 
     def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
@@ -110,15 +110,15 @@ class Incoming(ClosingStream, asyncio.Protocol):
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._queue: deque[bytes] = deque()
-        self._queued = 0
-        self._paused = False
-        self._taken = 0
+        self._queue_size = 0
+        self._is_paused = False
+        self._burst_size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._discarding = False
-        self.ended = False
-        self.noise = 0
+        self.has_ended = False
+        self.noise_count = 0
         """The number of lines that were no JSON-RPC."""
-        self.noise_tail: deque[str] = deque(maxlen=NOISE_KEPT)
+        self.noise_tail: deque[str] = deque(maxlen=NOISE_LINES)
 
     # For the pipe.
 
@@ -130,21 +130,21 @@ class Incoming(ClosingStream, asyncio.Protocol):
             return
         head, *lines = data.split(b"\n")
         if not lines:
-            self._hold(head)
+            self._add_partial(head)
             return
-        self._line(b"".join((*self._partial, head)) if self._partial else head)
+        self._add_line(b"".join((*self._partial, head)) if self._partial else head)
         self._partial, self._partial_size = [], 0
         last = lines.pop()
         for line in lines:
-            self._line(line)
+            self._add_line(line)
         if last:
-            self._hold(last)
-        if self._queued > QUEUED_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
+            self._add_partial(last)
+        if self._queue_size > QUEUE_BYTES and not self._is_paused and self._transport is not None:
+            self._is_paused = True
             self._transport.pause_reading()
         self._wake()
 
-    def _hold(self, data: bytes) -> None:
+    def _add_partial(self, data: bytes) -> None:
         self._partial_size += len(data)
         if self._partial_size <= self._line_bytes:
             self._partial.append(data)
@@ -156,15 +156,15 @@ class Incoming(ClosingStream, asyncio.Protocol):
         self.discard()
         self._end()
 
-    def _line(self, line: bytes) -> None:
+    def _add_line(self, line: bytes) -> None:
         if line[:1] == b"{" or line.lstrip()[:1] == b"{":
             self._queue.append(line)
-            self._queued += len(line)
+            self._queue_size += len(line)
         elif line.strip():
-            self._noise(line)
+            self._add_noise(line)
 
-    def _noise(self, line: bytes) -> None:
-        self.noise += 1
+    def _add_noise(self, line: bytes) -> None:
+        self.noise_count += 1
         self.noise_tail.append(line[:NOISE_LENGTH].decode("utf-8", "replace").strip())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -172,7 +172,7 @@ class Incoming(ClosingStream, asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        self.ended = True
+        self.has_ended = True
         self._wake()
 
     def _wake(self) -> None:
@@ -184,12 +184,12 @@ class Incoming(ClosingStream, asyncio.Protocol):
         self._discarding = True
         self._partial, self._partial_size = [], 0
         self._queue.clear()
-        self._queued = 0
+        self._queue_size = 0
         self._resume()
 
     def _resume(self) -> None:
-        if self._paused and self._transport is not None:
-            self._paused = False
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
@@ -203,22 +203,22 @@ class Incoming(ClosingStream, asyncio.Protocol):
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
-            if self._taken >= BURST:
-                self._taken = 0
+            if self._burst_size >= BURST:
+                self._burst_size = 0
                 await anyio.lowlevel.checkpoint()
             while self._queue:
                 line = self._queue.popleft()
-                self._queued -= len(line)
-                if self._queued <= QUEUED_BYTES // 2:
+                self._queue_size -= len(line)
+                if self._queue_size <= QUEUE_BYTES // 2:
                     self._resume()
-                self._taken += 1
+                self._burst_size += 1
                 message = decode(line)
                 if message is not None:
                     return SessionMessage(message)
-                self._noise(line)
-            if self.ended:
+                self._add_noise(line)
+            if self.has_ended:
                 raise anyio.EndOfStream
-            self._taken = 0
+            self._burst_size = 0
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -239,40 +239,40 @@ class Incoming(ClosingStream, asyncio.Protocol):
         self._end()
 
 
-class Outgoing(ClosingStream, asyncio.BaseProtocol):
+class StdinWriter(ClosingStream, asyncio.BaseProtocol):
     """The stdin of a child as the SDK's write stream. Closing it is the end of the child's stdin."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
         self._transport: asyncio.WriteTransport | None = None
-        self._room: asyncio.Event = asyncio.Event()
-        self._room.set()
-        self.ended = False
-        self.refused: set[int | str] = set()
+        self._can_write: asyncio.Event = asyncio.Event()
+        self._can_write.set()
+        self.has_ended = False
+        self.unsent: set[int | str] = set()
         """The ids of requests that were not written any more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def pause_writing(self) -> None:
-        self._room.clear()
+        self._can_write.clear()
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self._can_write.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.ended = True
-        self._room.set()
+        self.has_ended = True
+        self._can_write.set()
         self._on_end()
 
     async def send(self, item: SessionMessage) -> None:
         # Only requests wait for room: a cancellation that waits behind a child that reads nothing would hold up its caller.
-        if not self._room.is_set() and isinstance(item.message, JSONRPCRequest):
-            await self._room.wait()
-        if self.ended or self._transport is None or self._transport.is_closing():
+        if not self._can_write.is_set() and isinstance(item.message, JSONRPCRequest):
+            await self._can_write.wait()
+        if self.has_ended or self._transport is None or self._transport.is_closing():
             if isinstance(item.message, JSONRPCRequest):
-                self.refused.add(item.message.id)
+                self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
         self._transport.write(encode(item.message))
 
@@ -288,22 +288,22 @@ class Outgoing(ClosingStream, asyncio.BaseProtocol):
 
     async def aclose(self) -> None:
         """Accept nothing more. The pipe itself is closed by the process, which knows when."""
-        self.ended = True
-        self._room.set()
+        self.has_ended = True
+        self._can_write.set()
 
 
 LINE_BYTES: Final = 8192
 """The longest piece of stderr that is logged as one line."""
 
 
-class Tail(asyncio.Protocol):
+class OutputTail(asyncio.Protocol):
     """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line as the program wrote it."""
 
     def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
         self._size = size
         self._on_line = on_line
-        self._line = b""
-        self._kept = bytearray()
+        self._partial = b""
+        self._tail = bytearray()
         self._transport: asyncio.BaseTransport | None = None
         self.ended = asyncio.Event()
 
@@ -311,13 +311,13 @@ class Tail(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._kept += data
-        if len(self._kept) > 2 * self._size:
-            del self._kept[: -self._size]
+        self._tail += data
+        if len(self._tail) > 2 * self._size:
+            del self._tail[: -self._size]
         if self._on_line is not None:
-            *lines, self._line = (self._line + data).split(b"\n")
-            if len(self._line) > LINE_BYTES:
-                lines, self._line = [*lines, self._line], b""
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            if len(self._partial) > LINE_BYTES:
+                lines, self._partial = [*lines, self._partial], b""
             for line in lines:
                 if line.strip():
                     self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
@@ -333,7 +333,7 @@ class Tail(asyncio.Protocol):
 
     @property
     def text(self) -> str:
-        return bytes(self._kept[-self._size :]).decode("utf-8", "replace")
+        return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
 
 
-__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode"]
+__all__ = ["StdoutReader", "StdinWriter", "OutputTail", "decode", "encode"]

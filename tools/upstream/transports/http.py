@@ -53,37 +53,37 @@ class Client(httpx2.AsyncClient):
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
         self.unsent: set[int] = set()
-        self.refused: int | None = None
+        self.error_status: int | None = None
         """The last status that refused a request."""
-        self.forgotten = False
+        self.is_session_unknown = False
         """Whether the server said that it does not know our session."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        listening = request.headers.get(MCP_METHOD_HEADER) == LISTEN
+        is_subscription = request.headers.get(MCP_METHOD_HEADER) == LISTEN
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            if listening:
+            if is_subscription:
                 return _unreachable(request)
             self._note_unsent(request)
             url = request.url
             port = f":{url.port}" if url.port is not None else ""
-            place = f"{url.scheme}://{url.host}{port}"
+            address = f"{url.scheme}://{url.host}{port}"
             cause = str(error).rstrip(".") or "no answer"
-            raise type(error)(f"{cause} at {place}", request=request) from error
+            raise type(error)(f"{cause} at {address}", request=request) from error
         except httpx2.TransportError:
-            if listening:
+            if is_subscription:
                 return _unreachable(request)
             raise
-        if response.status_code >= 400 and not listening:
-            self.refused = response.status_code
+        if response.status_code >= 400 and not is_subscription:
+            self.error_status = response.status_code
             if response.status_code == 404 and MCP_SESSION_ID in request.headers:
-                self.forgotten = self.forgotten or request.method == "POST"
+                self.is_session_unknown = self.is_session_unknown or request.method == "POST"
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _Bounded(response.stream)
+            response.stream = _BoundedBody(response.stream)
         elif request.method == "POST":
-            response.stream = _Drained(response.stream)
+            response.stream = _DrainedStream(response.stream)
         return response
 
     def _note_unsent(self, request: httpx2.Request) -> None:
@@ -98,7 +98,7 @@ def _unreachable(request: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(503, request=request)
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedBody(httpx2.AsyncByteStream):
     """A body that is given up when it becomes too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
@@ -116,7 +116,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _Drained(httpx2.AsyncByteStream):
+class _DrainedStream(httpx2.AsyncByteStream):
     """The event stream of one answer, read to its end when closed, so that its TCP connection serves the next request.
 
     The SDK (2.3) closes it right after the answer, before the end that follows at once.
@@ -150,29 +150,31 @@ class HttpTransport:
 
     http = True
 
-    def __init__(self, client: Client, read: Any, write: Any) -> None:
+    def __init__(self, client: Client, read_stream: Any, write_stream: Any) -> None:
         self._client = client
-        self.read = read
-        self.write = write
+        self.read_stream = read_stream
+        self.write_stream = write_stream
 
-    def never_sent(self, number: int) -> bool:
+    def is_unsent(self, number: int) -> bool:
         return number in self._client.unsent
 
-    def gone(self) -> str | None:
-        return "the server no longer knows this session" if self._client.forgotten else None
+    def loss_reason(self) -> str | None:
+        return (
+            "the server no longer knows this session" if self._client.is_session_unknown else None
+        )
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         return ""
 
-    def hint(self) -> str:
-        return "" if self._client.refused is None else f" (HTTP {self._client.refused})"
+    def error_detail(self) -> str:
+        return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"
 
-    async def farewell(self) -> tuple[str, str]:
+    async def describe_end(self) -> tuple[str, str]:
         return "the server ended the connection", ""
 
 
 @asynccontextmanager
-async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
+async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
     """Connect to a Streamable HTTP endpoint; leaving ends its session.
 
     A request that meets a network error ends the whole transport, in the task that entered it.
@@ -180,11 +182,11 @@ async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[T
     async with (
         Client(headers) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=RESULT_BYTES) as (
-            read,
-            write,
+            read_stream,
+            write_stream,
         ),
     ):
-        yield HttpTransport(client, read, write)
+        yield HttpTransport(client, read_stream, write_stream)
 
 
-__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "http_channel", "ssl_context"]
+__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "open_http", "ssl_context"]

@@ -33,7 +33,7 @@ from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from ..sdk import ReadStream
 from ..tracing import is_tracing
-from .base import OpenChannel, Transport
+from .base import OpenTransport, Transport
 from .pipe_requests import PipeRequests
 
 logger = logging.getLogger("statehold.upstream")
@@ -69,7 +69,7 @@ class Handler(Protocol):
         ...
 
 
-class Died(ServiceUnavailable):
+class HandshakeFailed(ServiceUnavailable):
     """Raised when the connection ended before the handshake."""
 
 
@@ -82,7 +82,7 @@ class JsonRpcConnection:
 
     def __init__(
         self,
-        connect: Callable[[], OpenChannel],
+        connect: Callable[[], OpenTransport],
         handler: Handler,
         *,
         service: str,
@@ -93,12 +93,12 @@ class JsonRpcConnection:
         self._service = service
         self._secrets = secrets
         self._scope = anyio.CancelScope()
-        self._over = anyio.Event()
-        self._settled = anyio.Event()
+        self._end_requested = anyio.Event()
+        self._handshake_done = anyio.Event()
         self._loss_reported = anyio.Event()
-        self._closed = anyio.Event()
+        self._task_done = anyio.Event()
         self._numbers = itertools.count(1)
-        self._channel: Transport | None = None
+        self._transport: Transport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
         self._pipe_requests: PipeRequests | None = None
         self._tasks: TaskGroup | None = None
@@ -108,9 +108,9 @@ class JsonRpcConnection:
         self._cause: tuple[str, str] | None = None
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
-        self._ended = False
-        self._lost = False
-        self.brief = "the connection ended"
+        self._has_ended = False
+        self._is_lost = False
+        self.loss_reason = "the connection ended"
         """Why it ended, without the upstream's own output, so that a caller may see it."""
 
     @property
@@ -120,23 +120,23 @@ class JsonRpcConnection:
 
     @property
     def http(self) -> bool:
-        return self._channel is not None and self._channel.http
+        return self._transport is not None and self._transport.http
 
     @property
     def usable(self) -> bool:
-        return self._peer is not None and not self._ended and not self._stopping
+        return self._peer is not None and not self._has_ended and not self._stopping
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         """Return the upstream's last output, without secrets, bounded."""
-        words = self._channel.words() if self._channel is not None else ""
-        return self._secrets.story("", words).removeprefix("; ")
+        last_output = self._transport.last_output() if self._transport is not None else ""
+        return self._secrets.describe_failure("", last_output).removeprefix("; ")
 
     # Opening and closing.
 
     def stderr_tail(self) -> str:
         """Return the last lines of the upstream's stderr, without secrets; control characters are escaped."""
-        words = self._channel.words() if self._channel is not None else ""
-        lines = self._secrets.redact(words).splitlines()
+        last_output = self._transport.last_output() if self._transport is not None else ""
+        lines = self._secrets.redact(last_output).splitlines()
         return "\n".join(map(escape_controls, lines))[-STDERR_TAIL:]
 
     async def open(self, eras: Sequence[Era]) -> None:
@@ -149,9 +149,9 @@ class JsonRpcConnection:
         # A task of its own instead of a task group: a scope entered here would be left open inside the caller's scopes.
         # The context is empty, so that the opener's token and trace do not live as long as the connection.
         loop = asyncio.get_running_loop()
-        self._task = contextvars.Context().run(loop.create_task, self._own(eras))
+        self._task = contextvars.Context().run(loop.create_task, self._run(eras))
         try:
-            await self._settled.wait()
+            await self._handshake_done.wait()
         except BaseException:
             await self.aclose()
             raise
@@ -163,74 +163,76 @@ class JsonRpcConnection:
         failure = self._failure
         if isinstance(failure, SessionError) and not isinstance(failure, UpstreamRefused):
             return failure
-        said = _described(failure) if failure is not None else "it was closed meanwhile"
-        hint = self._channel.hint() if self._channel is not None else ""
+        problem = _describe(failure) if failure is not None else "it was closed meanwhile"
+        error_detail = self._transport.error_detail() if self._transport is not None else ""
         return ServiceUnavailable(
-            f"{self._service} could not be opened: {self._secrets.story(said + hint)}."
+            f"{self._service} could not be opened: {self._secrets.describe_failure(problem + error_detail)}."
         )
 
     async def aclose(self) -> None:
         """End it within a bound, even if the upstream hangs. May be called twice, and while requests are in flight."""
         self._stopping = True
-        self._over.set()
+        self._end_requested.set()
         if self._task is None:
             return
         if self._peer is None:
             self._scope.cancel()
         else:
             self._scope.deadline = min(self._scope.deadline, anyio.current_time() + LEAVE_SECONDS)
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True) as bound:
-            await self._closed.wait()
-        if bound.cancelled_caught:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+            await self._task_done.wait()
+        if scope.cancelled_caught:
             logger.error("%s does not close", self._service)
 
-    async def _own(self, eras: Sequence[Era]) -> None:
+    async def _run(self, eras: Sequence[Era]) -> None:
         try:
             with self._scope:
-                async with self._connect() as channel:
-                    self._channel = channel
-                    await self._serve(channel, eras)
+                async with self._connect() as transport:
+                    self._transport = transport
+                    await self._serve(transport, eras)
         except Exception as error:
             self._failure = cast("Exception", unwrap_group(error))
         finally:
-            self._ended = True
+            self._has_ended = True
             if self._pipe_requests is not None:
                 self._pipe_requests.close()
-            self._conclude()
+            self._report_failure()
             self._loss_reported.set()
-            self._settled.set()
-            self._closed.set()
+            self._handshake_done.set()
+            self._task_done.set()
 
-    async def _serve(self, channel: Transport, eras: Sequence[Era]) -> None:
-        self._pipe_requests = None if channel.http else PipeRequests(channel.write)
-        watched = _Watched(channel.read, self._pipe_requests, self._at_end)
-        dispatcher = JSONRPCDispatcher[TransportContext](watched, channel.write)
+    async def _serve(self, transport: Transport, eras: Sequence[Era]) -> None:
+        self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
+        read_stream = _EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
+        dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._dispatcher = dispatcher
-            await tasks.start(dispatcher.run, self._on_request, _unexpected, self._on_notify)
+            await tasks.start(
+                dispatcher.run, self._on_request, _ignore_notification, self._on_notify
+            )
             try:
-                await self._introduce(eras)
-                await self._over.wait()
+                await self._negotiate(eras)
+                await self._end_requested.wait()
                 if self._stopping:
-                    await self._hang_up(channel)
+                    await self._close_streams(transport)
                 else:
-                    await self._note_loss(channel)
+                    await self._note_loss(transport)
             except SessionError as error:
-                self._failure = await self._first_words(channel, error)
-            self._ended = True
+                self._failure = await self._handshake_error(transport, error)
+            self._has_ended = True
             tasks.cancel_scope.cancel()
 
-    async def _introduce(self, eras: Sequence[Era]) -> None:
-        peer = await negotiate(self._ask, eras, service=self._service)
+    async def _negotiate(self, eras: Sequence[Era]) -> None:
+        peer = await negotiate(self._send_handshake, eras, service=self._service)
         if not peer.modern:
             headers = peer.headers("", {})
             assert self._dispatcher is not None
             await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
         self._peer = peer
-        self._settled.set()
+        self._handshake_done.set()
 
-    async def _ask(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
+    async def _send_handshake(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
         assert self._dispatcher is not None
         number = next(self._numbers)
         options: CallOptions = {
@@ -243,59 +245,59 @@ class JsonRpcConnection:
         except MCPError as error:
             raise await self._explain(error, number) from error
 
-    async def _hang_up(self, channel: Transport) -> None:
+    async def _close_streams(self, transport: Transport) -> None:
         """End the open HTTP streams: they would report messages that arrive after their reader left as faults."""
-        for scope, ended in list(self._streams.items()) if channel.http else ():
+        for scope, ended in list(self._streams.items()) if transport.http else ():
             scope.cancel()
             await ended.wait()
             # The cancelled transport closes the stream in its next steps.
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
 
-    async def _first_words(self, channel: Transport, error: SessionError) -> SessionError:
+    async def _handshake_error(self, transport: Transport, error: SessionError) -> SessionError:
         """Return Died with the cause for a connection that ended before it was open; other errors as they are."""
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
-        cause, words = self._cause or await channel.farewell()
-        story = self._secrets.story(cause, words)
-        return Died(f"{self._service} ended before it was ready: {story}.")
+        cause, output = self._cause or await transport.describe_end()
+        description = self._secrets.describe_failure(cause, output)
+        return HandshakeFailed(f"{self._service} ended before it was ready: {description}.")
 
     # Loss of the connection.
 
-    def _at_end(self) -> None:
-        self._ended = True
-        self._over.set()
+    def _note_end(self) -> None:
+        self._has_ended = True
+        self._end_requested.set()
         if self._pipe_requests is not None:
             self._pipe_requests.close()
 
-    def _lose(self, cause: str) -> None:
+    def _mark_lost(self, cause: str) -> None:
         self._cause = self._cause or (cause, "")
-        self._at_end()
+        self._note_end()
 
-    async def _note_loss(self, channel: Transport) -> None:
-        cause, words = self._cause or await channel.farewell()
+    async def _note_loss(self, transport: Transport) -> None:
+        cause, output = self._cause or await transport.describe_end()
         if not self._stopping:
-            self._report_loss(cause, words)
+            self._report_loss(cause, output)
 
-    def _conclude(self) -> None:
+    def _report_failure(self) -> None:
         """Report the loss when the transport failed and ended the task; its failure is the reason."""
-        if self._peer is not None and not self._stopping and not self._lost:
-            self._report_loss(*(self._cause or (_described(self._failure), "")))
+        if self._peer is not None and not self._stopping and not self._is_lost:
+            self._report_loss(*(self._cause or (_describe(self._failure), "")))
 
-    def _report_loss(self, cause: str, words: str) -> None:
-        self.brief = self._secrets.story(cause)[:300]
-        self._ended = True
-        self._lost = True
+    def _report_loss(self, cause: str, output: str) -> None:
+        self.loss_reason = self._secrets.describe_failure(cause)[:300]
+        self._has_ended = True
+        self._is_lost = True
         self._loss_reported.set()
-        self._handler.on_lost(self._secrets.story(cause, words))
+        self._handler.on_lost(self._secrets.describe_failure(cause, output))
 
     # Traffic.
 
-    def spawn(self, context: contextvars.Context, run: Callable[[], Any]) -> bool:
+    def spawn(self, context: contextvars.Context, function: Callable[[], Any]) -> bool:
         """Run a task with a caller's context until the connection ends. Returns False if it has ended already."""
-        if self._tasks is None or self._ended:
+        if self._tasks is None or self._has_ended:
             return False
-        context.run(self._tasks.start_soon, run)
+        context.run(self._tasks.start_soon, function)
         return True
 
     def number(self) -> int:
@@ -313,7 +315,7 @@ class JsonRpcConnection:
             UpstreamRefused: it was answered with an error.
         """
         if not self.usable:
-            raise ConnectionLost(f"The connection to {self._service} is gone: {self.brief}.")
+            raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
         assert self._dispatcher is not None
         try:
             if self._pipe_requests is not None and not is_tracing():
@@ -327,35 +329,35 @@ class JsonRpcConnection:
 
     async def _explain(self, error: MCPError, number: int) -> SessionError:
         """Return an error answer of the server, or the end of the connection with its reason, which may take a moment."""
-        refused = UpstreamRefused(error.code, error.message, error.error.data)
-        channel = self._channel
-        if channel is None:
-            return refused
-        if (gone := channel.gone()) is not None:
-            self._lose(gone)
-            return ConnectionLost(f"The connection to {self._service} is gone: {gone}.")
+        refusal = UpstreamRefused(error.code, error.message, error.error.data)
+        transport = self._transport
+        if transport is None:
+            return refusal
+        if (reason := transport.loss_reason()) is not None:
+            self._mark_lost(reason)
+            return ConnectionLost(f"The connection to {self._service} is gone: {reason}.")
         if error.code != CONNECTION_CLOSED:
-            return refused
-        if channel.http and error.message.startswith(_STREAM):
+            return refusal
+        if transport.http and error.message.startswith(_STREAM):
             if "failed" in error.message:
                 return UpstreamMisbehaved(self._service, self._secrets.redact(error.message))
-            self._lose("the server ended the response without an answer")
-        elif not self._ended and error.message != _CLOSED:
-            return refused
+            self._mark_lost("the server ended the response without an answer")
+        elif not self._has_ended and error.message != _CLOSED:
+            return refusal
         if self._peer is not None:
             with anyio.move_on_after(EXPLAIN_SECONDS):
                 await self._loss_reported.wait()
-            if not self._ended:
-                return refused
-        return self._cut(channel.never_sent(number))
+            if not self._has_ended:
+                return refusal
+        return self._lost_call_error(transport.is_unsent(number))
 
-    def _cut(self, unsent: bool) -> SessionError:
+    def _lost_call_error(self, unsent: bool) -> SessionError:
         if unsent:
-            return ConnectionLost(f"The call did not reach {self._service}: {self.brief}.")
-        if self._stopping and not self._lost:
+            return ConnectionLost(f"The call did not reach {self._service}: {self.loss_reason}.")
+        if self._stopping and not self._is_lost:
             return OutcomeUnknown(f"The connection to {self._service} was closed during the call.")
         return OutcomeUnknown(
-            f"The connection to {self._service} was lost during the call: {self.brief}."
+            f"The connection to {self._service} was lost during the call: {self.loss_reason}."
         )
 
     async def listen(
@@ -399,13 +401,13 @@ class JsonRpcConnection:
         return True
 
 
-async def _unexpected(
+async def _ignore_notification(
     context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Do nothing: every notification is handled before this, in the order of arrival."""
 
 
-class _Watched:
+class _EndWatchingStream:
     """A read stream that calls `on_end` when it ends, before the requests that wait for an answer fail.
 
     Answers to requests of PipeRequests go there, in the order of arrival.
@@ -456,13 +458,13 @@ class _Watched:
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
-def _described(error: Exception | None) -> str:
+def _describe(error: Exception | None) -> str:
     if error is None:
         return "the connection ended"
-    said = str(error).strip().rstrip(".") or "no further detail"
+    text = str(error).strip().rstrip(".") or "no further detail"
     if isinstance(error, SessionError):
-        return said
-    return f"{type(error).__name__}: {said}"
+        return text
+    return f"{type(error).__name__}: {text}"
 
 
-__all__ = ["Died", "Handler", "JsonRpcConnection"]
+__all__ = ["HandshakeFailed", "Handler", "JsonRpcConnection"]

@@ -37,7 +37,7 @@ class PipeRequests:
     def __init__(self, write: WriteStream[SessionMessage]) -> None:
         self._write = write
         self._waiting: dict[int, asyncio.Future[JSON]] = {}
-        self._closed = False
+        self._is_closed = False
 
     async def send(self, method: str, params: JSON, number: int) -> JSON:
         """Send a request and return its result. Cancelling it cancels it upstream.
@@ -45,7 +45,7 @@ class PipeRequests:
         Raises:
             MCPError: it was answered with an error, or the connection is closed.
         """
-        if self._closed:
+        if self._is_closed:
             raise _closed()
         message = JSONRPCRequest(
             jsonrpc="2.0", id=number, method=method, params=with_trace_context(params) or None
@@ -100,17 +100,21 @@ class PipeRequests:
 
     def close(self) -> None:
         """Fail all waiting requests, since no answers can come any more."""
-        self._closed = True
+        self._is_closed = True
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(_closed())
 
 
-def _number(given: str | int | None) -> int:
+def _number(answer_id: str | int | None) -> int:
     """Return the number of a request from the id of its answer, which some servers send back as text."""
-    if isinstance(given, int):
-        return given
-    return int(given) if given is not None and given.isascii() and given.isdigit() else -1
+    if isinstance(answer_id, int):
+        return answer_id
+    return (
+        int(answer_id)
+        if answer_id is not None and answer_id.isascii() and answer_id.isdigit()
+        else -1
+    )
 
 
 def _closed() -> MCPError:

@@ -35,15 +35,15 @@ class SseTransport(ClosingStream):
         client: Client,
         endpoint: str,
         answers: MemoryObjectSendStream[Received],
-        read: MemoryObjectReceiveStream[Received],
+        read_stream: MemoryObjectReceiveStream[Received],
     ) -> None:
         self._client = client
         self._endpoint = endpoint
         self._answers = answers
-        self._gone: str | None = None
+        self._loss_reason: str | None = None
         self.end = "the server ended its event stream"
-        self.read = read
-        self.write = self
+        self.read_stream = read_stream
+        self.write_stream = self
 
     async def send(self, item: SessionMessage) -> None:
         message = item.message
@@ -61,10 +61,10 @@ class SseTransport(ClosingStream):
         if response.status_code < 400:
             return
         if response.status_code in (404, 410) or response.status_code >= 500:
-            self._gone = f"the server refused a message (HTTP {response.status_code})"
+            self._loss_reason = f"the server refused a message (HTTP {response.status_code})"
             if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
                 self._client.unsent.add(message.id)
-            self._give_up(self._gone)
+            self._give_up(self._loss_reason)
             raise anyio.BrokenResourceError
         if isinstance(message, JSONRPCRequest):
             # A refused request did not run: fail its caller and no other call.
@@ -82,24 +82,24 @@ class SseTransport(ClosingStream):
     async def aclose(self) -> None:
         return
 
-    def never_sent(self, number: int) -> bool:
+    def is_unsent(self, number: int) -> bool:
         return number in self._client.unsent
 
-    def gone(self) -> str | None:
-        return self._gone
+    def loss_reason(self) -> str | None:
+        return self._loss_reason
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         return ""
 
-    def hint(self) -> str:
-        return "" if self._client.refused is None else f" (HTTP {self._client.refused})"
+    def error_detail(self) -> str:
+        return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"
 
-    async def farewell(self) -> tuple[str, str]:
+    async def describe_end(self) -> tuple[str, str]:
         return self.end, ""
 
 
 @asynccontextmanager
-async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
+async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
     """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels no task.
 
     Raises:
@@ -118,9 +118,9 @@ async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Tr
             receiving,
             anyio.create_task_group() as tasks,
         ):
-            channel = SseTransport(client, await _endpoint(events, url), sending, receiving)
-            tasks.start_soon(_relay, events, channel, sending)
-            yield channel
+            transport = SseTransport(client, await _endpoint(events, url), sending, receiving)
+            tasks.start_soon(_relay, events, transport, sending)
+            yield transport
             tasks.cancel_scope.cancel()
 
 
@@ -137,7 +137,7 @@ async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: str) ->
 
 async def _relay(
     events: AsyncGenerator[httpx2.ServerSentEvent],
-    channel: SseTransport,
+    transport: SseTransport,
     sending: MemoryObjectSendStream[Received],
 ) -> None:
     try:
@@ -147,11 +147,11 @@ async def _relay(
                 if message is not None:
                     await sending.send(SessionMessage(message))
     except (httpx2.HTTPError, httpx2.StreamError) as error:
-        channel.end = f"the event stream failed ({type(error).__name__}: {error})"
+        transport.end = f"the event stream failed ({type(error).__name__}: {error})"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         pass  # The transport was given up, or its reader left.
     finally:
         sending.close()
 
 
-__all__ = ["SseTransport", "sse_channel"]
+__all__ = ["SseTransport", "open_sse"]

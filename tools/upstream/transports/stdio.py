@@ -24,28 +24,28 @@ class StdioTransport:
 
     def __init__(self, child: ChildProcess) -> None:
         self.child = child
-        self.read = child.read
-        self.write = child.write
+        self.read_stream = child.read_stream
+        self.write_stream = child.write_stream
 
-    def never_sent(self, number: int) -> bool:
-        return number in self.write.refused
+    def is_unsent(self, number: int) -> bool:
+        return number in self.write_stream.unsent
 
-    def gone(self) -> str | None:
+    def loss_reason(self) -> str | None:
         return None
 
-    def words(self) -> str:
-        return self.child.last_words()
+    def last_output(self) -> str:
+        return self.child.last_output()
 
-    def hint(self) -> str:
+    def error_detail(self) -> str:
         return ""
 
-    async def farewell(self) -> tuple[str, str]:
+    async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)
-        return f"the process {self.child.ending()}", self.child.last_words()
+        return f"the process {self.child.describe_end()}", self.child.last_output()
 
 
 @asynccontextmanager
-async def stdio_channel(
+async def open_stdio(
     command: str,
     args: Sequence[str],
     *,
@@ -92,4 +92,4 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     return f"the program {name!r} cannot be run ({error.strerror})"
 
 
-__all__ = ["StdioTransport", "stdio_channel"]
+__all__ = ["StdioTransport", "open_stdio"]

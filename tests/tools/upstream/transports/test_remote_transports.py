@@ -37,7 +37,7 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
         seen.append(request.headers["mcp-session-id"])
 
     try:
-        client: httpx2.AsyncClient = connection.rpc._channel._client  # pyright: ignore
+        client: httpx2.AsyncClient = connection.rpc._transport._client  # pyright: ignore
         client.event_hooks = {"request": [note]}
         await connection.call("inc", {}, Caller())
         async with httpx2.AsyncClient() as other:
