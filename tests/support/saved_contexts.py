@@ -16,7 +16,7 @@ from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
-from statehold.tools.browser.snapshot.tab import SleepingTab
+from statehold.tools.browser.snapshot.tab import DormantTab
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
 SECONDS = 15.0
@@ -31,7 +31,7 @@ async def launched(shell: str) -> AsyncGenerator[Browser]:
 
 
 async def save(
-    resumed: RestoredContext, *pages: Page | SleepingTab, current: int = 0, light: bool = False
+    resumed: RestoredContext, *pages: Page | DormantTab, current: int = 0, light: bool = False
 ) -> ContextSnapshot:
     """Save and read back, as a stored snapshot would be."""
     with anyio.fail_after(20):
@@ -61,7 +61,7 @@ async def resumed(
 
     async def look(context: BrowserContext, origins: OriginStorage) -> None:
         def opened(page: Page) -> None:
-            if seen is not None and not origins.watch.hidden(page):
+            if seen is not None and not origins.watch.is_hidden(page):
                 seen.append(page)
 
         context.on("page", opened)
@@ -84,9 +84,9 @@ def page_of(found: RestoredContext) -> Page:
     return page
 
 
-def asleep(found: RestoredContext, number: int) -> SleepingTab:
+def dormant_tab(found: RestoredContext, number: int) -> DormantTab:
     tab = found.tabs[number]
-    assert isinstance(tab, SleepingTab)
+    assert isinstance(tab, DormantTab)
     return tab
 
 

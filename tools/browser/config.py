@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from .egress.addresses import parse_host
 from .egress.policy import HostEntry
 from .egress.upstream import UpstreamProxy
-from .snapshot.encryption import LEAST_KEY
+from .snapshot.encryption import SHORTEST_KEY
 
 Capability = Literal[
     "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"
@@ -267,10 +267,10 @@ class BrowserConfig(BaseModel):
                 UpstreamProxy.parse(self.proxy)
             except PydanticCustomError as error:
                 yield "proxy", error.message()
-        if self.key is not None and len(self.key) < LEAST_KEY:
+        if self.key is not None and len(self.key) < SHORTEST_KEY:
             yield (
                 "key",
-                f"is shorter than {LEAST_KEY} characters; make one with: openssl rand -base64 32",
+                f"is shorter than {SHORTEST_KEY} characters; make one with: openssl rand -base64 32",
             )
         yield from self._problems_elsewhere() if self.elsewhere else ()
 

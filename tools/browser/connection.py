@@ -117,7 +117,7 @@ class BrowserConnection:
     def _on_traffic(self, message: Request | Response) -> None:
         # Requests of workers have no frame.
         with suppress(Exception):
-            if self.session.watch.hidden(message.frame.page):
+            if self.session.watch.is_hidden(message.frame.page):
                 return
         self._mark_unsaved()
 

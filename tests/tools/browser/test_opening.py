@@ -339,7 +339,7 @@ def far(
     def places(_: object) -> tuple[Path]:
         return (tmp_path / "not" / "here",)
 
-    monkeypatch.setattr(files, "_places_of", places)
+    monkeypatch.setattr(files, "_paths_of", places)
     with told([sys.executable, "-m", "playwright", *launch_server], "ws://") as address:
         yield f"ws://{address}"
 

@@ -66,7 +66,7 @@ class EarlySnapshot:
         # An earlier snapshot may show another page.
         self.snapshot = None
         with suppress(Error, WorldError):
-            if await world.ask(_COUNT_ELEMENTS) <= (
+            if await world.evaluate(_COUNT_ELEMENTS) <= (
                 LARGE if self.tab.page.url in self.settled_addresses else SMALL
             ):
                 self.snapshot = await self.tab.page.aria_snapshot(mode="ai")

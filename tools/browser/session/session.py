@@ -89,10 +89,10 @@ class BrowserSession:
             context, files, self.holds, spawn=spawn, tell=self.add_event, scratch=scratch
         )
         self.videos = Videos(
-            context, files, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.hidden
+            context, files, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.is_hidden
         )
         self.recorder = Recorder(
-            context, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.hidden
+            context, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.is_hidden
         )
         context.on("close", lambda _: self.end())
         context.debugger.on("pausedstatechanged", self._on_pause)
@@ -101,7 +101,7 @@ class BrowserSession:
             limit=config.tabs,
             spawn=spawn,
             on_download=self._on_download,
-            is_hidden=watch.hidden,
+            is_hidden=watch.is_hidden,
         )
         self.tabs.before_close = self.videos.stop_of
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.

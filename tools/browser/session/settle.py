@@ -127,7 +127,7 @@ async def _wait_for_rest(
             if early_snapshot is not None:
                 # The task starts only when ask() below waits, so the observer sees every change after the snapshot.
                 tasks.start_soon(early_snapshot.take, world)
-            is_unchanged[0], title = await world.ask(f"{_REPORT_REST}({LARGE})")
+            is_unchanged[0], title = await world.evaluate(f"{_REPORT_REST}({LARGE})")
             if early_snapshot is not None:
                 early_snapshot.title = title
         except (Error, WorldError, TypeError, ValueError):

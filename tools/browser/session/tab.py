@@ -187,7 +187,7 @@ class Tab:
             with suppress(Error):
                 if await self._wait_for_new_entry(world, entries[index]["id"]):
                     urls = [str(entry["url"]) for entry in entries]
-                    await world.begin(urls[: index - 1], urls[index:])
+                    await world.reset_history(urls[: index - 1], urls[index:])
 
     async def _wait_for_new_entry(self, world: World, entry: int) -> bool:
         with anyio.move_on_after(LEAVE_SECONDS):

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import anyio
 
-from ..snapshot.tab import SleepingTab
+from ..snapshot.tab import DormantTab
 from ..snapshot.world import origin_of
 from .pages import new_page
 from .tab import Tab, TabEvents
@@ -17,7 +17,7 @@ from .tab import Tab, TabEvents
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
 
-Entry: TypeAlias = Tab | SleepingTab
+Entry: TypeAlias = Tab | DormantTab
 
 RESTORE_SECONDS: Final = 10.0
 EXPECT_SECONDS: Final = 1.0
@@ -30,7 +30,7 @@ class Tabs:
     """The tabs of a context, in the order in which they opened. Lives as long as the context.
 
     A page that a page opens becomes a tab, but not the current one: only the caller changes the current tab. Pages beyond
-    `limit` are closed at once, and the next answer says so. Tabs of a restored session are asleep until they are selected:
+    `limit` are closed at once, and the next answer says so. Tabs of a restored session are dormant until they are selected:
     they count, but have no page yet. Iterating yields the tabs that have a page.
     """
 
@@ -62,8 +62,8 @@ class Tabs:
         self._entries: list[Entry] = []
         self._count = 0
         """The number of tabs made so far."""
-        self._next: SleepingTab | None = None
-        """The sleeping tab that becomes the current one when a current tab is needed."""
+        self._next: DormantTab | None = None
+        """The dormant tab that becomes the current one when a current tab is needed."""
         self._first_requests: set[Request] = set()
         """First requests of new windows: Playwright reports their pages only after the answer."""
         self._expected_windows: dict[str, None] = {}
@@ -101,34 +101,34 @@ class Tabs:
         return self._entries.index(current) if current in self._entries else 0
 
     @property
-    def pages(self) -> list[Page | SleepingTab]:
-        """The pages and sleeping tabs in order, as a snapshot is made from them."""
+    def pages(self) -> list[Page | DormantTab]:
+        """The pages and dormant tabs in order, as a snapshot is made from them."""
         return [tab.page if isinstance(tab, Tab) else tab for tab in self._entries]
 
-    def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
+    def adopt(self, entries: Sequence[Page | DormantTab], current: int) -> None:
         """Put the restored tabs into their former order; tabs that their pages opened meanwhile follow."""
-        restored = [e if isinstance(e, SleepingTab) else self._tab_of(e) for e in entries]
+        restored = [e if isinstance(e, DormantTab) else self._tab_of(e) for e in entries]
         self._entries = [*restored, *(tab for tab in self if tab not in restored)]
         chosen = restored[current] if restored else None
         self.current = chosen if isinstance(chosen, Tab) else self.current
         self.event_lines.clear()
 
     async def ensure(self) -> Tab:
-        """Return the current tab; wake or open one if there is none."""
+        """Return the current tab; open one if there is none."""
         if self.current is not None:
             return self.current
         return await self.open() if self._next is None else await self.select(self._next)
 
     async def select(self, tab: Entry) -> Tab:
-        """Make a tab the current one. A sleeping tab is restored; events report parts that could not be restored."""
+        """Make a tab the current one. A dormant tab is restored; events report parts that could not be restored."""
         self.current = tab if isinstance(tab, Tab) else await self._restore_tab(tab)
         self._next = None
         return self.current
 
-    async def _restore_tab(self, dormant: SleepingTab) -> Tab:
+    async def _restore_tab(self, dormant: DormantTab) -> Tab:
         # Its index may have changed since the snapshot, as other tabs were closed.
         dormant.number = self._entries.index(dormant)
-        tab = self._tab_of(await self._await_own_page(dormant.wake(seconds=RESTORE_SECONDS)))
+        tab = self._tab_of(await self._await_own_page(dormant.open(seconds=RESTORE_SECONDS)))
         self._entries.remove(tab)
         self._entries[self._entries.index(dormant)] = tab
         self.event_lines += [f"Not restored: {what}." for what in dormant.report.lost]
@@ -303,7 +303,7 @@ class Tabs:
             return
         successor = self._entries[min(index, len(self._entries) - 1)] if self._entries else None
         self.current = successor if isinstance(successor, Tab) else None
-        self._next = successor if isinstance(successor, SleepingTab) else None
+        self._next = successor if isinstance(successor, DormantTab) else None
         if successor is not None:
             self.event_lines.append("The current tab closed; another one is current now.")
 

@@ -54,38 +54,38 @@ class BlankPages:
         self._address = f"about:blank#{secrets.token_hex(16)}"
         self._pages: set[Page] = set()
         self._opening = anyio.Lock()
-        self._arrived = anyio.Event()
+        self._page_opened = anyio.Event()
         self._latest: Page | None = None
         """The blank page that appeared last, whether it is still open or not."""
-        self._alone = False
+        self._opens_alone = False
         """Whether every page that opens now is an empty one of ours."""
-        context.on("page", self._opened)
+        context.on("page", self._on_page)
 
-    def hidden(self, page: Page) -> bool:
+    def is_hidden(self, page: Page) -> bool:
         return page in self._pages or page.url == self._address
 
-    def _opened(self, page: Page) -> None:
-        if page.url == self._address or self._alone:
+    def _on_page(self, page: Page) -> None:
+        if page.url == self._address or self._opens_alone:
             self._pages.add(page)
             page.on("close", lambda _: self._pages.discard(page))
             self._latest = page
-            self._arrived.set()
+            self._page_opened.set()
 
     @asynccontextmanager
     async def open(self, browser: CDPSession, context_id: str) -> AsyncGenerator[Page]:
         """Open a blank page by the DevTools session of the browser; it is closed at the end, within CLOSE_SECONDS."""
-        wanted = {"url": self._address, "browserContextId": context_id, "background": True}
+        options = {"url": self._address, "browserContextId": context_id, "background": True}
 
         async def close(target: JSON) -> None:
             await send_command(browser, "Target.closeTarget", target)
 
         async with self._opening:
-            self._arrived = anyio.Event()
+            self._page_opened = anyio.Event()
             target = await close_if_cancelled(
-                send_command(browser, "Target.createTarget", wanted), close
+                send_command(browser, "Target.createTarget", options), close
             )
             try:
-                await self._arrived.wait()
+                await self._page_opened.wait()
             except BaseException:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
                     await close(target)
@@ -98,13 +98,13 @@ class BlankPages:
             await _close(page)
 
     @asynccontextmanager
-    async def first(self) -> AsyncGenerator[Page]:
+    async def open_first(self) -> AsyncGenerator[Page]:
         """Open a blank page in a context without tabs. No other page may be opened meanwhile."""
-        self._alone = True
+        self._opens_alone = True
         try:
             page = await new_page(self._context)
         finally:
-            self._alone = False
+            self._opens_alone = False
         try:
             yield page
         finally:

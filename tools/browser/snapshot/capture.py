@@ -12,14 +12,16 @@ import anyio
 
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
-from .model import ContextSnapshot, DormantTab, SavedTab
-from .records import listed
-from .session_storage import without
+from .model import ContextSnapshot, SavedTab
+from .records import describe_origins
+from .session_storage import without_sessions
 from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
 from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
+
+    from .tab import DormantTab
 
 PROBE_SECONDS: Final = 2.0
 """Seconds without an answer after which a page is saved by its address alone."""
@@ -29,7 +31,7 @@ KIB: Final = 2**10
 MIB: Final = 2**20
 
 UNANSWERED: Final = "what was on it (it did not answer)"
-WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
+HAS_CONTENT: Final = "!!(document.title || document.body?.innerHTML)"
 """An expression that is true if a page has content."""
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
@@ -78,24 +80,24 @@ async def capture(
             tasks.start_soon(progress.read_cookies, context)
             for number, page in enumerate(pages):
                 tasks.start_soon(progress.read_tab, number, page)
-        if progress.silent:
+        if progress.page_was_silent:
             # The browser may have died meanwhile: the previous snapshot is then better than this one.
             progress.cookies = None
             await progress.read_cookies(context)
         if progress.cookies is not None:
-            await progress.read_left()
+            await progress.read_unread()
     if progress.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
-    unread = origins.unread(but=progress.claimed)
+    unread = origins.unread(but=progress.claimed_origins)
     origins.unread_count = len(unread)
     origins.watch.mark_frames_unread()
     numbers = sorted(progress.tabs)
     return ContextSnapshot(
         cookies=progress.cookies,
-        origins=dict(origins.records.known),
-        tabs=[progress.with_sessions(number, pages[number]) for number in numbers],
+        origins=dict(origins.records.stored),
+        tabs=[progress.tab_with_sessions(number, pages[number]) for number in numbers],
         current=sum(number < current for number in numbers),
-        lost=origins.records.unsaved() + listed("the latest storage", unread),
+        lost=origins.records.describe_losses() + describe_origins("the latest storage", unread),
     )
 
 
@@ -105,13 +107,13 @@ class _Capture:
     def __init__(self, origins: OriginStorage, *, light: bool, probe: float) -> None:
         self.cookies: list[JSON] | None = None
         self.tabs: dict[int, SavedTab] = {}
-        self.claimed: set[str] = set()
+        self.claimed_origins: set[str] = set()
         """Origins whose storage is read through an open page, so that no other page has to read it."""
-        self.at: dict[Page, str | None] = {}
+        self.origin_by_page: dict[Page, str | None] = {}
         """The origin of each page that answered, whose session storage for it was read; None if it belongs to none."""
-        self.silent = False
+        self.page_was_silent = False
         """Whether a page did not answer."""
-        self._again: set[Page] = set()
+        self._read_again: set[Page] = set()
         """Pages that navigated while they were read, and are read once more."""
         self._origins = origins
         self.limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
@@ -128,15 +130,15 @@ class _Capture:
         from playwright.async_api import Error, Page
 
         if not isinstance(page, Page):
-            self.tabs[number] = page.saved
+            self.tabs[number] = page.saved_tab
             return
-        if (unloaded := self._origins.tabs.unloaded.get(page)) is not None:
-            self.tabs[number] = without(unloaded, self._origins.cleared)
+        if (saved_tab := self._origins.tabs.unloadable.get(page)) is not None:
+            self.tabs[number] = without_sessions(saved_tab, self._origins.cleared_origins)
             return
         with anyio.move_on_after(self._probe), suppress(Error):
             self.tabs[number] = await self._read_address(page)
         if number not in self.tabs:
-            self.silent = True
+            self.page_was_silent = True
             if not page.is_closed():
                 self.tabs[number] = SavedTab(without_login(page.url))
         if number in self.tabs:
@@ -146,28 +148,32 @@ class _Capture:
             self.tabs[number] = tab = await self._read_page(tab, page)
             origin = origin_of(tab.url)
             # Last, so that a slow database does not make the state of the page be lost.
-            if origin and origin == self.at.get(page) and origin not in self.claimed:
+            if (
+                origin
+                and origin == self.origin_by_page.get(page)
+                and origin not in self.claimed_origins
+            ):
                 await self._read_storage(origin, page)
 
     async def _read_address(self, page: Page) -> SavedTab:
         """Return the facts that the browser itself knows about a tab, whether its page answers or not."""
         entries, index = await (await self._origins.watch.world(page)).history()
-        first = max(0, index - HISTORY)
-        addresses = [without_login(str(entry["url"])) for entry in entries[first : index + HISTORY]]
-        here = addresses[index - first]
-        before = [url for url in addresses[: index - first] if _replayable(url)]
-        after = [url for url in addresses[index - first + 1 :] if _replayable(url)]
+        start = max(0, index - HISTORY)
+        addresses = [without_login(str(entry["url"])) for entry in entries[start : index + HISTORY]]
+        current = addresses[index - start]
+        before = [url for url in addresses[: index - start] if _replayable(url)]
+        after = [url for url in addresses[index - start + 1 :] if _replayable(url)]
         viewport = page.viewport_size
-        if len(here) > ADDRESS:
+        if len(current) > ADDRESS:
             return SavedTab("about:blank", lost=["the page (its address is too long)"])
         return SavedTab(
-            url=here,
+            url=current,
             title=str(entries[index].get("title", ""))[:300],
-            history=[*before, here, *after],
+            history=[*before, current, *after],
             position=len(before),
             viewport=[viewport["width"], viewport["height"]] if viewport else None,
             media=dict(self._origins.watch.media.get(page, {})),
-            posted=self._origins.watch.posted(page),
+            posted=self._origins.watch.shows_form_answer(page),
         )
 
     async def _read_page(self, tab: SavedTab, page: Page) -> SavedTab:
@@ -176,120 +182,124 @@ class _Capture:
 
         origin = origin_of(tab.url)
         if origin is None:
-            return await self._note_written_content(tab, page)
-        limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.sent(page)}
-        found: JSON | None = None
+            return await self._note_lost_content(tab, page)
+        limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.times_sent(page)}
+        state: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             world = await self._origins.watch.world(page)
             with suppress(Error, WorldError):
-                await world.ask(_REPORT_STATE_ONCE)
-            found = await world.run("savedTab", limits)
-        if found is None:
-            self.silent = True
+                await world.evaluate(_REPORT_STATE_ONCE)
+            state = await world.run("savedTab", limits)
+        if state is None:
+            self.page_was_silent = True
             # Its storage can still be read through another page, or an empty one.
-            self._origins.watch.touched.add(origin)
-            before = self._origins.tabs.read.get(page)
+            self._origins.watch.unread_origins.add(origin)
+            before = self._origins.tabs.last_read.get(page)
             if before is not None and before.url == tab.url:
-                lost = ["what happened on it last (it did not answer)"]
+                losses = ["what happened on it last (it did not answer)"]
                 return replace(
-                    tab, status=before.status, page=before.page, entry=before.entry, lost=lost
+                    tab, status=before.status, page=before.page, entry=before.entry, lost=losses
                 )
             return replace(tab, lost=[UNANSWERED])
-        if found["origin"] != origin:
-            return await self._read_other_document(tab, page, found)
-        self.at[page] = origin
-        self._origins.sessions.note(page, found)
+        if state["origin"] != origin:
+            return await self._read_other_document(tab, page, state)
+        self.origin_by_page[page] = origin
+        self._origins.sessions.note(page, state)
         # The page may have navigated since the browser was asked.
-        here = without_login(str(found["url"]))
+        url = without_login(str(state["url"]))
         tab = replace(
             tab,
-            url=here,
-            status=found["status"],
-            page=found["page"],
-            entry=found["entry"],
-            lost=_describe_lost(found),
+            url=url,
+            status=state["status"],
+            page=state["page"],
+            entry=state["entry"],
+            lost=_describe_losses(state),
         )
         before = self._origins.tabs.failing.get(page)
         if before is not None:
             tab = replace(tab, page=before.page, status=before.status)
-        self._origins.tabs.read[page] = tab
+        self._origins.tabs.last_read[page] = tab
         return tab
 
     async def _read_storage(self, origin: str, page: Page) -> None:
         """Read the storage of an origin through a page of that origin."""
         from playwright.async_api import Error
 
-        self.claimed.add(origin)
+        self.claimed_origins.add(origin)
         with anyio.move_on_after(READ_SECONDS), suppress(Error, WorldError):
             if await self._origins.read(origin, page, self.limits):
                 return
         # The storage can still be read through another page, or an empty one.
-        self.claimed.discard(origin)
-        self._origins.watch.touched.add(origin)
+        self.claimed_origins.discard(origin)
+        self._origins.watch.unread_origins.add(origin)
 
-    async def _read_other_document(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
+    async def _read_other_document(self, tab: SavedTab, page: Page, state: JSON) -> SavedTab:
         """Save a tab whose document does not belong to the origin of its address."""
         from playwright.async_api import Error
 
-        self.at[page] = None
-        if origin_of(found["url"]) == origin_of(tab.url):
+        self.origin_by_page[page] = None
+        if origin_of(state["url"]) == origin_of(tab.url):
             # The site isolates its page from its own origin, for example by a CSP sandbox.
-            lost = _describe_lost({**found, "untold": ["history state"] if found["entry"] else []})
-            return replace(tab, status=found["status"], page=found["page"], lost=lost)
-        if found["url"].startswith("chrome-error:"):
+            losses = _describe_losses(
+                {**state, "untold": ["history state"] if state["entry"] else []}
+            )
+            return replace(tab, status=state["status"], page=state["page"], lost=losses)
+        if state["url"].startswith("chrome-error:"):
             return tab
         # The page navigated while it was read.
-        if page in self._again:
+        if page in self._read_again:
             return replace(tab, lost=["what was on it (it went on to another page)"])
-        self._again.add(page)
+        self._read_again.add(page)
         with anyio.move_on_after(self._probe), suppress(Error):
             tab = await self._read_address(page)
         return await self._read_page(tab, page)
 
-    async def _note_written_content(self, tab: SavedTab, page: Page) -> SavedTab:
+    async def _note_lost_content(self, tab: SavedTab, page: Page) -> SavedTab:
         """Note the loss of content that scripts wrote into a page without a site, such as about:blank."""
         from playwright.async_api import Error
 
-        written = False
+        has_content = False
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             if tab.url in ("", "about:blank"):
-                written = await (await self._origins.watch.world(page)).ask(WRITTEN)
-            self.at[page] = None
-        return replace(tab, lost=["what scripts had written into it"]) if written else tab
+                has_content = await (await self._origins.watch.world(page)).evaluate(HAS_CONTENT)
+            self.origin_by_page[page] = None
+        return replace(tab, lost=["what scripts had written into it"]) if has_content else tab
 
-    async def read_left(self) -> None:
+    async def read_unread(self) -> None:
         """Read the storage of origins that no tab shows any more."""
         from playwright.async_api import Error
 
         with suppress(Error):
-            await self._origins.read_left(self.limits, but=self.claimed)
+            await self._origins.read_unread(self.limits, but=self.claimed_origins)
 
-    def with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:
+    def tab_with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:
         """Return a tab with its session storage."""
         from playwright.async_api import Page
 
         tab = self.tabs[number]
-        if not isinstance(page, Page) or page in self._origins.tabs.unloaded:
+        if not isinstance(page, Page) or page in self._origins.tabs.unloadable:
             return tab
         # A page that is isolated from its origin cannot read the session storage of that origin.
-        isolated = page in self.at and self.at[page] is None
-        lost = self._origins.sessions.unsaved(page, at=None if isolated else origin_of(tab.url))
-        return replace(tab, sessions=self._origins.sessions.of(page), lost=[*tab.lost, *lost])
+        is_isolated = page in self.origin_by_page and self.origin_by_page[page] is None
+        losses = self._origins.sessions.describe_losses(
+            page, but=None if is_isolated else origin_of(tab.url)
+        )
+        return replace(tab, sessions=self._origins.sessions.of(page), lost=[*tab.lost, *losses])
 
 
 def _replayable(url: str) -> bool:
     return len(url) <= ADDRESS and origin_of(url) is not None
 
 
-def _describe_lost(found: JSON) -> list[str]:
-    lost: list[str] = []
-    if found["withheld"]:
-        lost.append("what was typed into password and other secret fields")
-    if found["done"]:
-        lost.append("what was ticked or chosen and sent at once (the site has it)")
-    if found["files"]:
-        lost.append(f"{found['files']} chosen {'file' if found['files'] == 1 else 'files'}")
-    return lost + found["untold"] + [f"{what} (too much)" for what in found["cut"]]
+def _describe_losses(state: JSON) -> list[str]:
+    losses: list[str] = []
+    if state["withheld"]:
+        losses.append("what was typed into password and other secret fields")
+    if state["done"]:
+        losses.append("what was ticked or chosen and sent at once (the site has it)")
+    if state["files"]:
+        losses.append(f"{state['files']} chosen {'file' if state['files'] == 1 else 'files'}")
+    return losses + state["untold"] + [f"{part} (too much)" for part in state["cut"]]
 
 
 __all__ = ["ContextSnapshot", "SavedTab", "capture"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAGIC: Final = b"SHS1"
 MARK_BYTES: Final = 4
 NONCE_BYTES: Final = 12
-LEAST_KEY: Final = 16
+SHORTEST_KEY: Final = 16
 SALT: Final = b"statehold saved session"
 
 
@@ -35,14 +35,14 @@ class Encryption:
     """
 
     def __init__(self, key: str) -> None:
-        if len(key) < LEAST_KEY:
+        if len(key) < SHORTEST_KEY:
             raise ValueError(
-                f"the key has {len(key)} characters, expected at least {LEAST_KEY}; "
+                f"the key has {len(key)} characters, expected at least {SHORTEST_KEY}; "
                 "make one with: openssl rand -base64 32"
             )
-        stretched = hashlib.scrypt(key.encode(), salt=SALT, n=2**14, r=8, p=1, dklen=32)
-        self._mark = hashlib.sha256(SALT + stretched).digest()[:MARK_BYTES]
-        self._cipher = _cipher(stretched)
+        derived_key = hashlib.scrypt(key.encode(), salt=SALT, n=2**14, r=8, p=1, dklen=32)
+        self._mark = hashlib.sha256(SALT + derived_key).digest()[:MARK_BYTES]
+        self._cipher = _cipher(derived_key)
 
     def __repr__(self) -> str:
         return f"<Encryption {self._mark.hex()}>"
@@ -53,7 +53,7 @@ class Encryption:
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)
 
-    def decrypt(self, sealed: bytes) -> bytes:
+    def decrypt(self, data: bytes) -> bytes:
         """Return the decrypted content.
 
         Raises:
@@ -62,7 +62,7 @@ class Encryption:
         from cryptography.exceptions import InvalidTag
 
         start = len(MAGIC) + MARK_BYTES
-        head, nonce = sealed[:start], sealed[start : start + NONCE_BYTES]
+        head, nonce = data[:start], data[start : start + NONCE_BYTES]
         if head[: len(MAGIC)] != MAGIC:
             raise DecryptionFailed(
                 "The saved session is damaged: it is not in the form that was written."
@@ -72,14 +72,14 @@ class Encryption:
                 "The saved session is encrypted with another key than the configured one."
             )
         try:
-            return self._cipher.decrypt(nonce, sealed[start + NONCE_BYTES :], head)
+            return self._cipher.decrypt(nonce, data[start + NONCE_BYTES :], head)
         except (InvalidTag, ValueError):
             raise DecryptionFailed(
                 "The saved session is damaged: it was changed after it was written."
             ) from None
 
 
-def decrypt(encryption: Encryption | None, sealed: bytes) -> bytes:
+def decrypt(encryption: Encryption | None, data: bytes) -> bytes:
     """Return the decrypted content.
 
     Raises:
@@ -87,7 +87,7 @@ def decrypt(encryption: Encryption | None, sealed: bytes) -> bytes:
     """
     if encryption is None:
         raise DecryptionFailed("The saved session is encrypted, and no key is configured.")
-    return encryption.decrypt(sealed)
+    return encryption.decrypt(data)
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -1,7 +1,7 @@
 """Interception of requests: no document of an origin loads before the session's storage for that origin is restored.
 
 It intercepts requests in the browser, not in a page, so redirects, popups and frames are included. It pauses only documents
-of origins that are still asleep, and requests that the proxy would not see; other requests are not delayed. A Playwright
+of origins that are still dormant, and requests that the proxy would not see; other requests are not delayed. A Playwright
 route would pause every request, and turn the browser's cache off.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-_REFUSED: Final = tuple({"urlPattern": f"{scheme}:*"} for scheme in LOCAL_SCHEMES)
-WAKE_SECONDS: Final = 5.0
+_BLOCKED_PATTERNS: Final = tuple({"urlPattern": f"{scheme}:*"} for scheme in LOCAL_SCHEMES)
+RESTORE_SECONDS: Final = 5.0
 """Seconds that a document waits for the storage of its origin; it is then loaded without."""
 
 
@@ -32,9 +32,9 @@ class DormantContext(Protocol):
     """A browser context with origins whose storage is not restored yet."""
 
     @property
-    def asleep(self) -> Collection[str]: ...
+    def dormant(self) -> Collection[str]: ...
 
-    async def wake(self, origin: str) -> None: ...
+    async def restore_origin(self, origin: str) -> None: ...
 
 
 class RequestInterceptor:
@@ -48,13 +48,13 @@ class RequestInterceptor:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._session: CDPSession | None = None
-        self._sleepers: dict[str, DormantContext] = {}
+        self._contexts: dict[str, DormantContext] = {}
         self._lock = anyio.Lock()
-        self._refused: tuple[JSON, ...] = ()
-        self._watched: frozenset[str] = frozenset()
+        self._blocked: tuple[JSON, ...] = ()
+        self._paused_origins: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<RequestInterceptor contexts={len(self._sleepers)} origins={len(self._watched)}>"
+        return f"<RequestInterceptor contexts={len(self._contexts)} origins={len(self._paused_origins)}>"
 
     @classmethod
     def for_browser(cls, browser: Browser) -> RequestInterceptor:
@@ -69,41 +69,41 @@ class RequestInterceptor:
     async def session(self) -> CDPSession:
         """Return the DevTools session of the browser as a whole."""
         async with self._lock:
-            return await self._connected()
+            return await self._open_session()
 
-    async def _connected(self) -> CDPSession:
+    async def _open_session(self) -> CDPSession:
         if self._session is None:
             self._session = await self._browser.new_browser_cdp_session()
-            self._session.on("Fetch.requestPaused", self._paused)
+            self._session.on("Fetch.requestPaused", self._on_pause)
         return self._session
 
     async def refuse_schemes(self) -> None:
         """Refuse, in all contexts, every request that the filtering proxy would not see."""
         async with self._lock:
-            if not self._refused:
-                await self._watch(self._watched, _REFUSED)
+            if not self._blocked:
+                await self._set_patterns(self._paused_origins, _BLOCKED_PATTERNS)
 
-    async def admit(self, context_id: str, sleeper: DormantContext) -> None:
-        """Begin to pause documents of the sleeping origins of a context."""
-        self._sleepers[context_id] = sleeper
-        await self.changed()
+    async def add_context(self, context_id: str, context: DormantContext) -> None:
+        """Begin to pause documents of the dormant origins of a context."""
+        self._contexts[context_id] = context
+        await self.update_patterns()
 
-    async def leave(self, context_id: str) -> None:
+    async def remove_context(self, context_id: str) -> None:
         """Forget a context that is gone."""
-        if self._sleepers.pop(context_id, None) is not None:
-            await self.changed()
+        if self._contexts.pop(context_id, None) is not None:
+            await self.update_patterns()
 
-    async def changed(self) -> None:
-        """Update the paused origins after the sleeping origins of a context have changed."""
+    async def update_patterns(self) -> None:
+        """Update the paused origins after the dormant origins of a context have changed."""
         async with self._lock:
-            wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
-            if wanted != self._watched:
-                await self._watch(wanted, self._refused)
+            origins = frozenset(o for context in self._contexts.values() for o in context.dormant)
+            if origins != self._paused_origins:
+                await self._set_patterns(origins, self._blocked)
 
-    async def _watch(self, origins: frozenset[str], refused: tuple[JSON, ...]) -> None:
-        session = await self._connected()
+    async def _set_patterns(self, origins: frozenset[str], blocked: tuple[JSON, ...]) -> None:
+        session = await self._open_session()
         patterns = [
-            *refused,
+            *blocked,
             *(
                 {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
                 for origin in sorted(origins)
@@ -113,44 +113,44 @@ class RequestInterceptor:
             await send_command(session, "Fetch.enable", {"patterns": patterns})
         else:
             await send_command(session, "Fetch.disable")
-        self._watched, self._refused = origins, refused
+        self._paused_origins, self._blocked = origins, blocked
 
-    async def _paused(self, event: dict[str, Any]) -> None:
+    async def _on_pause(self, event: dict[str, Any]) -> None:
         assert self._session is not None
         origin = origin_of(event["request"]["url"])
         if origin is None:
             with suppress(Exception):
-                failed = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
-                await send_command(self._session, "Fetch.failRequest", failed)
+                failure = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
+                await send_command(self._session, "Fetch.failRequest", failure)
             return
         try:
-            with anyio.move_on_after(WAKE_SECONDS) as scope:
-                await self._wake(origin, event["frameId"])
+            with anyio.move_on_after(RESTORE_SECONDS) as scope:
+                await self._restore_storage(origin, event["frameId"])
             if scope.cancelled_caught:
-                logger.warning("a page went on without its storage after %g s", WAKE_SECONDS)
+                logger.warning("a page went on without its storage after %g s", RESTORE_SECONDS)
         except Exception:
-            logger.debug("an origin was not woken", exc_info=True)
+            logger.debug("the storage of an origin was not restored", exc_info=True)
         finally:
             with suppress(Exception):
                 request = {"requestId": event["requestId"]}
                 await send_command(self._session, "Fetch.continueRequest", request)
 
-    async def _wake(self, origin: str, frame: str) -> None:
-        for sleeper in await self._concerned(frame):
-            if origin in sleeper.asleep:
-                await sleeper.wake(origin)
+    async def _restore_storage(self, origin: str, frame: str) -> None:
+        for context in await self._contexts_of(frame):
+            if origin in context.dormant:
+                await context.restore_origin(origin)
 
-    async def _concerned(self, frame: str) -> list[DormantContext]:
+    async def _contexts_of(self, frame: str) -> list[DormantContext]:
         """Return the context of a frame, or all contexts if it is unknown: subframes have no target of their own."""
-        if len(self._sleepers) > 1:
+        if len(self._contexts) > 1:
             with suppress(Exception):
                 assert self._session is not None
-                found = await send_command(
+                target = await send_command(
                     self._session, "Target.getTargetInfo", {"targetId": frame}
                 )
-                sleeper = self._sleepers.get(found["targetInfo"].get("browserContextId", ""))
-                return [sleeper] if sleeper is not None else []
-        return list(self._sleepers.values())
+                context = self._contexts.get(target["targetInfo"].get("browserContextId", ""))
+                return [context] if context is not None else []
+        return list(self._contexts.values())
 
 
 def _literal(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 
@@ -41,12 +41,14 @@ class StoredOrigin:
         Raises:
             KeyError, TypeError: It has another form.
         """
-        databases = {str(each["name"]): json.dumps(each) for each in state.get("indexedDB") or ()}
+        databases = {
+            str(database["name"]): json.dumps(database) for database in state.get("indexedDB") or ()
+        }
         return StoredOrigin(json.dumps(state["localStorage"]), databases)
 
     def to_state(self, origin: str) -> JSON:
         """Return the origin as part of a storage state."""
-        databases = [json.loads(each) for each in self.databases.values()]
+        databases = [json.loads(database) for database in self.databases.values()]
         state: JSON = {"origin": origin, "localStorage": json.loads(self.items or NO_ITEMS)}
         return state | ({"indexedDB": databases} if databases else {})
 
@@ -91,7 +93,7 @@ class ContextSnapshot:
     """The activities that are lost with the context, in words: mocked requests, a recording."""
 
     def to_snapshot(self, encryption: Encryption | None = None) -> Snapshot:
-        """Return the form that a session stores, encrypted if there is a `encryption`."""
+        """Return the form that a session stores, encrypted if `encryption` is given."""
         data: JSON = {"version": VERSION, **asdict(self)}
         if encryption is None:
             return Snapshot(data)
@@ -108,8 +110,8 @@ class ContextSnapshot:
         """
         data = snapshot.data
         if data.get("version") != VERSION:
-            what = f"everything (it was saved in a form, {data.get('version')!r}, that is not known here)"
-            return ContextSnapshot(lost=[what])
+            message = f"everything (it was saved in a form, {data.get('version')!r}, that is not known here)"
+            return ContextSnapshot(lost=[message])
         if data.get("sealed"):
             data = orjson.loads(decrypt(encryption, snapshot.blobs.get("sealed", b"")))
         rest = {key: value for key, value in data.items() if key != "version"}
@@ -121,13 +123,4 @@ class ContextSnapshot:
             return ContextSnapshot(lost=["everything (what was saved is damaged)"])
 
 
-class DormantTab(Protocol):
-    """A restored tab whose page is not open yet."""
-
-    @property
-    def saved(self) -> SavedTab:
-        """The tab as it was saved, without storage that its sites have since had the browser clear."""
-        ...
-
-
-__all__ = ["VERSION", "ContextSnapshot", "DormantTab", "SavedTab", "StoredOrigin"]
+__all__ = ["VERSION", "ContextSnapshot", "SavedTab", "StoredOrigin"]

@@ -13,131 +13,133 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KNOWN_BYTES: Final = 64 * 2**20
-KNOWN_ORIGINS: Final = 500
+STORED_BYTES: Final = 64 * 2**20
+STORED_ORIGINS: Final = 500
 """With KNOWN_BYTES, the limits for all origins together: in memory, in a snapshot, and at the interceptor."""
-NOTED: Final = 5000
+REMEMBERED_ORIGINS: Final = 5000
 """The number of origins for which losses are remembered; the oldest are dropped."""
-TOLD: Final = 10
+NAMED_ORIGINS: Final = 10
 """The number of origins that a message about losses names."""
-WORDS: Final = 100
+PART_CHARACTERS: Final = 100
 """The most characters of a lost part in a message: databases may have long names."""
 
 
 class StorageRecords:
     """The storage of the origins of a context as it was read last. Lives as long as the context."""
 
-    def __init__(self, known: Mapping[str, StoredOrigin]) -> None:
-        self.known = dict(known)
-        self.asleep = set(known)
+    def __init__(self, stored: Mapping[str, StoredOrigin]) -> None:
+        self.stored = dict(stored)
+        self.dormant = set(stored)
         """The origins whose storage is not restored in the browser yet."""
-        self._lost: dict[str, list[str]] = {}
-        """By origin, the parts that `known` lacks or has in an older state, in words."""
+        self._losses: dict[str, list[str]] = {}
+        """By origin, the parts that `stored` lacks or has in an older state, in words."""
         self._dropped: dict[str, None] = {}
-        """Origins dropped from `known` to make room for origins that were read later."""
+        """Origins dropped from `stored` to make room for origins that were read later."""
 
     def __repr__(self) -> str:
-        return f"<StorageRecords known={len(self.known)} asleep={len(self.asleep)}>"
+        return f"<StorageRecords stored={len(self.stored)} dormant={len(self.dormant)}>"
 
     def replace(self, origins: Mapping[str, StoredOrigin]) -> None:
         """Take other storage for all origins; none of it is in the browser yet."""
-        self.known, self.asleep = dict(origins), set(origins)
-        self._lost.clear()
+        self.stored, self.dormant = dict(origins), set(origins)
+        self._losses.clear()
         self._dropped.clear()
 
-    def note(self, found: Mapping[str, Any]) -> None:
+    def note(self, state: Mapping[str, Any]) -> None:
         """Update an origin with a result of page/storage.js. Parts that were not read stay as they were before."""
-        origin = found["origin"]
-        if origin in self.asleep:
+        origin = state["origin"]
+        if origin in self.dormant:
             return
-        before = self.known.get(origin, StoredOrigin())
+        before = self.stored.get(origin, StoredOrigin())
         missing: list[str] = []
         stale: list[str] = []
-        items, databases = found["items"], found["databases"]
+        items, databases = state["items"], state["databases"]
         if items is None:
             (missing if before.items is None else stale).append("local storage")
             items = before.items
         if databases is None:
             (stale if before.databases else missing).append("databases")
             databases = dict(before.databases)
-        for name in found["cut"]:
+        for name in state["cut"]:
             (stale if name in before.databases else missing).append(f"the database {name}")
             if name in before.databases:
                 databases[name] = before.databases[name]
-        lost = [*missing, *found["other"], *(f"the latest of {what}" for what in stale)]
-        self._lost.pop(origin, None)
-        if lost:
-            _note(self._lost, origin, lost)
-        self._keep(origin, StoredOrigin(items, databases))
+        losses = [*missing, *state["other"], *(f"the latest of {part}" for part in stale)]
+        self._losses.pop(origin, None)
+        if losses:
+            _set_latest(self._losses, origin, losses)
+        self._store(origin, StoredOrigin(items, databases))
 
-    def _keep(self, origin: str, stored: StoredOrigin) -> None:
+    def _store(self, origin: str, storage: StoredOrigin) -> None:
         """Keep the storage of an origin; beyond the limits, drop the origins that were read longest ago."""
-        self.known.pop(origin, None)
+        self.stored.pop(origin, None)
         self._dropped.pop(origin, None)
-        if not stored:
+        if not storage:
             return
-        self.known[origin] = stored
-        size = sum(each.size for each in self.known.values())
-        for oldest in list(self.known)[:-1]:
-            if size <= KNOWN_BYTES and len(self.known) <= KNOWN_ORIGINS:
+        self.stored[origin] = storage
+        size = sum(entry.size for entry in self.stored.values())
+        for oldest in list(self.stored)[:-1]:
+            if size <= STORED_BYTES and len(self.stored) <= STORED_ORIGINS:
                 break
-            size -= self.known.pop(oldest).size
-            self.asleep.discard(oldest)
-            _note(self._dropped, oldest, None)
+            size -= self.stored.pop(oldest).size
+            self.dormant.discard(oldest)
+            _set_latest(self._dropped, oldest, None)
 
-    def unsaved(self) -> list[str]:
-        """Return, in words, the stored data that `known` lacks or has in an older state."""
+    def describe_losses(self) -> list[str]:
+        """Return, in words, the stored data that `stored` lacks or has in an older state."""
         sites: dict[str, list[str]] = {}
-        for origin, parts in self._lost.items():
-            for what in parts:
-                sites.setdefault(what[:WORDS], []).append(origin)
-        found = listed("storage", list(self._dropped), " (too much)")
-        return found + [line for what, its in sites.items() for line in listed(what, its)]
+        for origin, parts in self._losses.items():
+            for part in parts:
+                sites.setdefault(part[:PART_CHARACTERS], []).append(origin)
+        lines = describe_origins("storage", list(self._dropped), " (too much)")
+        return lines + [
+            line for part, origins in sites.items() for line in describe_origins(part, origins)
+        ]
 
 
 class TabRecords:
     """The tabs of a context as they were read last, or as they were saved before. Lives as long as the context."""
 
     def __init__(self) -> None:
-        self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
+        self.last_read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
-        self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
+        self.unloadable: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Saved tabs that could not be loaded again, until they navigate."""
         self.failing: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Saved tabs that show an error page of their site, until they navigate; the saved state is not on their pages."""
 
-    def note_unloaded(self, page: Page, saved: SavedTab) -> None:
-        _keep_until_navigation(self.unloaded, page, saved)
+    def note_unloadable(self, page: Page, saved_tab: SavedTab) -> None:
+        _keep_until_navigation(self.unloadable, page, saved_tab)
 
-    def note_failing(self, page: Page, saved: SavedTab) -> None:
-        _keep_until_navigation(self.failing, page, saved)
+    def note_failing(self, page: Page, saved_tab: SavedTab) -> None:
+        _keep_until_navigation(self.failing, page, saved_tab)
 
 
-def listed(what: str, origins: Sequence[str], why: str = "") -> list[str]:
-    """Return messages that `what` of some origins is lost: one for each of the first TOLD, and one for the rest."""
-    lines = [f"{what} of {origin}{why}" for origin in origins[:TOLD]]
+def describe_origins(part: str, origins: Sequence[str], suffix: str = "") -> list[str]:
+    """Return messages that `part` of some origins is lost: one for each of the first TOLD, and one for the rest."""
+    lines = [f"{part} of {origin}{suffix}" for origin in origins[:NAMED_ORIGINS]]
     more = len(origins) - len(lines)
-    return [*lines, f"{what} of {more} more sites{why}"] if more else lines
+    return [*lines, f"{part} of {more} more sites{suffix}"] if more else lines
 
 
-def _note(noted: dict[str, T], origin: str, what: T) -> None:
+def _set_latest(values: dict[str, T], origin: str, value: T) -> None:
     """Set the value of an origin; beyond NOTED origins, drop the oldest."""
-    noted[origin] = what
-    if len(noted) > NOTED:
-        del noted[next(iter(noted))]
+    values[origin] = value
+    if len(values) > REMEMBERED_ORIGINS:
+        del values[next(iter(values))]
 
 
 def _keep_until_navigation(
-    kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab
+    tabs: WeakKeyDictionary[Page, SavedTab], page: Page, saved_tab: SavedTab
 ) -> None:
     def drop(frame: Frame) -> None:
         # The browser's error page in place of a page is not a navigation of the tab.
         if frame.parent_frame is None and not frame.url.startswith("chrome-error:"):
             page.remove_listener("framenavigated", drop)
-            kept.pop(page, None)
+            tabs.pop(page, None)
 
-    kept[page] = saved
+    tabs[page] = saved_tab
     page.on("framenavigated", drop)
 
 
-__all__ = ["StorageRecords", "TabRecords", "listed"]
+__all__ = ["StorageRecords", "TabRecords", "describe_origins"]

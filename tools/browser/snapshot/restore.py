@@ -14,7 +14,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.services import RestoreReport
 from .model import ContextSnapshot
 from .storage import OriginStorage
-from .tab import SleepingTab, TabReport, counted, load_tab
+from .tab import DormantTab, TabReport, count_of, load_tab
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -29,14 +29,14 @@ class RestoredContext:
 
     context: BrowserContext
     origins: OriginStorage
-    tabs: list[Page | SleepingTab]
+    tabs: list[Page | DormantTab]
     current: int
     report: RestoreReport
 
 
 async def restore_context(
     browser: Browser,
-    hibernated: ContextSnapshot | None,
+    context_snapshot: ContextSnapshot | None,
     *,
     context_options: Mapping[str, Any],
     prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
@@ -50,13 +50,13 @@ async def restore_context(
     Raises:
         playwright's Error: The browser is gone.
     """
-    given = hibernated or ContextSnapshot()
+    state = context_snapshot or ContextSnapshot()
     context = await browser.new_context(**context_options)
     try:
-        origins = OriginStorage(context, asleep=given.origins)
+        origins = OriginStorage(context, dormant=state.origins)
         if prepare is not None:
             await prepare(context, origins)
-        return await _restore(context, origins, given, seconds)
+        return await _restore(context, origins, state, seconds)
     except BaseException:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await context.close()
@@ -64,30 +64,30 @@ async def restore_context(
 
 
 async def _restore(
-    context: BrowserContext, origins: OriginStorage, given: ContextSnapshot, seconds: float
+    context: BrowserContext, origins: OriginStorage, state: ContextSnapshot, seconds: float
 ) -> RestoredContext:
     now = time.time()
-    fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
-    given = replace(given, cookies=fresh)
-    refused = await _add_cookies(context, given.cookies)
+    valid_cookies = [cookie for cookie in state.cookies if not 0 <= cookie.get("expires", -1) < now]
+    state = replace(state, cookies=valid_cookies)
+    refused_cookies = await _add_cookies(context, state.cookies)
     # Their losses are reported now; the next snapshot must not report them again.
-    saved = [replace(tab, lost=[]) for tab in given.tabs]
-    tabs: list[Page | SleepingTab] = [
-        SleepingTab(tab, number, context, origins) for number, tab in enumerate(saved)
+    saved_tabs = [replace(tab, lost=[]) for tab in state.tabs]
+    tabs: list[Page | DormantTab] = [
+        DormantTab(tab, number, context, origins) for number, tab in enumerate(saved_tabs)
     ]
-    current = min(given.current, len(tabs) - 1) if tabs else 0
-    report = TabReport()
-    if tabs or origins.asleep:
+    current = min(state.current, len(tabs) - 1) if tabs else 0
+    tab_report = TabReport()
+    if tabs or origins.dormant:
         page = await context.new_page()
         await origins.attach(page)
         if tabs:
-            report = await load_tab(saved[current], current, page, origins, seconds)
+            tab_report = await load_tab(saved_tabs[current], current, page, origins, seconds)
         tabs[current : current + 1] = [page]
-    words = RestoreReport(
-        _describe_restored(given, report, refused),
-        ", ".join(_describe_lost(given, report, refused) + origins.take_failures()),
+    restore_report = RestoreReport(
+        _describe_restored(state, tab_report, refused_cookies),
+        ", ".join(_describe_lost(state, tab_report, refused_cookies) + origins.take_failures()),
     )
-    return RestoredContext(context, origins, tabs, current, words)
+    return RestoredContext(context, origins, tabs, current, restore_report)
 
 
 async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
@@ -100,42 +100,42 @@ async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
         return 0
     except Error:
         # The browser refuses all cookies if one is not acceptable: add them one by one.
-        refused = 0
+        refused_count = 0
         for cookie in cookies:
             try:
                 await context.add_cookies(cast("Any", [cookie]))
             except Error:
-                refused += 1
-        return refused
+                refused_count += 1
+        return refused_count
 
 
-def _describe_restored(given: ContextSnapshot, report: TabReport, refused: int) -> str:
+def _describe_restored(state: ContextSnapshot, report: TabReport, refused_cookies: int) -> str:
     words: list[str] = []
-    if given.tabs:
-        asleep = len(given.tabs) - 1
-        later = f" ({asleep} of them when first used)" if asleep else ""
-        words.append(counted(len(given.tabs), "tab") + later)
-    if len(given.cookies) > refused:
-        words.append(counted(len(given.cookies) - refused, "cookie"))
-    if given.origins:
-        words.append(f"the storage of {counted(len(given.origins), 'site')}")
+    if state.tabs:
+        dormant = len(state.tabs) - 1
+        remark = f" ({dormant} of them when first used)" if dormant else ""
+        words.append(count_of(len(state.tabs), "tab") + remark)
+    if len(state.cookies) > refused_cookies:
+        words.append(count_of(len(state.cookies) - refused_cookies, "cookie"))
+    if state.origins:
+        words.append(f"the storage of {count_of(len(state.origins), 'site')}")
     if report.fields:
-        words.append(counted(report.fields, "form field"))
+        words.append(count_of(report.fields, "form field"))
     if report.scrolled:
         words.append("the scroll position")
     return ", ".join(words)
 
 
-def _describe_lost(given: ContextSnapshot, report: TabReport, refused: int) -> list[str]:
-    lost = [*given.activities, *given.lost]
-    for number, tab in enumerate(given.tabs):
-        lost += [f"{what} of tab {number}" for what in tab.lost]
-    lost += report.lost
-    if refused:
-        lost.append(counted(refused, "cookie"))
-    if any(len(tab.history) > 1 for tab in given.tabs):
-        lost.append("back and forward (going back loads the pages again)")
-    return [*lost, ALWAYS_LOST] if given.tabs else lost
+def _describe_lost(state: ContextSnapshot, report: TabReport, refused_cookies: int) -> list[str]:
+    losses = [*state.activities, *state.lost]
+    for number, tab in enumerate(state.tabs):
+        losses += [f"{part} of tab {number}" for part in tab.lost]
+    losses += report.lost
+    if refused_cookies:
+        losses.append(count_of(refused_cookies, "cookie"))
+    if any(len(tab.history) > 1 for tab in state.tabs):
+        losses.append("back and forward (going back loads the pages again)")
+    return [*losses, ALWAYS_LOST] if state.tabs else losses
 
 
 __all__ = ["RestoredContext", "restore_context"]

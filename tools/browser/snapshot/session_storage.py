@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ....sessions.json_codec import JSON
 from .blank_pages import load_blank
-from .records import listed
+from .records import describe_origins
 from .watch import ContextWatch
 from .world import WorldError
 
@@ -30,50 +30,50 @@ class SessionStorage:
 
     def __init__(self, watch: ContextWatch) -> None:
         self._watch = watch
-        self._kept: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
-        self._cut: WeakKeyDictionary[Page, set[str]] = WeakKeyDictionary()
+        self._by_page: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
+        self._too_large: WeakKeyDictionary[Page, set[str]] = WeakKeyDictionary()
 
-    def adopt(self, page: Page, kept: Mapping[str, str]) -> None:
+    def adopt(self, page: Page, by_origin: Mapping[str, str]) -> None:
         """Set the session storage of a tab from a snapshot."""
-        if kept:
-            self._kept[page] = dict(kept)
+        if by_origin:
+            self._by_page[page] = dict(by_origin)
 
-    def note(self, page: Page, found: JSON) -> None:
+    def note(self, page: Page, state: JSON) -> None:
         """Set the session storage of a tab for one origin from a result of page/tab.js."""
-        origin = found["origin"]
-        kept = self._kept.setdefault(page, {})
-        cut = self._cut.setdefault(page, set())
-        kept.pop(origin, None)
-        cut.discard(origin)
-        if "session storage" in found["cut"]:
-            cut.add(origin)
-        elif found["session"] is not None:
-            kept[origin] = found["session"]
-        size = sum(map(len, kept.values()))
-        for oldest in list(kept)[:-1]:
+        origin = state["origin"]
+        by_origin = self._by_page.setdefault(page, {})
+        too_large = self._too_large.setdefault(page, set())
+        by_origin.pop(origin, None)
+        too_large.discard(origin)
+        if "session storage" in state["cut"]:
+            too_large.add(origin)
+        elif state["session"] is not None:
+            by_origin[origin] = state["session"]
+        size = sum(map(len, by_origin.values()))
+        for oldest in list(by_origin)[:-1]:
             if size <= TAB_BYTES:
                 break
-            size -= len(kept.pop(oldest))
-            cut.add(oldest)
+            size -= len(by_origin.pop(oldest))
+            too_large.add(oldest)
 
     def forget(self, origin: str) -> None:
         """Drop the session storage for an origin, after its site had the browser clear it."""
-        for kept in self._kept.values():
-            kept.pop(origin, None)
+        for by_origin in self._by_page.values():
+            by_origin.pop(origin, None)
 
     def of(self, page: Page) -> dict[str, str]:
         """Return the session storage of a tab by origin."""
-        return dict(self._kept.get(page, {}))
+        return dict(self._by_page.get(page, {}))
 
-    def unsaved(self, page: Page, *, at: str | None) -> list[str]:
-        """Return, in words, the session storage that of() lacks or has in an older state, but for the origin `at`."""
-        cut = self._cut.get(page, set()) - {at}
-        left = set(self._watch.visited.get(page, ())) - cut - {at}
-        lost = listed("session storage", sorted(cut), " (too much)")
-        return [*lost, "the latest session storage of left sites"] if left else lost
+    def describe_losses(self, page: Page, *, but: str | None) -> list[str]:
+        """Return, in words, the session storage that of() lacks or has in an older state, but for the origin `but`."""
+        too_large = self._too_large.get(page, set()) - {but}
+        departed = set(self._watch.visited_origins.get(page, ())) - too_large - {but}
+        losses = describe_origins("session storage", sorted(too_large), " (too much)")
+        return [*losses, "the latest session storage of left sites"] if departed else losses
 
-    async def put_back(self, page: Page, *, at: str | None) -> list[str]:
-        """Restore the session storage of a tab but for the origin `at`. Return, in words, what failed.
+    async def restore(self, page: Page, *, but: str | None) -> list[str]:
+        """Restore the session storage of a tab but for the origin `but`. Return, in words, what failed.
 
         The page is inside `without_network`.
 
@@ -82,9 +82,9 @@ class SessionStorage:
         """
         from playwright.async_api import Error
 
-        lost: list[str] = []
+        losses: list[str] = []
         for origin, text in self.of(page).items():
-            if origin == at:
+            if origin == but:
                 continue
             try:
                 await load_blank(page, origin + "/")
@@ -92,16 +92,16 @@ class SessionStorage:
             except (Error, WorldError):
                 if page.is_closed():
                     raise
-                lost.append(f"session storage of {origin}")
+                losses.append(f"session storage of {origin}")
         # The tab loaded these origins only to restore them.
-        self._watch.visited.pop(page, None)
-        return lost
+        self._watch.visited_origins.pop(page, None)
+        return losses
 
 
-def without(tab: SavedTab, origins: Collection[str]) -> SavedTab:
+def without_sessions(tab: SavedTab, origins: Collection[str]) -> SavedTab:
     """Return a saved tab without its session storage for some origins."""
-    kept = {origin: text for origin, text in tab.sessions.items() if origin not in origins}
-    return replace(tab, sessions=kept)
+    sessions = {origin: text for origin, text in tab.sessions.items() if origin not in origins}
+    return replace(tab, sessions=sessions)
 
 
-__all__ = ["SessionStorage", "without"]
+__all__ = ["SessionStorage", "without_sessions"]

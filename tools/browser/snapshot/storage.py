@@ -34,34 +34,35 @@ _CLEARED: Final = "local_storage,indexeddb,cache_storage,service_workers,file_sy
 class OriginStorage:
     """The storage of the origins of one context. Lives as long as the context.
 
-    A restored origin is asleep until a document of it is about to load; the interceptor of the browser then restores its
-    storage first. The storage of a sleeping origin is saved again unchanged. Concurrent wake() calls restore an origin once.
+    A restored origin is dormant until a document of it is about to load; the interceptor of the browser then restores its
+    storage first. The storage of a dormant origin is saved again unchanged. Concurrent calls of restore_origin() restore it
+    once.
     """
 
     def __init__(
-        self, context: BrowserContext, *, asleep: Mapping[str, StoredOrigin] | None = None
+        self, context: BrowserContext, *, dormant: Mapping[str, StoredOrigin] | None = None
     ) -> None:
         self.watch = ContextWatch(context)
-        self.records = StorageRecords(asleep or {})
+        self.records = StorageRecords(dormant or {})
         self.tabs = TabRecords()
         self.sessions = SessionStorage(self.watch)
         self.failures: list[str] = []
         """The parts that could not be restored since the last take_failures(), in words."""
-        self.cleared: dict[str, None] = {}
-        """Origins whose sites had the browser clear their storage; sleeping tabs must not restore it."""
+        self.cleared_origins: dict[str, None] = {}
+        """Origins whose sites had the browser clear their storage; dormant tabs must not restore it."""
         self.unread_count = 0
         """The number of origins that the last save had no time for."""
         self._context_id = ""
-        self._waking: dict[str, anyio.Lock] = {}
+        self._restoring: dict[str, anyio.Lock] = {}
         self._interceptor: RequestInterceptor | None = None
         self.watch.on_cleared.append(self._forget_cleared)
 
     def __repr__(self) -> str:
-        return f"<OriginStorage known={len(self.records.known)} asleep={len(self.asleep)}>"
+        return f"<OriginStorage stored={len(self.records.stored)} dormant={len(self.dormant)}>"
 
     @property
-    def asleep(self) -> Collection[str]:
-        return self.records.asleep
+    def dormant(self) -> Collection[str]:
+        return self.records.dormant
 
     async def attach(self, page: Page) -> None:
         """Read the id of the context from one of its pages and register it at the interceptor.
@@ -74,94 +75,96 @@ class OriginStorage:
         assert browser is not None
         self._context_id = (await self.watch.world(page)).context
         self._interceptor = RequestInterceptor.for_browser(browser)
-        page.context.on("close", self._closed)
-        await self._interceptor.admit(self._context_id, self)
+        page.context.on("close", self._on_close)
+        await self._interceptor.add_context(self._context_id, self)
 
     async def _attach_first(self) -> None:
         if self._interceptor is None:
-            async with self.watch.blank_pages.first() as page:
+            async with self.watch.blank_pages.open_first() as page:
                 await self.attach(page)
 
-    async def _closed(self, context: BrowserContext) -> None:
-        self.records.asleep.clear()
+    async def _on_close(self, context: BrowserContext) -> None:
+        self.records.dormant.clear()
         if self._interceptor is not None:
             try:
-                await self._interceptor.leave(self._context_id)
+                await self._interceptor.remove_context(self._context_id)
             except Exception:
                 logger.debug("the interceptor did not answer", exc_info=True)
 
     def take_failures(self) -> list[str]:
-        found, self.failures = self.failures, []
-        return found
+        failures, self.failures = self.failures, []
+        return failures
 
     def _forget_cleared(self, origin: str) -> None:
-        self.cleared[origin] = None
+        self.cleared_origins[origin] = None
         self.sessions.forget(origin)
 
     # Restoring.
 
-    async def wake(self, origin: str, page: Page | None = None) -> None:
+    async def restore_origin(self, origin: str, page: Page | None = None) -> None:
         """Restore the storage of an origin: through `page`, which shows a blank document of it, or a new blank page."""
-        async with self._waking.setdefault(origin, anyio.Lock()):
-            if origin not in self.asleep:
+        async with self._restoring.setdefault(origin, anyio.Lock()):
+            if origin not in self.dormant:
                 return
             if page is not None:
-                await self._restore(origin, page)
+                await self._restore_through(origin, page)
             else:
-                async with self._blank_page() as own:
-                    await load_blank(own, origin + "/")
-                    await self._restore(origin, own)
-            self.records.asleep.discard(origin)
+                async with self._blank_page() as blank_page:
+                    await load_blank(blank_page, origin + "/")
+                    await self._restore_through(origin, blank_page)
+            self.records.dormant.discard(origin)
         if self._interceptor is not None:
-            await self._interceptor.changed()
+            await self._interceptor.update_patterns()
 
-    async def _restore(self, origin: str, page: Page) -> None:
+    async def _restore_through(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
-        if (stored := self.records.known.get(origin)) is None:
+        if (storage := self.records.stored.get(origin)) is None:
             # The origin was dropped meanwhile.
             return
-        given = (stored.items or NO_ITEMS, dict(stored.databases), RESTORE_SECONDS * 1000)
-        failed = await world.run("restoreStorage", origin, *given)
-        self.failures += [f"{what} of {origin}" for what in failed]
+        parts = (storage.items or NO_ITEMS, dict(storage.databases), RESTORE_SECONDS * 1000)
+        failed_parts = await world.run("restoreStorage", origin, *parts)
+        self.failures += [f"{part} of {origin}" for part in failed_parts]
 
     @asynccontextmanager
     async def _blank_page(self) -> AsyncGenerator[Page]:
         assert self._interceptor is not None, "attach() comes first"
         browser = await self._interceptor.session()
-        opened = self.watch.blank_pages.open(browser, self._context_id)
-        async with opened as page:
+        opening = self.watch.blank_pages.open(browser, self._context_id)
+        async with opening as page:
             # Otherwise a service worker of the site would answer instead of us.
             await (await self.watch.world(page)).bypass_workers()
             async with without_network(page):
                 yield page
 
-    async def replace(self, origins: Mapping[str, StoredOrigin], *, shown: Collection[str]) -> None:
-        """Replace the storage of all origins. Storage of the origins in `shown` is restored at once.
+    async def replace(
+        self, origins: Mapping[str, StoredOrigin], *, shown_origins: Collection[str]
+    ) -> None:
+        """Replace the storage of all origins. Storage of the origins in `shown_origins` is restored at once.
 
         Raises:
             playwright's Error: The browser refuses, or is gone.
         """
         await self._attach_first()
-        old = {*self.records.known, *self.watch.touched, *shown}
+        previous = {*self.records.stored, *self.watch.unread_origins, *shown_origins}
         async with self._blank_page() as page:
             world = await self.watch.world(page)
-            for origin in sorted(old):
+            for origin in sorted(previous):
                 await world.clear_storage(origin, _CLEARED)
         self.records.replace(origins)
-        self.watch.touched.clear()
-        self.watch.touched.update(shown)
+        self.watch.unread_origins.clear()
+        self.watch.unread_origins.update(shown_origins)
         assert self._interceptor is not None
-        await self._interceptor.changed()
-        for origin in {*shown} & {*origins}:
-            await self.wake(origin)
+        await self._interceptor.update_patterns()
+        for origin in {*shown_origins} & {*origins}:
+            await self.restore_origin(origin)
 
     # Reading.
 
     def unread(self, *, but: Collection[str]) -> list[str]:
-        """Return the origins that were visited since they were last read, without those in `but` and the sleeping ones."""
-        return sorted(self.watch.touched - set(self.asleep) - set(but))
+        """Return the origins that were visited since they were last read, without those in `but` and the dormant ones."""
+        return sorted(self.watch.unread_origins - set(self.dormant) - set(but))
 
-    async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
+    async def read_unread(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
         """Read the origins that were visited since they were last read, without those in `but`. May be cancelled."""
         waiting = self.unread(but=but)
         if not waiting:
@@ -181,7 +184,7 @@ class OriginStorage:
                     with anyio.move_on_after(READ_SECONDS), suppress(WorldError):
                         await load_blank(page, origin + "/")
                         await self.read(origin, page, limits)
-                        self.watch.touched.discard(origin)
+                        self.watch.unread_origins.discard(origin)
         except Error:
             logger.debug("the storage of sites was not read", exc_info=True)
 
@@ -192,10 +195,10 @@ class OriginStorage:
             WorldError: The page navigated.
             playwright's Error: The page is gone.
         """
-        found = await (await self.watch.world(page)).run("savedStorage", dict(limits))
-        if found is None or found["origin"] != origin:
-            return found is None
-        self.records.note(found)
+        state = await (await self.watch.world(page)).run("savedStorage", dict(limits))
+        if state is None or state["origin"] != origin:
+            return state is None
+        self.records.note(state)
         return True
 
 

@@ -14,7 +14,7 @@ import anyio
 from ..session.pages import cancel_when_stopped, new_page
 from .blank_pages import load_blank, without_network
 from .model import SavedTab
-from .session_storage import without
+from .session_storage import without_sessions
 from .storage import OriginStorage
 from .world import WorldError, origin_of
 
@@ -28,7 +28,7 @@ LOAD_SECONDS: Final = 2.0
 """Seconds for a page to load its resources before its fields are filled."""
 HISTORY_SECONDS: Final = 2.0
 RETRY_LIMITS: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
-OPENERS: Final = "cross-origin-opener-policy"
+OPENER_POLICY: Final = "cross-origin-opener-policy"
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _NOTE_START: Final = f"""{{ let items = null; try {{ items = sessionStorage.length; }} catch {{}}
@@ -48,56 +48,56 @@ class TabReport:
     fields: int = 0
     scrolled: bool = False
     lost: list[str] = field(default_factory=list[str])
-    swapped: bool = False
+    may_have_swapped: bool = False
     """Whether a Cross-Origin-Opener-Policy may have replaced the page's history state and window name."""
 
 
-class SleepingTab:
-    """A restored tab whose page is not open yet. wake() opens it; concurrent calls get the same page."""
+class DormantTab:
+    """A restored tab whose page is not open yet. open() opens it; concurrent calls get the same page."""
 
     def __init__(
-        self, saved: SavedTab, number: int, context: BrowserContext, origins: OriginStorage
+        self, saved_tab: SavedTab, number: int, context: BrowserContext, origins: OriginStorage
     ) -> None:
-        self._saved = saved
+        self._saved_tab = saved_tab
         self.number = number
         self.report = TabReport()
-        """The result of wake(); empty before."""
+        """The result of open(); empty before."""
         self._context = context
         self._origins = origins
-        self._waking = anyio.Lock()
+        self._opening = anyio.Lock()
         self._page: Page | None = None
 
     def __repr__(self) -> str:
-        return f"<SleepingTab {self.number} {'awake' if self._page else 'asleep'}>"
+        return f"<DormantTab {self.number} {'open' if self._page else 'not open'}>"
 
     @property
-    def saved(self) -> SavedTab:
+    def saved_tab(self) -> SavedTab:
         """The saved tab, without storage that its sites have since had the browser clear."""
-        return without(self._saved, self._origins.cleared)
+        return without_sessions(self._saved_tab, self._origins.cleared_origins)
 
     @property
     def url(self) -> str:
-        return self.saved.url
+        return self.saved_tab.url
 
     @property
     def title(self) -> str:
-        return self.saved.title
+        return self.saved_tab.title
 
-    async def wake(self, *, seconds: float) -> Page:
+    async def open(self, *, seconds: float) -> Page:
         """Open the tab and restore its page. If the page cannot be loaded, `report` says so and no error is raised.
 
         Raises:
             playwright's Error: The context is gone.
         """
-        async with self._waking:
+        async with self._opening:
             if self._page is None:
                 page = await new_page(self._context)
                 try:
                     self.report = await load_tab(
-                        self.saved, self.number, page, self._origins, seconds
+                        self.saved_tab, self.number, page, self._origins, seconds
                     )
                 except BaseException:
-                    # The tab stays asleep, and the next call opens a new page.
+                    # The tab stays dormant, and the next call opens a new page.
                     with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
                         await page.close()
                     raise
@@ -106,135 +106,141 @@ class SleepingTab:
 
 
 async def load_tab(
-    saved: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
+    saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
 ) -> TabReport:
-    report = await _restore_page(saved, number, page, origins, seconds)
-    await _set_history(saved, page, origins)
+    report = await _restore_page(saved_tab, number, page, origins, seconds)
+    await _set_history(saved_tab, page, origins)
     return report
 
 
-async def _set_history(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
+async def _set_history(saved_tab: SavedTab, page: Page, origins: OriginStorage) -> None:
     """Set the history of a tab to the saved addresses around its page, without the loads that restored the page."""
     from playwright.async_api import Error
 
     try:
         with anyio.move_on_after(HISTORY_SECONDS):
             world = await origins.watch.world(page)
-            await world.begin(saved.history[: saved.position], saved.history[saved.position + 1 :])
+            await world.reset_history(
+                saved_tab.history[: saved_tab.position], saved_tab.history[saved_tab.position + 1 :]
+            )
     except Error:
         logger.debug("the history of a tab does not begin with its page", exc_info=True)
 
 
 async def _restore_page(
-    saved: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
+    saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
 ) -> TabReport:
     from playwright.async_api import Error
 
     report = TabReport()
-    url = saved.url
-    origins.sessions.adopt(page, saved.sessions)
-    with anyio.move_on_after(seconds) as scope, cancel_when_stopped(page, scope) as stopped:
+    url = saved_tab.url
+    origins.sessions.adopt(page, saved_tab.sessions)
+    with anyio.move_on_after(seconds) as scope, cancel_when_stopped(page, scope) as causes:
         try:
-            await _set_appearance(saved, page, origins)
+            await _set_appearance(saved_tab, page, origins)
             if origin_of(url) is None:
                 if url not in ("", "about:blank"):
-                    words = f"the page of tab {number} ({_short(url)} cannot be loaded again)"
-                    report.lost.append(words)
-                if saved.sessions:
+                    loss = (
+                        f"the page of tab {number} ({_without_query(url)} cannot be loaded again)"
+                    )
+                    report.lost.append(loss)
+                if saved_tab.sessions:
                     async with without_network(page):
-                        report.lost += await origins.sessions.put_back(page, at=None)
+                        report.lost += await origins.sessions.restore(page, but=None)
                         await load_blank(page, "about:blank")
                 return report
-            await _restore_storage(saved, page, origins, report)
-            async with _observe_start(saved, page) as start:
-                there = await _visit(saved, number, page, origins, report)
-                if there and _has_entry(saved):
-                    there = await _restore_missed(saved, number, page, origins, report, start)
-            if there and saved.page is not None:
-                await _restore_fields(saved, number, page, origins, report)
+            await _restore_storage(saved_tab, page, origins, report)
+            async with _observe_start(saved_tab, page) as start:
+                is_saved_page = await _load_saved_page(saved_tab, number, page, origins, report)
+                if is_saved_page and _has_entry(saved_tab):
+                    is_saved_page = await _restore_missing(
+                        saved_tab, number, page, origins, report, start
+                    )
+            if is_saved_page and saved_tab.page is not None:
+                await _restore_fields(saved_tab, number, page, origins, report)
         except (Error, WorldError) as error:
             if page.is_closed():
                 raise
-            origins.tabs.note_unloaded(page, saved)
+            origins.tabs.note_unloadable(page, saved_tab)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
-    if "dialog" in stopped:
+    if "dialog" in causes:
         report.lost.append(f"what was on the page of tab {number} (it asks something first)")
-    elif "crash" in stopped:
-        origins.tabs.note_unloaded(page, saved)
-        report.lost.append(f"the page of tab {number} ({_short(url)} crashed)")
+    elif "crash" in causes:
+        origins.tabs.note_unloadable(page, saved_tab)
+        report.lost.append(f"the page of tab {number} ({_without_query(url)} crashed)")
     elif scope.cancelled_caught:
-        origins.tabs.note_unloaded(page, saved)
+        origins.tabs.note_unloadable(page, saved_tab)
         report.lost.append(
-            f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
+            f"the page of tab {number} ({_without_query(url)} did not load within {seconds:g} seconds)"
         )
     return report
 
 
-async def _set_appearance(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
+async def _set_appearance(saved_tab: SavedTab, page: Page, origins: OriginStorage) -> None:
     """Set the viewport of a tab and its emulated media features."""
-    if saved.viewport is not None:
-        width, height = saved.viewport
+    if saved_tab.viewport is not None:
+        width, height = saved_tab.viewport
         if page.viewport_size not in (None, {"width": width, "height": height}):
             await page.set_viewport_size({"width": width, "height": height})
-    if saved.media:
-        await page.emulate_media(**cast("Any", saved.media))
-        origins.watch.media[page] = dict(saved.media)
+    if saved_tab.media:
+        await page.emulate_media(**cast("Any", saved_tab.media))
+        origins.watch.media[page] = dict(saved_tab.media)
 
 
 async def _restore_storage(
-    saved: SavedTab, page: Page, origins: OriginStorage, report: TabReport
+    saved_tab: SavedTab, page: Page, origins: OriginStorage, report: TabReport
 ) -> None:
     """Restore the storage that the page needs before it loads, on an empty document at its address."""
     from playwright.async_api import Error
 
-    origin = origin_of(saved.url)
+    origin = origin_of(saved_tab.url)
     assert origin is not None
-    if saved.entry is None and origin not in origins.asleep and not saved.sessions:
+    if saved_tab.entry is None and origin not in origins.dormant and not saved_tab.sessions:
         return
     try:
         async with without_network(page):
-            report.lost += await origins.sessions.put_back(page, at=origin)
-            await load_blank(page, saved.url)
-            await origins.wake(origin, page)
-            if _has_entry(saved):
+            report.lost += await origins.sessions.restore(page, but=origin)
+            await load_blank(page, saved_tab.url)
+            await origins.restore_origin(origin, page)
+            if _has_entry(saved_tab):
                 world = await origins.watch.world(page)
-                session = saved.sessions.get(origin)
-                report.lost += await world.run("restoreTab", origin, session, saved.entry)
+                session = saved_tab.sessions.get(origin)
+                report.lost += await world.run("restoreTab", origin, session, saved_tab.entry)
     except (Error, WorldError) as error:
         if page.is_closed():
             raise
-        # The page may load all the same; the gate tries to restore the storage of its origin once more.
+        # The page may load all the same; the interceptor tries to restore the storage of its origin once more.
         logger.warning("storage of a tab was not restored: %s", _first_line(error))
         report.lost.append(f"what {origin} had stored")
 
 
-async def _visit(
-    saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: TabReport
+async def _load_saved_page(
+    saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, report: TabReport
 ) -> bool:
     """Load the page of a tab. Return whether it is the page that was saved."""
-    response = await _go_to(saved.url, page)
-    report.swapped = response is not None and OPENERS in response.headers
-    if saved.posted:
+    response = await _load_address(saved_tab.url, page)
+    report.may_have_swapped = response is not None and OPENER_POLICY in response.headers
+    if saved_tab.posted:
         report.lost.append(
             f"the page of tab {number} (it was the answer to a form, which was not sent again)"
         )
-    elif response is not None and response.status >= 400 and response.status != saved.status:
+    elif response is not None and response.status >= 400 and response.status != saved_tab.status:
         if response.status >= 500:
             # The page may load the next time, for example if our proxy could not reach the site now.
-            origins.tabs.note_failing(page, saved)
+            origins.tabs.note_failing(page, saved_tab)
         report.lost.append(
-            f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
+            f"the page of tab {number} ({_without_query(saved_tab.url)} answers {response.status} now)"
         )
-    elif page.url.partition("#")[0] != saved.url.partition("#")[0]:
-        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+    elif page.url.partition("#")[0] != saved_tab.url.partition("#")[0]:
+        report.lost.append(f"the page of tab {number} (it went on to {_without_query(page.url)})")
     else:
         return True
     return False
 
 
-def _has_entry(saved: SavedTab) -> bool:
+def _has_entry(saved_tab: SavedTab) -> bool:
     """Return whether a tab has session storage, history state or a name for the page that it showed."""
-    return saved.entry is not None or origin_of(saved.url) in saved.sessions
+    return saved_tab.entry is not None or origin_of(saved_tab.url) in saved_tab.sessions
 
 
 @dataclass(slots=True)
@@ -244,7 +250,7 @@ class _DocumentStart:
     requests: list[Request] = field(default_factory=list["Request"])
     """The navigation requests of the tab without redirects; the first is our own."""
 
-    async def ask(self, page: Page) -> tuple[bool, bool] | None:
+    async def report(self, page: Page) -> tuple[bool, bool] | None:
         """Return whether the document began without session storage, and without history state.
 
         None if the tab has navigated since.
@@ -261,10 +267,10 @@ class _DocumentStart:
 
 
 @asynccontextmanager
-async def _observe_start(saved: SavedTab, page: Page) -> AsyncGenerator[_DocumentStart]:
+async def _observe_start(saved_tab: SavedTab, page: Page) -> AsyncGenerator[_DocumentStart]:
     """Observe the start of the document that a tab with a saved entry loads inside the block."""
     start = _DocumentStart()
-    if not _has_entry(saved):
+    if not _has_entry(saved_tab):
         yield start
         return
 
@@ -282,8 +288,8 @@ async def _observe_start(saved: SavedTab, page: Page) -> AsyncGenerator[_Documen
         page.remove_listener("request", note)
 
 
-async def _restore_missed(
-    saved: SavedTab,
+async def _restore_missing(
+    saved_tab: SavedTab,
     number: int,
     page: Page,
     origins: OriginStorage,
@@ -296,22 +302,24 @@ async def _restore_missed(
     Items that the page saw and removed are not restored: the page would otherwise process them twice. Return whether it is
     still the page that was saved.
     """
-    found = await start.ask(page)
-    if found is None:
-        if page.url.partition("#")[0] == saved.url.partition("#")[0]:
+    start_state = await start.report(page)
+    if start_state is None:
+        if page.url.partition("#")[0] == saved_tab.url.partition("#")[0]:
             return True
-        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+        report.lost.append(f"the page of tab {number} (it went on to {_without_query(page.url)})")
         return False
-    origin = origin_of(saved.url)
-    session = saved.sessions.get(origin or "")
-    if (session and found[0]) or (report.swapped and saved.entry and found[1]):
+    origin = origin_of(saved_tab.url)
+    session = saved_tab.sessions.get(origin or "")
+    if (session and start_state[0]) or (
+        report.may_have_swapped and saved_tab.entry and start_state[1]
+    ):
         world = await origins.watch.world(page)
-        await world.run("restoreTab", origin, session, saved.entry)
+        await world.run("restoreTab", origin, session, saved_tab.entry)
         await page.reload(wait_until="domcontentloaded")
     return True
 
 
-async def _go_to(url: str, page: Page) -> Response | None:
+async def _load_address(url: str, page: Page) -> Response | None:
     from playwright.async_api import Error
 
     try:
@@ -328,7 +336,7 @@ async def _go_to(url: str, page: Page) -> Response | None:
 
 
 async def _restore_fields(
-    saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: TabReport
+    saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, report: TabReport
 ) -> None:
     from playwright.async_api import Error
 
@@ -336,23 +344,23 @@ async def _restore_fields(
         await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
     try:
         world = await origins.watch.world(page)
-        found = await world.run("restorePage", saved.url, saved.page, dict(RETRY_LIMITS))
+        result = await world.run("restorePage", saved_tab.url, saved_tab.page, dict(RETRY_LIMITS))
     except WorldError:
         report.lost.append(f"the form fields of tab {number} (the page moved on)")
         return
-    report.fields = int(found["fields"])
-    report.scrolled = bool(found["scrolled"])
-    if found["unfilled"]:
-        report.lost.append(f"{counted(found['unfilled'], 'form field')} of tab {number}")
-    if found["unscrolled"]:
+    report.fields = int(result["fields"])
+    report.scrolled = bool(result["scrolled"])
+    if result["unfilled"]:
+        report.lost.append(f"{count_of(result['unfilled'], 'form field')} of tab {number}")
+    if result["unscrolled"]:
         report.lost.append(f"scroll positions of tab {number}")
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _short(url: str) -> str:
+def _without_query(url: str) -> str:
     """Return an address without query and fragment, which may hold secrets of the page."""
     return url.partition("#")[0].partition("?")[0][:200]
 
@@ -362,4 +370,4 @@ def _first_line(error: Exception) -> str:
     return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
 
 
-__all__ = ["SleepingTab", "TabReport", "counted", "load_tab"]
+__all__ = ["DormantTab", "TabReport", "count_of", "load_tab"]

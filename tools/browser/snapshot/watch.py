@@ -19,11 +19,11 @@ from .world import World, origin_of
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request, Response
 
-VISITED: Final = 20
+VISITED_ORIGINS: Final = 20
 """The number of visited origins that are remembered for each page."""
-SENT: Final = 500
+SENT_REQUESTS: Final = 500
 """The number of requests to its own site that are remembered for each page."""
-EARLY: Final = 20
+EARLY_REQUESTS: Final = 20
 
 
 class ContextWatch:
@@ -32,76 +32,78 @@ class ContextWatch:
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
         self.blank_pages = BlankPages(context)
-        self.touched: set[str] = set()
+        self.unread_origins: set[str] = set()
         """Origins of documents that were loaded since their storage was last read; the reader removes them."""
-        self.visited: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
+        self.visited_origins: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
         """By page, the origins it has shown since it was opened or restored, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
         self.on_cleared: list[Callable[[str], None]] = []
         """Called with each origin whose site has the browser clear its storage."""
-        self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
+        self._world_locks: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
         self._worlds: WeakKeyDictionary[Page, World] = WeakKeyDictionary()
-        self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
-        self._shown: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
-        self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
-        self._early: deque[Request] = deque(maxlen=EARLY)
+        self._requested_documents: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
+        self._shown_documents: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
+        self._sent_at: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
+        self._early_requests: deque[Request] = deque(maxlen=EARLY_REQUESTS)
         """Navigation requests of windows that Playwright has not reported as pages yet."""
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
-        context.on("request", self._requested)
-        context.on("response", self._answered)
+        context.on("request", self._on_request)
+        context.on("response", self._on_response)
 
-    def hidden(self, page: Page) -> bool:
+    def is_hidden(self, page: Page) -> bool:
         """Return whether a page is not one of the session's tabs."""
-        return self.blank_pages.hidden(page)
+        return self.blank_pages.is_hidden(page)
 
     async def world(self, page: Page) -> World:
         if page not in self._worlds:
             # Two concurrent calls would each open a DevTools session, and one of them would be lost.
-            async with self._making.setdefault(page, anyio.Lock()):
+            async with self._world_locks.setdefault(page, anyio.Lock()):
                 if page not in self._worlds:
                     self._worlds[page] = await World.of(page)
         return self._worlds[page]
 
-    def posted(self, page: Page) -> bool:
+    def shows_form_answer(self, page: Page) -> bool:
         """Return whether a page shows the answer to a form, so that its address alone does not load it again."""
-        method, url = self._shown.get(page, ("GET", ""))
+        method, url = self._shown_documents.get(page, ("GET", ""))
         return method != "GET" and url == page.url.partition("#")[0]
 
-    def sent(self, page: Page) -> list[float]:
+    def times_sent(self, page: Page) -> list[float]:
         """Return the times at which a page sent data to its own site, in milliseconds since the epoch."""
-        return list(self._sent.get(page, ()))
+        return list(self._sent_at.get(page, ()))
 
     def _follow(self, page: Page) -> None:
-        if self.hidden(page):
+        if self.is_hidden(page):
             return
-        page.on("framenavigated", self._navigated)
-        later = [request for request in self._early if not self._note_asked(request)]
-        self._early = deque(later, maxlen=EARLY)
-        self._navigated(page.main_frame)
+        page.on("framenavigated", self._on_navigation)
+        unknown = [
+            request for request in self._early_requests if not self._note_navigation(request)
+        ]
+        self._early_requests = deque(unknown, maxlen=EARLY_REQUESTS)
+        self._on_navigation(page.main_frame)
 
-    def _navigated(self, frame: Frame) -> None:
+    def _on_navigation(self, frame: Frame) -> None:
         origin = origin_of(frame.url)
-        asked = self._asked.get(frame.page)
-        if frame.parent_frame is None and asked and asked[1] == frame.url.partition("#")[0]:
+        document = self._requested_documents.get(frame.page)
+        if frame.parent_frame is None and document and document[1] == frame.url.partition("#")[0]:
             # Set only now: a requested document that became a download is never shown.
-            self._shown[frame.page] = self._asked.pop(frame.page)
+            self._shown_documents[frame.page] = self._requested_documents.pop(frame.page)
         if origin is not None and (
             frame.parent_frame is None or _same_site(frame.url, frame.page.url)
         ):
-            self._note_there(origin, frame.page)
+            self._note_visit(origin, frame.page)
 
-    def _note_there(self, origin: str, page: Page) -> None:
-        self.touched.add(origin)
-        visited = self.visited.setdefault(page, {})
-        visited.pop(origin, None)
-        visited[origin] = None
-        for oldest in list(visited)[:-VISITED]:
-            del visited[oldest]
+    def _note_visit(self, origin: str, page: Page) -> None:
+        self.unread_origins.add(origin)
+        origins = self.visited_origins.setdefault(page, {})
+        origins.pop(origin, None)
+        origins[origin] = None
+        for oldest in list(origins)[:-VISITED_ORIGINS]:
+            del origins[oldest]
 
-    def _answered(self, response: Response) -> Awaitable[None] | None:
+    def _on_response(self, response: Response) -> Awaitable[None] | None:
         # Return a coroutine, which becomes a task, only for the few answers that are documents.
         request, origin = response.request, origin_of(response.url)
         if (
@@ -119,35 +121,35 @@ class ContextWatch:
         # The page may be gone by now.
         with suppress(Exception):
             # The browser leaves this header out of the event; the driver can fetch it.
-            told = await response.header_value("clear-site-data") or ""
-            if '"storage"' in told or '"*"' in told:
+            header = await response.header_value("clear-site-data") or ""
+            if '"storage"' in header or '"*"' in header:
                 # A logout that redirects at once never shows a document of its own.
-                self.touched.add(origin)
-                for tell in self.on_cleared:
-                    tell(origin)
+                self.unread_origins.add(origin)
+                for callback in self.on_cleared:
+                    callback(origin)
 
     def mark_frames_unread(self) -> None:
         """Mark the storage of frames as unread again: they may write to it after it was read."""
         for page in self.context.pages:
-            if self.hidden(page):
+            if self.is_hidden(page):
                 continue
             for frame in page.frames:
                 if frame.parent_frame is not None and _same_site(frame.url, page.url):
                     origin = origin_of(frame.url)
                     if origin is not None and origin != origin_of(page.url):
-                        self.touched.add(origin)
+                        self.unread_origins.add(origin)
 
-    def _requested(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         # Navigation requests count, too: a form may be sent into a frame, or get an answer that does not replace the page.
         self._note_sent(request)
-        if request.is_navigation_request() and not self._note_asked(request):
-            self._early.append(request)
+        if request.is_navigation_request() and not self._note_navigation(request):
+            self._early_requests.append(request)
 
-    def _note_asked(self, request: Request) -> bool:
+    def _note_navigation(self, request: Request) -> bool:
         """Note the method and address of a navigation request. Return whether its frame is known."""
         frame = _frame_of(request)
         if frame is not None and frame.parent_frame is None:
-            self._asked[frame.page] = (request.method, request.url.partition("#")[0])
+            self._requested_documents[frame.page] = (request.method, request.url.partition("#")[0])
         return frame is not None
 
     def _note_sent(self, request: Request) -> None:
@@ -156,7 +158,9 @@ class ContextWatch:
             return
         # Only requests to related sites count: data sent to others, such as visitor statistics, does not change the site.
         if (frame := _frame_of(request)) is not None and _same_site(request.url, frame.page.url):
-            self._sent.setdefault(frame.page, deque(maxlen=SENT)).append(time.time() * 1000)
+            self._sent_at.setdefault(frame.page, deque(maxlen=SENT_REQUESTS)).append(
+                time.time() * 1000
+            )
 
 
 def _frame_of(request: Request) -> Frame | None:
@@ -178,8 +182,8 @@ def _obeys_clear_site_data(origin: str) -> bool:
 
 def _same_site(url: str, top: str) -> bool:
     """Return whether a frame may share the storage of its origin with pages of that origin; True in doubt."""
-    one, other = (urlsplit(u).hostname or "" for u in (url, top))
-    return one.split(".")[-2:] == other.split(".")[-2:]
+    host, top_host = (urlsplit(u).hostname or "" for u in (url, top))
+    return host.split(".")[-2:] == top_host.split(".")[-2:]
 
 
 __all__ = ["ContextWatch"]

@@ -35,7 +35,7 @@ SOURCE: Final = f"""globalThis.statehold = (() => {{
 """The script that is installed in a document when one of its functions is first called. It shares DOM and storage with the
 page's scripts, but none of their objects, so they can neither see nor change it.
 """
-_MISSING: Final = "statehold: not installed"
+_NOT_INSTALLED: Final = "statehold: not installed"
 
 
 class WorldError(Exception):
@@ -44,8 +44,8 @@ class WorldError(Exception):
 
 async def send_command(session: CDPSession, method: str, params: JSON | None = None) -> JSON:
     """Send one DevTools command and return its result."""
-    untyped = cast("Any", session)
-    return cast("JSON", await untyped.send(method, params))
+    client = cast("Any", session)
+    return cast("JSON", await client.send(method, params))
 
 
 class World:
@@ -86,12 +86,16 @@ class World:
         """
         from playwright.async_api import Error
 
-        given = ", ".join(json.dumps(argument) for argument in arguments)
-        call = f"statehold.{function}({given})"
+        values = ", ".join(json.dumps(argument) for argument in arguments)
+        call = f"statehold.{function}({values})"
         for attempt in range(ATTEMPTS):
             try:
-                found = await self._evaluate(f"globalThis.statehold ? {call} : {_MISSING!r}")
-                return await self._evaluate(f"{SOURCE}; {call}") if found == _MISSING else found
+                result = await self._evaluate(f"globalThis.statehold ? {call} : {_NOT_INSTALLED!r}")
+                return (
+                    await self._evaluate(f"{SOURCE}; {call}")
+                    if result == _NOT_INSTALLED
+                    else result
+                )
             except Error as error:
                 if "closed" in error.message:
                     raise
@@ -99,7 +103,7 @@ class World:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
 
-    async def ask(self, expression: str) -> Any:
+    async def evaluate(self, expression: str) -> Any:
         """Evaluate an expression in the main world of the page, whose scripts can forge the answer.
 
         Unlike Playwright's evaluate(), it does not first install scripts in the document.
@@ -108,21 +112,21 @@ class World:
             WorldError: The expression threw.
             playwright's Error: The page navigated, or is gone.
         """
-        return await self._value({"expression": expression})
+        return await self._evaluate_params({"expression": expression})
 
     async def _evaluate(self, expression: str) -> Any:
-        place = {"frameId": self._frame, "worldName": NAME}
-        world = await send_command(self._session, "Page.createIsolatedWorld", place)
-        return await self._value(
+        options = {"frameId": self._frame, "worldName": NAME}
+        world = await send_command(self._session, "Page.createIsolatedWorld", options)
+        return await self._evaluate_params(
             {"expression": expression, "contextId": world["executionContextId"]}
         )
 
-    async def _value(self, params: JSON) -> Any:
-        wanted = {**params, "awaitPromise": True, "returnByValue": True}
-        answer = await send_command(self._session, "Runtime.evaluate", wanted)
+    async def _evaluate_params(self, params: JSON) -> Any:
+        options = {**params, "awaitPromise": True, "returnByValue": True}
+        answer = await send_command(self._session, "Runtime.evaluate", options)
         if "exceptionDetails" in answer:
-            thrown = answer["exceptionDetails"]
-            raise WorldError(thrown.get("exception", {}).get("description") or thrown["text"])
+            exception = answer["exceptionDetails"]
+            raise WorldError(exception.get("exception", {}).get("description") or exception["text"])
         return answer["result"].get("value")
 
     async def bypass_workers(self) -> None:
@@ -132,8 +136,8 @@ class World:
 
     async def clear_storage(self, origin: str, kinds: str) -> None:
         """Clear the storage of an origin in the whole context; `kinds` as DevTools names them, separated by commas."""
-        given = {"origin": origin, "storageTypes": kinds}
-        await send_command(self._session, "Storage.clearDataForOrigin", given)
+        options = {"origin": origin, "storageTypes": kinds}
+        await send_command(self._session, "Storage.clearDataForOrigin", options)
 
     async def interrupt(self) -> None:
         """End the script that the page runs now, ours or its own; if it runs none, the next one.
@@ -154,26 +158,26 @@ class World:
         Raises:
             playwright's Error: The browser does not answer.
         """
-        found = await self._asked("Page.getNavigationHistory")
-        entries, index = cast("list[JSON]", found["entries"]), int(found["currentIndex"])
+        history = await self._send_until_attached("Page.getNavigationHistory")
+        entries, index = cast("list[JSON]", history["entries"]), int(history["currentIndex"])
         # The entries after the page are dropped as soon as the tab navigates.
         after = self._after if len(entries) == 1 else []
         if index and entries[0]["url"] == "about:blank":
             # The first document of every tab is not a navigation.
             entries, index = entries[1:], index - 1
-        added = [[{"url": url} for url in urls] for urls in (self._before, after)]
-        return [*added[0], *entries, *added[1]], len(self._before) + index
+        addresses = [[{"url": url} for url in urls] for urls in (self._before, after)]
+        return [*addresses[0], *entries, *addresses[1]], len(self._before) + index
 
-    async def begin(self, before: Iterable[str], after: Iterable[str]) -> None:
+    async def reset_history(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Make the current page the browser's only history entry, and put addresses that only we know around it.
 
         Raises:
             playwright's Error: The browser kept other entries; the addresses are added all the same.
         """
         self._before, self._after = list(before), list(after)
-        await self._asked("Page.resetNavigationHistory")
+        await self._send_until_attached("Page.resetNavigationHistory")
 
-    async def _asked(self, method: str) -> JSON:
+    async def _send_until_attached(self, method: str) -> JSON:
         from playwright.async_api import Error
 
         for _ in range(SWAPS):

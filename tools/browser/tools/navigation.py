@@ -133,7 +133,7 @@ async def _navigate_unless_hung(call: Call, go: Callable[[], Awaitable[None]]) -
     async def ask() -> None:
         # Started before the navigation: while it is pending, the browser does not run scripts in the old page.
         with suppress(Exception):
-            await (await call.session.watch.world(page)).ask("1")
+            await (await call.session.watch.world(page)).evaluate("1")
             is_responsive.set()
 
     async def watch() -> None:
@@ -299,7 +299,7 @@ async def wait_for(call: Call, arguments: WaitFor) -> None:
 
 
 async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool) -> bool:
-    """Wait for a text to appear, or to disappear with `hidden`. Return False if a dialog ended the wait.
+    """Wait for a text to appear, or to disappear with `is_hidden`. Return False if a dialog ended the wait.
 
     Raises:
         ToolFailed: The text did not appear or disappear in time.

@@ -67,7 +67,7 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
     try:
         await context.clear_cookies()
         await context.add_cookies(cast("Any", cookies))
-        await call.session.origins.replace(origins, shown=shown_origins)
+        await call.session.origins.replace(origins, shown_origins=shown_origins)
     except (Error, WorldError) as error:
         raise ToolFailed(
             f"{arguments.filename} was not restored: {describe_error(error)}"

@@ -10,7 +10,7 @@ from keeping import Keeping
 from playwright.async_api import Browser, Page
 from saved_contexts import (
     SECONDS,
-    asleep,
+    dormant_tab,
     filled,
     log_in,
     logged_in,
@@ -130,7 +130,7 @@ async def test_storage_of_sites_without_a_tab_is_read_without_requests(
         assert site.hits == []
         assert seen == [page] == before.context.pages
         # Nothing was there since, so a second time there is nothing to do, and a checkpoint knows it all.
-        assert before.origins.watch.touched == {site.at(1)}
+        assert before.origins.watch.unread_origins == {site.at(1)}
         assert (await save(before, page, light=True)).origins == given.origins
 
 
@@ -198,7 +198,7 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
     async with resumed(browser, given) as after:
         assert await page_of(after).title() == "Endless"
         assert "did not answer" in after.report.lost
-        page = await asleep(after, 1).wake(seconds=SECONDS)
+        page = await dormant_tab(after, 1).open(seconds=SECONDS)
         assert (await logged_in(page))["session"] == "somebody"
 
 

@@ -38,7 +38,7 @@ async def test_checkpoints_name_the_storage_that_is_never_saved(
 async def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "TOLD", 2)
+    monkeypatch.setattr(records, "NAMED_ORIGINS", 2)
     for number in range(1, 6):
         await browse.text("navigate", url=site.at(number))
         await browse.value(KEEP_FILES if number < 5 else "() => 1")
@@ -53,14 +53,14 @@ async def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
 async def test_the_sites_that_were_read_last_are_kept_when_there_are_too_many(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "KNOWN_BYTES", 2500)
-    monkeypatch.setattr(records, "TOLD", 1)
+    monkeypatch.setattr(records, "STORED_BYTES", 2500)
+    monkeypatch.setattr(records, "NAMED_ORIGINS", 1)
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         found = await browse.saved(light=True)
     assert set(found.data["origins"]) == {site.at(4), site.at(1)}
-    assert set(browse.connection.session.origins.records.known) == {site.at(4), site.at(1)}
+    assert set(browse.connection.session.origins.records.stored) == {site.at(4), site.at(1)}
     assert found.data["lost"] == [
         f"storage of {site.at(2)} (too much)",
         "storage of 1 more sites (too much)",
@@ -70,8 +70,8 @@ async def test_the_sites_that_were_read_last_are_kept_when_there_are_too_many(
 async def test_the_list_of_lost_sites_is_bounded(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "KNOWN_ORIGINS", 1)
-    monkeypatch.setattr(records, "NOTED", 2)
+    monkeypatch.setattr(records, "STORED_ORIGINS", 1)
+    monkeypatch.setattr(records, "REMEMBERED_ORIGINS", 2)
     for number in range(1, 6):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.cart = 'full' }")
@@ -89,7 +89,7 @@ async def test_a_dropped_site_is_not_restored(
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         await browse.text("navigate", url=site.at(2))
         found = await browse.saved()
-    monkeypatch.setattr(records, "KNOWN_BYTES", 1500)
+    monkeypatch.setattr(records, "STORED_BYTES", 1500)
     async with opened(service, browse.loop_clock(), found) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
         found = await resumed.saved()

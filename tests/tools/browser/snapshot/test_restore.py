@@ -15,7 +15,7 @@ from playwright.async_api import Browser, BrowserContext, Error, Page, Route, as
 from saved_contexts import (
     FLAGS,
     SECONDS,
-    asleep,
+    dormant_tab,
     filled,
     log_in,
     logged_in,
@@ -70,7 +70,7 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
         assert [hit for hit in site.hits if "account" in hit] == ["GET 127.0.0.2/account"]
         for number in (1, 2, 3):
             tab = after.tabs[number - 1]
-            page = tab if isinstance(tab, Page) else await tab.wake(seconds=SECONDS)
+            page = tab if isinstance(tab, Page) else await tab.open(seconds=SECONDS)
             name = f"user {number}"
             assert await logged_in(page) == {
                 "local": name,
@@ -78,7 +78,7 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
                 "cookie": f"login={name}",
                 "database": name,
             }
-        assert after.origins.asleep == set()
+        assert after.origins.dormant == set()
         assert after.origins.take_failures() == []
 
 
@@ -90,7 +90,7 @@ async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
         given = await save(before, *pages)
 
     async with resumed(browser, given) as after:
-        tab = asleep(after, 1)
+        tab = dormant_tab(after, 1)
         assert (tab.url, tab.title) == (site.at(2) + "/everything", "Everything")
         again = await save(after, *after.tabs)
         assert again.tabs[1] == replace(given.tabs[1], lost=[])
@@ -98,7 +98,7 @@ async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
         woken: list[Page] = []
 
         async def wake() -> None:
-            woken.append(await tab.wake(seconds=SECONDS))
+            woken.append(await tab.open(seconds=SECONDS))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
@@ -121,7 +121,7 @@ async def visit(found: RestoredContext, how: str, frm: str, to: str) -> Page:
         await page.wait_for_url(to)
     else:
         target = to if how == "popup" else frm + "/to?" + to
-        ours = found.origins.watch.hidden
+        ours = found.origins.watch.is_hidden
         async with context.expect_page(lambda page: not ours(page)) as opened:
             await page.evaluate("to => { window.open(to) }", target)
         page = await opened.value
@@ -141,12 +141,12 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
     seen: list[Page] = []
 
     async with resumed(browser, given, seen=seen) as after:
-        assert after.origins.asleep == {site.at(2)}
+        assert after.origins.dormant == {site.at(2)}
         assert site.hits[-1] == "GET 127.0.0.1/plain"
         page = await visit(after, how, site.at(1), site.at(2) + "/account")
         found = await logged_in(page)
         assert (found["local"], found["database"]) == ("somebody", "somebody")
-        assert after.origins.asleep == set()
+        assert after.origins.dormant == set()
         assert set(seen) == set(after.context.pages)
         # From now on changes are the site's own: cleared values are not restored again.
         await page.evaluate("localStorage.clear()")
@@ -169,7 +169,7 @@ async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
     async with resumed(browser, given[0]) as one, resumed(browser, given[1]) as two:
         page = await visit(one, "redirect", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] == "one"
-        assert two.origins.asleep == {site.at(2)}
+        assert two.origins.dormant == {site.at(2)}
         page = await visit(two, "popup", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] == "two"
     async with resumed(browser) as stranger:
@@ -224,15 +224,15 @@ async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) 
     async with resumed(browser, given) as after:
         assert f"{site.at(1)}/framed answers 404 now" in after.report.lost
         assert "secret" not in after.report.lost
-        tab = asleep(after, 1)
-        await tab.wake(seconds=SECONDS)
+        tab = dormant_tab(after, 1)
+        await tab.open(seconds=SECONDS)
         assert "cannot be loaded again" in tab.report.lost[0]
-        tab = asleep(after, 3)
-        assert (await tab.wake(seconds=SECONDS)).url == "about:blank"
+        tab = dormant_tab(after, 3)
+        assert (await tab.open(seconds=SECONDS)).url == "about:blank"
         assert tab.report.lost == []
         site.close()
-        tab = asleep(after, 2)
-        await tab.wake(seconds=SECONDS)
+        tab = dormant_tab(after, 2)
+        await tab.open(seconds=SECONDS)
         assert "ERR_CONNECTION_REFUSED" in tab.report.lost[0]
 
 
@@ -266,7 +266,7 @@ async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: K
         async with anyio.create_task_group() as tasks:
 
             async def wake() -> None:
-                await asleep(after, 1).wake(seconds=SECONDS)
+                await dormant_tab(after, 1).open(seconds=SECONDS)
 
             tasks.start_soon(wake)
             with anyio.fail_after(10):
@@ -274,7 +274,7 @@ async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: K
             tasks.cancel_scope.cancel()
         assert len(after.context.pages) == 1
         await after.context.unroute("**/plain")
-        assert await (await asleep(after, 1).wake(seconds=SECONDS)).title() == "Plain"
+        assert await (await dormant_tab(after, 1).open(seconds=SECONDS)).title() == "Plain"
         assert len(after.context.pages) == 2
 
 
@@ -418,8 +418,8 @@ async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
     async with resumed(browser, given, prepare=prepare) as after:
         with pytest.raises(Error, match="ERR_FAILED"):
             await page_of(after).goto(site.at(2) + "/account")
-        await after.origins.wake(site.at(2))
-        assert after.origins.asleep == set()
+        await after.origins.restore_origin(site.at(2))
+        assert after.origins.dormant == set()
         assert (await save(after)).origins == given.origins
     assert site.hits == ["GET 127.0.0.1/plain"]
 
@@ -437,7 +437,7 @@ async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: K
         async with page.expect_event("framenavigated", lambda f: f.parent_frame is not None):
             await page.evaluate(frame, site.at(2) + "/plain")
         with anyio.fail_after(10):
-            while after.origins.asleep:  # noqa: ASYNC110 - there is no event to wait for
+            while after.origins.dormant:  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.02)
 
 

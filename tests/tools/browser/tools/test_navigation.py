@@ -110,14 +110,14 @@ async def test_a_site_that_takes_its_time_costs_no_page(
     await browse.text("navigate", url=f"{lab_site.url}/counter")
     loop_clock, answered = LoopClock(monkeypatch), anyio.Event()
     texts: list[str] = []
-    real = World.ask
+    real = World.evaluate
 
     async def ask(self: World, expression: str) -> Any:
         found = await real(self, expression)
         answered.set()
         return found
 
-    monkeypatch.setattr(World, "ask", ask)
+    monkeypatch.setattr(World, "evaluate", ask)
 
     async def go() -> None:
         texts.append(await browse.text("navigate", url=f"{lab_site.url}/file/late?gate=download"))
