@@ -331,7 +331,7 @@ class Conflict:
 
     path: str
     source: str
-    taken: bool
+    was_taken: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class Clock(Protocol):
 
     def now(self) -> float: ...
 
-    async def sleep_until(self, when: float) -> None:
-        """Return at `when` or later. Cancelling it leaves nothing behind."""
+    async def sleep_until(self, due_at: float) -> None:
+        """Return at `due_at` or later. Cancelling it leaves nothing behind."""
         ...
 
 
@@ -35,10 +35,10 @@ class SystemClock:
     def now(self) -> float:
         return self._offset + time.clock_gettime(self._id)
 
-    async def sleep_until(self, when: float) -> None:
+    async def sleep_until(self, due_at: float) -> None:
         # An hour at most: a suspended machine's timers do not count the suspension.
-        while (left := when - self.now()) > 0:  # noqa: ASYNC110
-            await anyio.sleep(min(left, 3600.0))
+        while (remaining := due_at - self.now()) > 0:  # noqa: ASYNC110
+            await anyio.sleep(min(remaining, 3600.0))
 
 
 class ManualClock:
@@ -63,13 +63,13 @@ class ManualClock:
         while self._waiting and self._waiting[0][0] <= self._now:
             heapq.heappop(self._waiting)[2].set()
 
-    async def sleep_until(self, when: float) -> None:
-        if when <= self._now:
+    async def sleep_until(self, due_at: float) -> None:
+        if due_at <= self._now:
             await anyio.lowlevel.checkpoint()
             return
-        woken = anyio.Event()
-        heapq.heappush(self._waiting, (when, next(self._order), woken))
-        await woken.wait()
+        wake_up = anyio.Event()
+        heapq.heappush(self._waiting, (due_at, next(self._order), wake_up))
+        await wake_up.wait()
 
 
 __all__ = ["Clock", "ManualClock", "SystemClock"]

@@ -29,8 +29,8 @@ async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaita
         RaceLost: `other` ended first.
         Exception: as `work` raised it.
     """
-    failure: Exception | None = None
-    outcome: list[T] = []
+    error_of_work: Exception | None = None
+    results: list[T] = []
     async with anyio.create_task_group() as tasks:
 
         async def end_race() -> None:
@@ -39,18 +39,18 @@ async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaita
 
         tasks.start_soon(end_race)
         try:
-            outcome.append(await work())
+            results.append(await work())
         except Exception as error:
             # Not through the task group, which would wrap it.
-            failure = error
+            error_of_work = error
         # Shielded: a caller that is cancelled at this moment still gets the result, so that it can undo the work.
         tasks.cancel_scope.shield = True
         tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    if not outcome:
+    if error_of_work is not None:
+        raise error_of_work
+    if not results:
         raise RaceLost
-    return outcome[0]
+    return results[0]
 
 
 class BackgroundTasks:

@@ -63,15 +63,15 @@ class SessionError(Exception):
 
     def details(self) -> dict[str, object]:
         """The value of `_meta["statehold/error"]`."""
-        found: dict[str, object] = {
+        fields: dict[str, object] = {
             "code": self.code,
             "retryable": self.retryable,
             "recovery": self.recovery,
             "session_id": self.session_id,
         }
         if self.retry_after is not None:
-            found["retry_after_seconds"] = self.retry_after
-        return found
+            fields["retry_after_seconds"] = self.retry_after
+        return fields
 
 
 class SessionNotFound(SessionError):

@@ -46,7 +46,7 @@ class Node:
         self._store = store
         self._locks = locks
         self._clock = clock
-        self._left = False
+        self._has_left = False
 
     @property
     def id(self) -> str:
@@ -98,8 +98,8 @@ class Node:
         for record in await self._store.nodes():
             if record.id == self.id:
                 continue
-            with self._locks.proof(record, self.record.proof_key) as proved:
-                if not proved:
+            with self._locks.proof(record, self.record.proof_key) as is_dead:
+                if not is_dead:
                     continue
                 if self.bury is not None:
                     await self.bury()
@@ -116,8 +116,8 @@ class Node:
         dead = await self.find_dead()
         adopted = await self._store.adopt(dead, self._clock())
         if self._locks is not None:
-            known = {record.id for record in await self._store.nodes()}
-            self._locks.sweep(known)
+            node_ids = {record.id for record in await self._store.nodes()}
+            self._locks.sweep(node_ids)
         return adopted
 
     async def leave(self) -> None:
@@ -125,19 +125,19 @@ class Node:
 
         If the store is unavailable, the file stays: its free lock proves to other processes that this node is dead.
         """
-        if self._left:
+        if self._has_left:
             return
-        self._left = True
-        told = False
+        self._has_left = True
+        is_recorded = False
         with (
             anyio.CancelScope(shield=True),
             anyio.move_on_after(LEAVE_SECONDS),
             suppress(StoreUnavailable),
         ):
             await self._store.leave(self.id)
-            told = True
+            is_recorded = True
         if self._locks is not None:
-            self._locks.drop(self.id, remove=told)
+            self._locks.drop(self.id, remove=is_recorded)
 
 
 class LockFolder:
@@ -145,15 +145,15 @@ class LockFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held: int | None = None
+        self._handle: int | None = None
 
     def _file(self, node: str) -> Path:
         return self._path / f"{node}.lock"
 
     def proof_key(self) -> str:
         """Name this boot of the machine and this folder. Processes with the same key see the same locks."""
-        found = self._path.stat()
-        return f"{_boot_id()}:{found.st_dev}:{found.st_ino}"
+        stat = self._path.stat()
+        return f"{_boot_id()}:{stat.st_dev}:{stat.st_ino}"
 
     async def hold(self, node: str) -> None:
         """Create the file of a node and lock it until `drop`, or until the process ends.
@@ -178,8 +178,8 @@ class LockFolder:
         path = self._file(node)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # A sweeper may have locked and removed the file between the two calls; the lock would be on a deleted file.
-        if _locked(handle, fcntl.LOCK_EX) and _same_file(handle, path):
-            self._held = handle
+        if _try_flock(handle, fcntl.LOCK_EX) and _same_file(handle, path):
+            self._handle = handle
             return True
         os.close(handle)
         return False
@@ -188,9 +188,9 @@ class LockFolder:
         """Give up the lock; with `remove`, remove the file too, which is then no longer needed as proof."""
         if remove:
             self._file(node).unlink(missing_ok=True)
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
     @contextmanager
     def proof(self, record: NodeRecord, own_key: str) -> Generator[bool]:
@@ -202,17 +202,17 @@ class LockFolder:
         try:
             handle = os.open(self._file(record.id), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            yield record.proof_key != own_key or not _runs(record.pid)
+            yield record.proof_key != own_key or not _is_running(record.pid)
             return
         try:
             # Shared, so that several processes can find the same proof at once.
-            yield _locked(handle, fcntl.LOCK_SH)
+            yield _try_flock(handle, fcntl.LOCK_SH)
         finally:
             os.close(handle)
 
-    def sweep(self, known: Iterable[str]) -> None:
+    def sweep(self, node_ids: Iterable[str]) -> None:
         """Remove the files of processes that are gone and that no row names."""
-        keep = {self._file(node) for node in known}
+        keep = {self._file(node) for node in node_ids}
         for path in self._path.glob("*.lock"):
             if path not in keep:
                 _remove_if_dead(path)
@@ -224,13 +224,13 @@ def _remove_if_dead(path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        if _locked(handle, fcntl.LOCK_SH) and _same_file(handle, path):
+        if _try_flock(handle, fcntl.LOCK_SH) and _same_file(handle, path):
             path.unlink(missing_ok=True)
     finally:
         os.close(handle)
 
 
-def _locked(handle: int, kind: int) -> bool:
+def _try_flock(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -245,7 +245,7 @@ def _same_file(handle: int, path: Path) -> bool:
         return False
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -13,7 +13,7 @@ _UNSAFE: Final = re.compile(
 
 def escape_controls(text: str) -> str:
     r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
-    return _UNSAFE.sub(_written, text)
+    return _UNSAFE.sub(_escape, text)
 
 
 def one_line(text: str) -> str:
@@ -21,8 +21,8 @@ def one_line(text: str) -> str:
     return escape_controls(" ".join(text.split())) if not text.isprintable() else text
 
 
-def _written(found: re.Match[str]) -> str:
-    return repr(found[0])[1:-1] if found[0] != "\x7f" else r"\x7f"
+def _escape(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1] if match[0] != "\x7f" else r"\x7f"
 
 
 __all__ = ["escape_controls", "one_line"]

@@ -51,8 +51,8 @@ LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")
 
 def labels_of(holder: object) -> dict[str, str]:
     """Return the labels in LABELS that `holder` has as attributes and that are not None."""
-    found = {label: getattr(holder, label) for label in LABELS}
-    return {label: value for label, value in found.items() if value is not None}
+    labels = {label: getattr(holder, label) for label in LABELS}
+    return {label: value for label, value in labels.items() if value is not None}
 
 
 ID_PREFIX: Final = "sh_"

@@ -47,9 +47,9 @@ class Registry:
         self.core = core
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
-        self._directory = Directory(core, self._fenced)
+        self._directory = Directory(core, self._drop_fenced)
         self.snapshots = Snapshots(core)
-        self.connector = Connector(core, self.snapshots, self._recovery_failed)
+        self.connector = Connector(core, self.snapshots, self._close_unrecovered)
         self.pausing = Pausing(core, self._directory, self.connector, self.snapshots)
         self.closing = Closing(core, self._directory, self.connector, self.pausing)
         self.access = Access(core, self._directory, self.pausing)
@@ -70,7 +70,7 @@ class Registry:
         self.rename_delete = RenameDelete(self._directory, self.access, self.closing)
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
-        core.budget.make_room, core.budget.may_leave = eviction.start, eviction.may_leave
+        core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict
         expiry = Expiry(core, self._directory, self.pausing, self.closing)
         core.deadlines.on_due = expiry.on_due
 
@@ -93,8 +93,8 @@ class Registry:
             with anyio.CancelScope(shield=True):
                 await self.drain()
         finally:
-            ended = await self.core.tasks.__aexit__(kind, error, traceback)
-        return ended
+            is_handled = await self.core.tasks.__aexit__(kind, error, traceback)
+        return is_handled
 
     async def drain(self) -> None:
         """Refuse new work, let running calls finish within `close_grace`, then pause everything (SIGTERM)."""
@@ -148,7 +148,7 @@ class Registry:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         return self.access.ready_nowait(principal, session_id)
 
-    def held(self) -> list[Session]:
+    def owned_sessions(self) -> list[Session]:
         """Return every session this node owns, of all principals; for operators."""
         return list(self._directory)
 
@@ -159,10 +159,10 @@ class Registry:
         return await self._directory.info(principal, ref, namespace)
 
     async def page(
-        self, principal: Principal, wanted: SessionFilter
+        self, principal: Principal, session_filter: SessionFilter
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
-        return await self._directory.page(principal, wanted)
+        return await self._directory.page(principal, session_filter)
 
     async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session that is idle or active; resume it or wait for its recovery if necessary.
@@ -221,8 +221,10 @@ class Registry:
     def _due(self, session: Session, end: float) -> dict[str, Any]:
         if session.status is not Status.PAUSED:
             return {}
-        paused = session.record.timeouts.paused
-        return {"due_at": min(end, session.record.status_at + paused) if paused else end}
+        paused_seconds = session.record.timeouts.paused
+        return {
+            "due_at": min(end, session.record.status_at + paused_seconds) if paused_seconds else end
+        }
 
     async def restart(
         self, principal: Principal, ref: str, services: Sequence[str] | None = None
@@ -238,9 +240,12 @@ class Registry:
                 raise busy(session)
             if session.status is Status.PAUSED:
                 await self.pausing.resume_held(session, cause="restart")
-            wanted = [self._creation.bound(session, name) for name in services or session.bindings]
-            started = [b for b in wanted if services or b.record.generation or b.live]
-            await self.connector.restart(session, started)
+            bindings = [
+                self._creation.require_binding(session, name)
+                for name in services or session.bindings
+            ]
+            restarted = [b for b in bindings if services or b.record.generation or b.live]
+            await self.connector.restart(session, restarted)
             if session.status is Status.ERROR:
                 await self.connector.finish_recovery(session, cause="restart")
             self.core.budget.mark_idle(session.id)
@@ -248,18 +253,18 @@ class Registry:
 
     async def bind(self, principal: Principal, ref: str, service: str) -> Session:
         """Bind a service to a session; binding it twice does nothing."""
-        found = self._creation.service(service)
+        configured = self._creation.service(service)
         await self.ready(principal, ref)
         async with self.access.hold(principal, ref) as session:
             if service not in session.bindings:
-                binding = self._creation.bind(session, found)
+                binding = self._creation.bind(session, configured)
                 services = [*session.record.services, service]
                 try:
                     await session.save(bindings=[binding.record], services=services)
                 except BaseException:
                     del session.bindings[service]
                     raise
-        if found.eager:
+        if configured.eager:
             await self.connector.connect(session, session.bindings[service])
         return session
 
@@ -279,11 +284,11 @@ class Registry:
 
     # Events without a caller.
 
-    def _fenced(self, session: Session) -> None:
+    def _drop_fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)
         self.spawn(self.closing.drop, session)
 
-    def _recovery_failed(self, session: Session) -> None:
+    def _close_unrecovered(self, session: Session) -> None:
         self.spawn(self.closing.close_failed, session)
 
 

@@ -19,17 +19,18 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 """Control characters, Unicode's category Cc. PostgreSQL cannot keep NUL."""
 
 
-def label(what: str, given: object, length: int = LENGTH) -> str:
+def label(field_name: str, value: object, length: int = LENGTH) -> str:
     """Return a label unchanged if it may be stored.
 
     Raises:
-        InvalidArgument: `given` is not a text of 1 to `length` characters, or has a control character. It names `what`.
+        InvalidArgument: `value` is not a text of 1 to `length` characters, or has a control character. The message
+            begins with `field_name`.
     """
-    if not isinstance(given, str) or not 0 < len(given) <= length or _CONTROL.search(given):
+    if not isinstance(value, str) or not 0 < len(value) <= length or _CONTROL.search(value):
         raise InvalidArgument(
-            f"{what} should be a text of 1 to {length} characters without control characters."
+            f"{field_name} should be a text of 1 to {length} characters without control characters."
         )
-    return given
+    return value
 
 
 def _fit(text: str) -> str:

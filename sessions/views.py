@@ -28,13 +28,13 @@ def seconds_of(text: object) -> float | None:
 def expiry(record: SessionRecord, status: Status, idle_since: float) -> float | None:
     """Return when an unused session will be closed; None for never."""
     times = record.timeouts
-    found = [] if record.lifetime_ends_at is None else [record.lifetime_ends_at]
+    deadlines = [] if record.lifetime_ends_at is None else [record.lifetime_ends_at]
     if status is Status.PAUSED:
         if times.paused:
-            found.append(record.status_at + times.paused)
+            deadlines.append(record.status_at + times.paused)
     elif status is not Status.CLOSED and times.idle and times.paused:
-        found.append(idle_since + times.idle + times.paused)
-    return min(found, default=None)
+        deadlines.append(idle_since + times.idle + times.paused)
+    return min(deadlines, default=None)
 
 
 def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[str, Any]:

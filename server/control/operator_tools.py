@@ -101,10 +101,12 @@ class OperatorTools:
         ]
 
     async def _sessions(self, context: Context, args: NoArguments) -> Outcome:
-        return Outcome({"sessions": [session.info() for session in self._registry.held()]})
+        return Outcome(
+            {"sessions": [session.info() for session in self._registry.owned_sessions()]}
+        )
 
     async def _stderr(self, context: Context, args: SessionArguments) -> Outcome:
-        sessions = {session.id: session for session in self._registry.held()}
+        sessions = {session.id: session for session in self._registry.owned_sessions()}
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
 

@@ -197,7 +197,7 @@ class Gateway:
                 self._refuse_when_stopped()
             return entry
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
-        return await (waiting.starting(starting, find) if starting() else find())
+        return await (waiting.run_service_start(starting, find) if starting() else find())
 
     async def _find(self, name: str, naming: Naming) -> CatalogEntry | None:
         while True:

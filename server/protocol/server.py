@@ -355,7 +355,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         session = await self._take_session(ctx, principal, entry, arguments, pin)
-        return _ForwardedCall(principal, session, entry, arguments, waiting.farthest)
+        return _ForwardedCall(principal, session, entry, arguments, waiting.highest_progress)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -384,11 +384,11 @@ class StateholdServer(Server[dict[str, Any]]):
             call.arguments,
             operation_id=caller.operation_id,
             epoch=caller.epoch,
-            repeated=caller.is_repeat,
-            settled=caller.acknowledged_operations,
+            is_repeat=caller.is_repeat,
+            acknowledged_operations=caller.acknowledged_operations,
             run=caller.run_id,
             namespace=self._gateway.config.namespace,
-            waited=call.reported_seconds,
+            reported_seconds=call.reported_seconds,
         )
         try:
             answer = await self._gateway.router.call(request, caller)

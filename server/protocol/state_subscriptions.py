@@ -137,7 +137,7 @@ class StateSubscriptions:
         try:
             while self._counts:
                 await anyio.sleep(self._poll_seconds)
-                live_ids = {session.id for session in self._gateway.registry.held()}
+                live_ids = {session.id for session in self._gateway.registry.owned_sessions()}
                 elsewhere = [
                     session_id for session_id in self._counts if session_id not in live_ids
                 ]

@@ -29,11 +29,11 @@ logger = logging.getLogger("statehold.sessions")
 
 BASE: Final = ":fork"
 """Key of the state that a child was forked with, among its snapshots. No service has such a name."""
-MOST: Final = 100
+COUNT_LIMIT: Final = 100
 """Most children of one fork, and most sources of one merge."""
 SOURCES_LIMIT: Final = 32 << 20
 """Most bytes of the states of one merge's sources, with the states that they were forked with."""
-NAMED: Final = 5
+NAMED_CONFLICTS: Final = 5
 """Most places that an error names."""
 
 
@@ -103,8 +103,8 @@ class Branches:
             SessionBusy: the parent is still being created, or open in another process.
         """
         self._access.refuse_when_draining()
-        if not 1 <= count <= MOST:
-            raise InvalidArgument(f"count: should be 1 to {MOST}.")
+        if not 1 <= count <= COUNT_LIMIT:
+            raise InvalidArgument(f"count: should be 1 to {COUNT_LIMIT}.")
         if names is not None and len(names) != count:
             raise InvalidArgument(f"names: should be {count}, one for each child.")
         _check_names(names or ())
@@ -113,8 +113,8 @@ class Branches:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
         try:
             state = parent.durable_state
-            services, saved = await self.save_services(parent)
-            source = ForkSource(parent.id, {**saved, BASE: to_json(state.value)})
+            services, snapshots = await self.save_services(parent)
+            source = ForkSource(parent.id, {**snapshots, BASE: to_json(state.value)})
             children = await self._create_children(
                 principal, parent, state, source, names or [None] * count
             )
@@ -145,20 +145,20 @@ class Branches:
 
     async def save_services(self, parent: Session) -> tuple[list[ServiceCopy], dict[str, bytes]]:
         """Save each service once, durably; use the last snapshot of a service without a live connection."""
-        found: dict[str, ServiceCopy] = {}
-        saved: dict[str, bytes] = {}
+        copies: dict[str, ServiceCopy] = {}
+        snapshots: dict[str, bytes] = {}
 
         async def save(binding: Binding) -> None:
             name = binding.service.name
-            data, why = await self._data(parent, binding)
+            data, note = await self._data(parent, binding)
             if data is not None:
-                saved[name] = data
-            found[name] = ServiceCopy(name, data is not None, why)
+                snapshots[name] = data
+            copies[name] = ServiceCopy(name, data is not None, note)
 
         async with anyio.create_task_group() as tasks:
             for binding in parent.bindings.values():
                 tasks.start_soon(save, binding)
-        return [found[name] for name in parent.bindings], saved
+        return [copies[name] for name in parent.bindings], snapshots
 
     async def _data(self, parent: Session, binding: Binding) -> tuple[bytes | None, str | None]:
         """Return the snapshot of a connection for the children, and a note about it."""
@@ -171,9 +171,9 @@ class Branches:
         if binding.record.generation or parent.record.parent:
             record = await self._core.store.snapshot(parent.id, binding.service.name)
         if record is None:
-            return None, _nothing_saved(binding)
+            return None, _no_snapshot_note(binding)
         behind = await self._snapshots.is_outdated(parent, binding, record)
-        return record.data, _older(binding, behind=behind)
+        return record.data, _outdated_note(binding, behind=behind)
 
     # Merging.
 
@@ -195,33 +195,33 @@ class Branches:
             StateConflict: two sources disagree and the policy is `fail`; nothing was changed.
             StateInvalid: the result is too large or does not fit the schema, or the sources are too large.
         """
-        if not 1 <= len(sources) <= MOST:
-            raise InvalidArgument(f"sources: should be 1 to {MOST} sessions.")
+        if not 1 <= len(sources) <= COUNT_LIMIT:
+            raise InvalidArgument(f"sources: should be 1 to {COUNT_LIMIT} sessions.")
         parent, _ = await self._states.version(principal, ref, namespace)
         branches: list[Branch] = []
-        room = SOURCES_LIMIT
+        remaining = SOURCES_LIMIT
         for source in sources:
-            branch, size = await self._branch(principal, parent, source, namespace, room)
+            branch, size = await self._branch(principal, parent, source, namespace, remaining)
             branches.append(branch)
-            room -= size
+            remaining -= size
         if len({branch.name for branch in branches}) < len(branches):
             raise InvalidArgument("sources: should be different sessions.")
         conflicts = Conflicts()
         change = partial(_merge_into, branches=branches, policy=policy, conflicts=conflicts)
-        state = await self._states.change(principal, parent, change, threaded=True)
+        state = await self._states.change(principal, parent, change, in_thread=True)
         return MergeResult(state, conflicts)
 
     async def _branch(
-        self, principal: Principal, parent: str, ref: str, namespace: str | None, room: int
+        self, principal: Principal, parent: str, ref: str, namespace: str | None, remaining: int
     ) -> tuple[Branch, int]:
-        """Return a source of a merge and its size in bytes, which is at most `room`."""
+        """Return a source of a merge and its size in bytes, which is at most `remaining`."""
         state = await self._directory.state(principal, ref, namespace)
         info = await self._directory.info(principal, state.session_id)
         base = await self._core.store.snapshot(state.session_id, BASE)
         if info["parent"] != parent or base is None:
             raise InvalidArgument(f"sources: {ref:.100} was not forked from this session.")
         size = len(base.data) + size_of(state.value)
-        if size > room:
+        if size > remaining:
             raise StateInvalid(
                 f"The sources take more than {SOURCES_LIMIT >> 20} MiB together; nothing was changed.",
                 session_id=parent,
@@ -231,12 +231,12 @@ class Branches:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    given: set[str] = set()
+    names_so_far: set[str] = set()
     for name in names:
-        valid = validate_name(name, "names")
-        if valid in given:
-            raise InvalidArgument(f"names: {valid!r} is there twice.")
-        given.add(valid)
+        normalized = validate_name(name, "names")
+        if normalized in names_so_far:
+            raise InvalidArgument(f"names: {normalized!r} is there twice.")
+        names_so_far.add(normalized)
 
 
 def _options_of(parent: Session, state: StateRecord, name: str | None) -> SessionOptions:
@@ -255,31 +255,37 @@ def _options_of(parent: Session, state: StateRecord, name: str | None) -> Sessio
     )
 
 
-def _nothing_saved(binding: Binding) -> str:
+def _no_snapshot_note(binding: Binding) -> str:
     if not binding.record.generation:
         return "It was not opened yet: there is nothing to copy."
     return "It could not be saved: the children get fresh connections."
 
 
-def _older(binding: Binding, *, behind: bool) -> str | None:
+def _outdated_note(binding: Binding, *, behind: bool) -> str | None:
     """Return a note if a snapshot lacks later changes, else None."""
-    why = binding.save_error or (binding.record.last_error if behind else None)
-    if why is None:
+    cause = binding.save_error or (binding.record.last_error if behind else None)
+    if cause is None:
         return None
-    reason = why.splitlines()[0].rstrip(".")
+    reason = cause.splitlines()[0].rstrip(".")
     return f"The children get what was saved before, and not what was done since: {reason}."
 
 
 def _merge_into(
     state: StateRecord, *, branches: Sequence[Branch], policy: ConflictPolicy, conflicts: Conflicts
 ) -> StateRecord:
-    value, found = merge_branches(state.value, branches, policy)
-    conflicts[:], conflicts.total = found, found.total
-    if found and policy == "fail":
-        places = ", ".join(conflict.path or "the whole" for conflict in found[:NAMED])
-        more = f" and {found.total - NAMED} more" if found.total > NAMED else ""
+    value, new_conflicts = merge_branches(state.value, branches, policy)
+    conflicts[:], conflicts.total = new_conflicts, new_conflicts.total
+    if new_conflicts and policy == "fail":
+        paths = ", ".join(
+            conflict.path or "the whole" for conflict in new_conflicts[:NAMED_CONFLICTS]
+        )
+        more = (
+            f" and {new_conflicts.total - NAMED_CONFLICTS} more"
+            if new_conflicts.total > NAMED_CONFLICTS
+            else ""
+        )
         raise StateConflict(
-            f"The sources disagree at {places:.500}{more}; nothing was changed.",
+            f"The sources disagree at {paths:.500}{more}; nothing was changed.",
             session_id=state.session_id,
             recovery="Choose a policy, last_wins or first_wins, or change one of the sources first.",
         )

@@ -105,10 +105,10 @@ class SnapshotPart(Part):
     @model_validator(mode="after")
     def _is_snapshot(self) -> SnapshotPart:
         try:
-            found: object = orjson.loads(self.bytes())
+            content: object = orjson.loads(self.bytes())
         except ValueError:
             raise ValueError("is not what a service saves") from None
-        parts = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+        parts = cast("dict[str, object]", content) if isinstance(content, dict) else {}
         blobs = parts.get("blobs")
         if parts.keys() != {"data", "blobs"} or not isinstance(blobs, dict):
             raise ValueError("is not what a service saves")
@@ -144,8 +144,8 @@ class EntryPart(Part):
             if size_of(part) > ENTRY_BYTES:
                 raise ValueError(f"takes more than {ENTRY_BYTES} bytes")
         if self.kind == JournalKind.MESSAGE:
-            said = self.request if isinstance(self.request, dict) else {}
-            if not isinstance(said.get("content"), str) or not self.role:
+            message = self.request if isinstance(self.request, dict) else {}
+            if not isinstance(message.get("content"), str) or not self.role:
                 raise ValueError("is a message without role or content")
         elif self.kind == JournalKind.TRANSITION and not isinstance(self.request, dict):
             raise ValueError("is a transition without its cause")
@@ -206,12 +206,12 @@ class Document(Part):
         seqs = [entry.seq for entry in self.journal]
         if any(after <= before for before, after in pairwise(seqs)):
             raise ValueError("journal: the entries are not in order")
-        for what, names in (
-            ("bindings", [bound.service for bound in self.bindings]),
+        for list_name, names in (
+            ("bindings", [binding.service for binding in self.bindings]),
             ("receipts", [receipt.operation_id for receipt in self.receipts]),
         ):
             if len(set(names)) < len(names):
-                raise ValueError(f"{what}: one is there twice")
+                raise ValueError(f"{list_name}: one is there twice")
         return self
 
 
@@ -235,19 +235,21 @@ def read_document(text: bytes) -> Document:
         InvalidArgument: the text is not a valid document. The message names the first invalid place, not its content.
     """
     try:
-        found: object = from_json(text, allow_inf_nan=False)
+        content: object = from_json(text, allow_inf_nan=False)
         if _HUGE.search(text):
-            json.dumps(found, allow_nan=False)
-        return Document.model_validate(found)
+            json.dumps(content, allow_nan=False)
+        return Document.model_validate(content)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in found["loc"]) or "document"
-        raise _unfit(f"{where}: {found['msg'].removeprefix('Value error, ').lower()}") from None
+        content = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in content["loc"]) or "document"
+        raise _document_error(
+            f"{path}: {content['msg'].removeprefix('Value error, ').lower()}"
+        ) from None
     except ValueError as error:
-        raise _unfit(f"document: is not JSON that can be read ({error})") from None
+        raise _document_error(f"document: is not JSON that can be read ({error})") from None
 
 
-def _unfit(problem: str) -> InvalidArgument:
+def _document_error(problem: str) -> InvalidArgument:
     return InvalidArgument(
         f"{problem[:500]}.",
         recovery="Give a whole document, as session_export of this or an earlier version writes it.",

@@ -41,12 +41,12 @@ from .document import (
 PAGE: Final = 1000
 
 
-class _Room:
+class _ByteBudget:
     """The bytes that a document may still take. A limit of None means no bound."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._left = limit or 0
+        self._remaining = limit or 0
 
     def take(self, size: int) -> None:
         """Count `size` bytes.
@@ -54,8 +54,8 @@ class _Room:
         Raises:
             InvalidArgument: the limit is exceeded.
         """
-        self._left -= size
-        if self._limit is not None and self._left < 0:
+        self._remaining -= size
+        if self._limit is not None and self._remaining < 0:
             raise InvalidArgument(
                 f"The document would take more than {self._limit} bytes, which is too much for the result of a tool.",
                 recovery="Ask the operator of this server for the file that `statehold sessions export` writes.",
@@ -79,24 +79,24 @@ async def export_document(
     Raises:
         InvalidArgument: the document takes more than `limit` bytes.
     """
-    room = _Room(limit)
+    budget = _ByteBudget(limit)
     state = await store.state(record.id) or StateRecord(session_id=record.id)
-    room.take(size_of(state.value))
-    base = await store.snapshot(record.id, BASE)
-    if base is not None:
-        room.take(len(base.data))
+    budget.take(size_of(state.value))
+    fork_state = await store.snapshot(record.id, BASE)
+    if fork_state is not None:
+        budget.take(len(fork_state.data))
     bindings = [
-        await _bound(store, binding, room, secrets=secrets)
+        await _binding(store, binding, budget, secrets=secrets)
         for binding in await store.bindings(record.id)
     ]
     receipts = [
-        _receipt(receipt, room, secrets=secrets)
+        _receipt(receipt, budget, secrets=secrets)
         for receipt in await store.all_receipts(record.id)
         # The call that created this session does not create the imported one.
         if not is_creation_id(receipt.operation_id)
     ]
-    journal = await _journal(store, record.id, room)
-    written = await store.summary(record.id)
+    journal = await _journal(store, record.id, budget)
+    summary = await store.summary(record.id)
     document = Document.model_construct(
         format="statehold.session",
         version=1,
@@ -105,12 +105,12 @@ async def export_document(
         session=SessionPart.of_record(
             record, status=record.status.value, timeouts=TimeoutsPart.of_record(record.timeouts)
         ),
-        fork=_fork(record, None if base is None else base.data),
+        fork=_fork(record, None if fork_state is None else fork_state.data),
         state=StatePart.of_record(state),
         bindings=bindings,
         journal=journal,
         receipts=receipts,
-        summary=None if written is None else SummaryPart.of_record(written),
+        summary=None if summary is None else SummaryPart.of_record(summary),
     )
     if not secrets:
         await anyio.to_thread.run_sync(partial(_redact, document, redactor))
@@ -125,18 +125,18 @@ def _fork(record: SessionRecord, base: bytes | None) -> ForkPart | None:
     )
 
 
-async def _bound(
-    store: Store, binding: BindingRecord, room: _Room, *, secrets: bool
+async def _binding(
+    store: Store, binding: BindingRecord, room: _ByteBudget, *, secrets: bool
 ) -> BindingPart:
-    saved: SnapshotPart | None = None
-    found = await store.snapshot(binding.session_id, binding.service) if secrets else None
-    if found is not None:
-        room.take(len(found.data) * 4 // 3)
-        saved = SnapshotPart.of(found.data, found.taken_at)
-    return BindingPart.of_record(binding, snapshot=saved)
+    snapshot: SnapshotPart | None = None
+    record = await store.snapshot(binding.session_id, binding.service) if secrets else None
+    if record is not None:
+        room.take(len(record.data) * 4 // 3)
+        snapshot = SnapshotPart.of(record.data, record.taken_at)
+    return BindingPart.of_record(binding, snapshot=snapshot)
 
 
-def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> ReceiptPart:
+def _receipt(receipt: ReceiptRecord, room: _ByteBudget, *, secrets: bool) -> ReceiptPart:
     result, error = (receipt.result, receipt.error) if secrets else (None, None)
     # Leave out a result that JSON cannot hold exactly; a repeat of the operation then fails with OutcomeUnknown.
     result = result if _is_exact(result) else None
@@ -152,18 +152,18 @@ def _is_exact(value: object) -> bool:
     return True
 
 
-async def _journal(store: Store, session_id: str, room: _Room) -> list[EntryPart]:
+async def _journal(store: Store, session_id: str, room: _ByteBudget) -> list[EntryPart]:
     """Return every entry, the oldest first. Entries added meanwhile are left out."""
     pages: list[list[EntryPart]] = []
     before: int | None = None
     while True:
-        found = await store.history(session_id, HistoryFilter(before=before, limit=PAGE))
-        page = await anyio.to_thread.run_sync(_entries, found)
+        records = await store.history(session_id, HistoryFilter(before=before, limit=PAGE))
+        page = await anyio.to_thread.run_sync(_entries, records)
         room.take(sum(size for _, size in page))
         pages.append([entry for entry, _ in page])
-        if len(found) < PAGE:
+        if len(records) < PAGE:
             return [entry for page in reversed(pages) for entry in page]
-        before = found[0].seq
+        before = records[0].seq
 
 
 def _entries(records: Sequence[JournalRecord]) -> list[tuple[EntryPart, int]]:

@@ -56,7 +56,7 @@ class History:
         self,
         principal: Principal,
         ref: str,
-        wanted: HistoryFilter,
+        history_filter: HistoryFilter,
         *,
         namespace: str | None = None,
         cursor: str | None = None,
@@ -67,15 +67,19 @@ class History:
             SessionNotFound: unknown, foreign or purged.
             InvalidArgument: the cursor is not one of a history page.
         """
-        record = await self._stored(principal, ref, namespace)
+        record = await self._find_record(principal, ref, namespace)
         if cursor is not None:
             before = position(cursor)
-            wanted = wanted.model_copy(update={"before": min(before, wanted.before or before)})
-        one_more = wanted.model_copy(update={"limit": wanted.limit + 1 if wanted.limit else 0})
-        found = await self._core.store.history(record.id, one_more)
-        kept = found[-wanted.limit :] if wanted.limit else []
-        page = _fitting([self._shown(record, entry) for entry in kept])
-        more = bool(page) and len(page) < len(found)
+            history_filter = history_filter.model_copy(
+                update={"before": min(before, history_filter.before or before)}
+            )
+        extended = history_filter.model_copy(
+            update={"limit": history_filter.limit + 1 if history_filter.limit else 0}
+        )
+        entries = await self._core.store.history(record.id, extended)
+        newest = entries[-history_filter.limit :] if history_filter.limit else []
+        page = _newest_that_fit([self._show_entry(record, entry) for entry in newest])
+        more = bool(page) and len(page) < len(entries)
         return record, page, cursor_before(page[0]["seq"]) if more else None
 
     async def entry(
@@ -86,20 +90,22 @@ class History:
         Raises:
             InvalidArgument: there is no entry at it.
         """
-        record = await self._stored(principal, ref, namespace)
-        found = await self._core.store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
-        if not found or found[0].seq != seq:
+        record = await self._find_record(principal, ref, namespace)
+        entries = await self._core.store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
+        if not entries or entries[0].seq != seq:
             raise InvalidArgument(f"The history has no entry {seq}.", session_id=record.id)
-        return record, self._shown(record, found[0])
+        return record, self._show_entry(record, entries[0])
 
-    async def _stored(self, principal: Principal, ref: str, namespace: str | None) -> SessionRecord:
+    async def _find_record(
+        self, principal: Principal, ref: str, namespace: str | None
+    ) -> SessionRecord:
         """Return the record of a session, after the entries that this process holds for it are written."""
         record = await self._directory.find_record(principal, ref, namespace)
         if self._directory.get(record.id) is not None:
             await self._core.store.flush()
         return record
 
-    def _shown(self, record: SessionRecord, entry: JournalRecord) -> JSON:
+    def _show_entry(self, record: SessionRecord, entry: JournalRecord) -> JSON:
         return show_in_session(entry, record, self._directory.get(record.id))
 
     async def note(
@@ -156,7 +162,7 @@ class History:
 
         The digest is made without a model and quotes the records; the same records give the same digest.
         """
-        record = await self._stored(principal, ref, namespace)
+        record = await self._find_record(principal, ref, namespace)
         session = self._directory.get(record.id)
         return record, await summarize(self._core.store, record, self._core.redactor, session)
 
@@ -193,18 +199,18 @@ async def summarize(
     store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
 ) -> JSON:
     """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
-    tally = await store.journal_counts(record.id)
-    written = await store.summary(record.id)
+    counts = await store.journal_counts(record.id)
+    summary = await store.summary(record.id)
     return {
-        "summary": None if written is None else _written(written, tally.last_seq),
-        "digest": digest(await _material(store, record, session), tally, redactor),
+        "summary": None if summary is None else _summary_fields(summary, counts.last_seq),
+        "digest": digest(await _material(store, record, session), counts, redactor),
     }
 
 
 async def _material(store: Store, record: SessionRecord, session: Session | None) -> Material:
-    read, key = store.history, record.id
+    read_history, key = store.history, record.id
     calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
-    wrong = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
+    failed_calls = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
     notes = HistoryFilter(kinds=[JournalKind.MESSAGE], limit=LAST_NOTES)
     state = await store.state(key)
     bindings = await store.bindings(key)
@@ -215,9 +221,12 @@ async def _material(store: Store, record: SessionRecord, session: Session | None
         status=(session.status if session else record.status).value,
         reason=record.reason,
         services=[describe_binding(binding) for binding in bindings],
-        calls=[show_in_session(entry, record, session) for entry in await read(key, calls)],
-        errors=[show_in_session(entry, record, session) for entry in await read(key, wrong)],
-        notes=[show(entry) for entry in await read(key, notes)],
+        calls=[show_in_session(entry, record, session) for entry in await read_history(key, calls)],
+        errors=[
+            show_in_session(entry, record, session)
+            for entry in await read_history(key, failed_calls)
+        ],
+        notes=[show(entry) for entry in await read_history(key, notes)],
         state_version=state.version if state else 0,
         state_keys=list(state.value) if state else [],
         pages=[page for b in bindings for page in await _pages(store, key, b.service)],
@@ -231,7 +240,7 @@ async def _pages(store: Store, session_id: str, service: str) -> list[JSON]:
     return await anyio.to_thread.run_sync(pages_of, record.data)
 
 
-def _written(record: SummaryRecord, last_seq: int) -> JSON:
+def _summary_fields(record: SummaryRecord, last_seq: int) -> JSON:
     return {
         "text": record.text,
         "topics": record.topics,
@@ -244,7 +253,7 @@ def _written(record: SummaryRecord, last_seq: int) -> JSON:
 
 def show(entry: JournalRecord) -> JSON:
     """Return an entry as a caller sees it, without fields that are None."""
-    found: JSON = {
+    fields: JSON = {
         "seq": entry.seq,
         "kind": entry.kind.value,
         "at": timestamp(entry.started_at),
@@ -259,34 +268,34 @@ def show(entry: JournalRecord) -> JSON:
     request: Any = entry.request
     match entry.kind:
         case JournalKind.CALL:
-            found |= {"arguments": request, "result": entry.result, "generation": entry.generation}
+            fields |= {"arguments": request, "result": entry.result, "generation": entry.generation}
             if entry.ended_at is not None:
-                found["duration_ms"] = round((entry.ended_at - entry.started_at) * 1000, 3)
+                fields["duration_ms"] = round((entry.ended_at - entry.started_at) * 1000, 3)
         case JournalKind.MESSAGE:
-            found["content"] = request["content"]
+            fields["content"] = request["content"]
         case JournalKind.TRANSITION:
-            found["transition"] = request
+            fields["transition"] = request
         case JournalKind.COMPACTED:
-            found |= {"compacted": request, "until": timestamp(entry.ended_at)}
-    return {key: value for key, value in found.items() if value is not None}
+            fields |= {"compacted": request, "until": timestamp(entry.ended_at)}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def show_in_session(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
     """Return an entry as show() does; a started call that no longer runs gets the status `outcome_unknown`."""
-    found = show(entry)
+    fields = show(entry)
     if entry.status == STARTED and entry.kind is JournalKind.CALL:
         running = entry.operation_id in session.operations if session else bool(record.node)
         if not running:
-            found["status"] = OutcomeUnknown.code
-    return found
+            fields["status"] = OutcomeUnknown.code
+    return fields
 
 
-def _fitting(entries: list[JSON]) -> list[JSON]:
+def _newest_that_fit(entries: list[JSON]) -> list[JSON]:
     """Return the newest entries that fit into one page, at least one."""
-    left = PAGE_BYTES
+    remaining = PAGE_BYTES
     for number, entry in enumerate(reversed(entries)):
-        left -= _size(entry)
-        if left < 0 and number:
+        remaining -= _size(entry)
+        if remaining < 0 and number:
             return entries[-number:]
     return entries
 
@@ -311,8 +320,8 @@ def position(cursor: str) -> int:
     """
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        word, seq = text.split(" ")
-        if word == "before" and seq.isdecimal() and len(seq) < 19:
+        prefix, seq = text.split(" ")
+        if prefix == "before" and seq.isdecimal() and len(seq) < 19:
             return int(seq)
     except (ValueError, binascii.Error):
         pass

@@ -91,18 +91,20 @@ async def import_document(
     if name is not None:
         record.name = validate_name(name, "name")
     record.services = [binding.service for binding in bindings]
-    made = await state_of(record.id, record.owner, document.state.value, document.state.json_schema)
-    state = made.model_copy(update={"version": document.state.version})
+    first_state = await state_of(
+        record.id, record.owner, document.state.value, document.state.json_schema
+    )
+    state = first_state.model_copy(update={"version": document.state.version})
     _check_receipts(target.core.policy, document)
     journal = await anyio.to_thread.run_sync(_journal, target.core.redactor, document, record.id)
     try:
-        await _insert(target, document, record, state, bindings, journal, operation)
+        await _write_session(target, document, record, state, bindings, journal, operation)
     except NameTaken:
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         record.name = None
-        await _insert(target, document, record, state, bindings, journal, operation)
+        await _write_session(target, document, record, state, bindings, journal, operation)
     return ImportResult(record, left_out)
 
 
@@ -147,42 +149,44 @@ def _timeouts(
 def _bindings(
     target: ImportTarget, document: Document, left_out: list[str], *, strict: bool
 ) -> list[BindingPart]:
-    found: list[BindingPart] = []
-    for number, bound in enumerate(document.bindings):
-        if bound.service in target.core.services:
-            found.append(_with_checked_snapshot(target, number, bound, left_out))
+    bindings: list[BindingPart] = []
+    for number, binding in enumerate(document.bindings):
+        if binding.service in target.core.services:
+            bindings.append(_with_checked_snapshot(target, number, binding, left_out))
             continue
         if strict:
-            known = ", ".join(sorted(target.core.services)) or "none"
+            configured = ", ".join(sorted(target.core.services)) or "none"
             raise InvalidArgument(
-                f"bindings.{number}.service: there is no service {bound.service!r:.100}; configured: {known}.",
+                f"bindings.{number}.service: there is no service {binding.service!r:.100}; configured: {configured}.",
                 recovery="Import it where the service is, or with strict=false to leave the service out.",
             )
-        left_out.append(f"the service {bound.service!r:.150}, which is not configured here")
-    return found
+        left_out.append(f"the service {binding.service!r:.150}, which is not configured here")
+    return bindings
 
 
 def _with_checked_snapshot(
-    target: ImportTarget, number: int, bound: BindingPart, left_out: list[str]
+    target: ImportTarget, number: int, binding: BindingPart, left_out: list[str]
 ) -> BindingPart:
     """Return a binding whose snapshot holds only what its service would have saved."""
-    service = target.core.services[bound.service]
-    if bound.snapshot is None or not isinstance(service, SnapshotChecker):
-        return bound
-    where = f"bindings.{number}.snapshot"
+    service = target.core.services[binding.service]
+    if binding.snapshot is None or not isinstance(service, SnapshotChecker):
+        return binding
+    path = f"bindings.{number}.snapshot"
     try:
-        given = decode_snapshot(bound.snapshot.bytes())
-        checked = service.check_snapshot(given)
+        imported = decode_snapshot(binding.snapshot.bytes())
+        accepted = service.check_snapshot(imported)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{where}: {error.message}") from None
+        raise InvalidArgument(f"{path}: {error.message}") from None
     except (ValueError, TypeError, AttributeError):
-        raise InvalidArgument(f"{where}: is not what a service saves.") from None
-    dropped = (given.data.keys() - checked.data) | (given.blobs.keys() - checked.blobs)
-    if dropped:
-        names = ", ".join(map(repr, sorted(dropped)))
-        left_out.append(f"values of {bound.service} that its recipe does not keep: {names:.150}")
-    saved = SnapshotPart.of(encode_snapshot(checked), bound.snapshot.taken_at)
-    return bound.model_copy(update={"snapshot": saved})
+        raise InvalidArgument(f"{path}: is not what a service saves.") from None
+    dropped_names = (imported.data.keys() - accepted.data) | (
+        imported.blobs.keys() - accepted.blobs
+    )
+    if dropped_names:
+        names = ", ".join(map(repr, sorted(dropped_names)))
+        left_out.append(f"values of {binding.service} that its recipe does not keep: {names:.150}")
+    snapshot = SnapshotPart.of(encode_snapshot(accepted), binding.snapshot.taken_at)
+    return binding.model_copy(update={"snapshot": snapshot})
 
 
 def _check_receipts(policy: Policy, document: Document) -> None:
@@ -195,18 +199,18 @@ def _check_receipts(policy: Policy, document: Document) -> None:
         room -= size
         if size > policy.receipt_bytes or room < 0:
             raise InvalidArgument(f"receipts.{number}.result: takes too many bytes.")
-        if not _can_be_repeated(receipt):
+        if not _can_be_replayed(receipt):
             raise InvalidArgument(f"receipts.{number}: is not what became of a call.")
 
 
-def _can_be_repeated(receipt: ReceiptPart) -> bool:
+def _can_be_replayed(receipt: ReceiptPart) -> bool:
     result, error = receipt.result, receipt.error
     if not isinstance(result, dict | None) or not isinstance(error, dict | None):
         return False
     texts = [] if error is None else [error.get(key) for key in ("code", "message", "recovery")]
     rpc = None if error is None else error.get("rpc")
-    sound = rpc is None or (isinstance(rpc, dict) and rpc.keys() == {"code", "data"})
-    return sound and all(isinstance(text, str) for text in texts)
+    rpc_is_valid = rpc is None or (isinstance(rpc, dict) and rpc.keys() == {"code", "data"})
+    return rpc_is_valid and all(isinstance(text, str) for text in texts)
 
 
 def _journal(redactor: Redactor, document: Document, session_id: str) -> list[JournalRecord]:
@@ -230,7 +234,7 @@ def _entry(redactor: Redactor, entry: EntryPart, session_id: str) -> JournalReco
 # Writing.
 
 
-async def _insert(
+async def _write_session(
     target: ImportTarget,
     document: Document,
     record: SessionRecord,
@@ -252,35 +256,35 @@ async def _insert(
     growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
     target.quota.admit(record.owner, growth)
     with target.directory.reserve(record.id), anyio.CancelScope(shield=True):
-        bound = [_binding(target, record.id, binding) for binding in bindings]
+        records = [_binding(target, record.id, binding) for binding in bindings]
         per_owner = target.core.policy.sessions_per_principal
-        started = operation and operation.start(record.id, record.created_at)
-        await target.core.store.create(record, state, bound, per_owner=per_owner, receipt=started)
+        receipt = operation and operation.start(record.id, record.created_at)
+        await target.core.store.create(record, state, records, per_owner=per_owner, receipt=receipt)
         if operation is not None:
-            operation.started = started
+            operation.start_receipt = receipt
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])
-            await _finish(target, session, document, bindings)
+            await _release_session(target, session, document, bindings)
         except BaseException:
             await _delete_partial(target, session)
             raise
 
 
-def _binding(target: ImportTarget, session_id: str, bound: BindingPart) -> BindingRecord:
+def _binding(target: ImportTarget, session_id: str, binding: BindingPart) -> BindingRecord:
     return BindingRecord(
         session_id=session_id,
-        service=bound.service,
-        status=BindingStatus.LOST if bound.generation else BindingStatus.UNOPENED,
-        generation=bound.generation,
-        told_generation=bound.generation,
-        config_hash=bound.config_hash,
-        last_error=LOST if bound.generation else None,
+        service=binding.service,
+        status=BindingStatus.LOST if binding.generation else BindingStatus.UNOPENED,
+        generation=binding.generation,
+        told_generation=binding.generation,
+        config_hash=binding.config_hash,
+        last_error=LOST if binding.generation else None,
         since=target.core.clock.now(),
     )
 
 
-async def _finish(
+async def _release_session(
     target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
 ) -> None:
     cause = f"imported from {document.session.id}"
@@ -304,13 +308,13 @@ def _snapshots(
     target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
 ) -> list[SnapshotRecord]:
     now = target.core.clock.now()
-    found = {
-        bound.service: (bound.snapshot.bytes(), bound.snapshot.taken_at)
-        for bound in bindings
-        if bound.snapshot is not None
+    contents = {
+        binding.service: (binding.snapshot.bytes(), binding.snapshot.taken_at)
+        for binding in bindings
+        if binding.snapshot is not None
     }
     if document.fork is not None and document.fork.state is not None:
-        found[BASE] = (to_json(document.fork.state), now)
+        contents[BASE] = (to_json(document.fork.state), now)
     return [
         SnapshotRecord(
             session_id=session.id,
@@ -320,7 +324,7 @@ def _snapshots(
             epoch=1,
             data=data,
         )
-        for service, (data, taken_at) in found.items()
+        for service, (data, taken_at) in contents.items()
     ]
 
 

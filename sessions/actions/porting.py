@@ -63,9 +63,9 @@ class Porting:
             await self.save_session(principal, record.id)
         elif self._directory.get(record.id) is not None:
             await self._core.store.flush()
-        held = self._directory.get(record.id)
-        if held is not None:
-            record = held.record.model_copy(update={"status": held.status})
+        session = self._directory.get(record.id)
+        if session is not None:
+            record = session.record.model_copy(update={"status": session.status})
         document = await export_document(
             self._core.store,
             record,
@@ -86,11 +86,11 @@ class Porting:
         operation: Operation | None = None,
     ) -> ImportResult:
         """Import a document as a session of the caller's; see import_.import_document()."""
-        found = await import_document(
+        result = await import_document(
             self._target, document, principal.key, name=name, strict=strict, operation=operation
         )
-        self._core.deadlines.schedule(STORED, found.record.due_at)
-        return found
+        self._core.deadlines.schedule(STORED, result.record.due_at)
+        return result
 
 
 __all__ = ["DOCUMENT_LIMIT", "Porting"]

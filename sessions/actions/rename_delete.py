@@ -55,7 +55,7 @@ class RenameDelete:
             columns["name"] = None if name is None else validate_name(name, "name")
         async with self._access.hold(principal, ref) as session:
             if metadata is not None:
-                columns["metadata"] = _merged(session.record.metadata, metadata)
+                columns["metadata"] = _patch_metadata(session.record.metadata, metadata)
             self._directory.unname(session)
             try:
                 await session.save(**columns)
@@ -74,9 +74,11 @@ class RenameDelete:
             SessionNotFound: unknown, foreign or deleted.
             SessionBusy: another process holds it, or it could not be recorded as closed; nothing was deleted.
         """
-        found, _ = await self._closing.close_by_ref(principal, ref, force=force, reason="deleted")
-        await self.purge(principal, found["session_id"])
-        return found
+        description, _ = await self._closing.close_by_ref(
+            principal, ref, force=force, reason="deleted"
+        )
+        await self.purge(principal, description["session_id"])
+        return description
 
     async def purge(self, principal: Principal, ref: str) -> None:
         """Delete all data of a closed session (T19).
@@ -89,10 +91,10 @@ class RenameDelete:
             raise SessionBusy("The session is still open.", session_id=record.id)
 
 
-def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _patch_metadata(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with a merge patch applied (RFC 7396)."""
-    found = cast("dict[str, Any]", merge_patch(metadata, copy_json(dict(patch))))
-    return validate_metadata(found)
+    patched = cast("dict[str, Any]", merge_patch(metadata, copy_json(dict(patch))))
+    return validate_metadata(patched)
 
 
 __all__ = ["SAME", "RenameDelete"]

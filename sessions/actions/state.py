@@ -100,11 +100,11 @@ class States:
         return await self.change(principal, ref, change)
 
     async def change(
-        self, principal: Principal, ref: str, change: Change, *, threaded: bool = False
+        self, principal: Principal, ref: str, change: Change, *, in_thread: bool = False
     ) -> StateRecord:
         """Replace the state of a session by the result of `change`, which may be called several times.
 
-        If it returns its argument, nothing is written. With `threaded` it is called off the event loop.
+        If it returns its argument, nothing is written. With `in_thread` it is called off the event loop.
 
         Raises:
             StateInvalid: the result does not fit the session's schema.
@@ -116,11 +116,11 @@ class States:
                 session.status is Status.PAUSED and not self._core.policy.auto_resume
             ):
                 async with self._access.hold(principal, ref) as session:
-                    newer = await change_state(session, change, self._quota, threaded=threaded)
+                    newer = await change_state(session, change, self._quota, in_thread=in_thread)
             else:
                 session = await self._access.ready(principal, ref)
                 newer = await change_state(
-                    session, change, self._quota, live=True, threaded=threaded
+                    session, change, self._quota, live=True, in_thread=in_thread
                 )
             if newer is not None:
                 for tell in self.on_changed:
@@ -135,7 +135,7 @@ async def change_state(
     quota: Quota | None = None,
     *,
     live: bool = False,
-    threaded: bool = False,
+    in_thread: bool = False,
 ) -> StateRecord | None:
     """Replace the state of a session that this process owns by the result of `change`, unless that is its argument.
 
@@ -149,40 +149,40 @@ async def change_state(
     """
     while True:
         try:
-            proposed = await _propose(session, change, quota, live=live, threaded=threaded)
+            proposal = await _propose(session, change, quota, live=live, in_thread=in_thread)
         except StateConflict:
             # The newer state may be withdrawn, and a caller that reads again gets the durable one until it is stored.
             if await session.wait_for_store():
                 raise
         else:
-            return proposed and await session.store_state(*proposed)
+            return proposal and await session.store_state(*proposal)
 
 
 async def _propose(
-    session: Session, change: Change, quota: Quota | None, *, live: bool, threaded: bool
+    session: Session, change: Change, quota: Quota | None, *, live: bool, in_thread: bool
 ) -> tuple[StateRecord, UnconfirmedUpdates] | None:
     async with session.revising:
         while True:
-            if not _takes(session, live):
+            if not _can_change(session, live):
                 return None
-            before = session.state
-            newer = await to_thread.run_sync(change, before) if threaded else change(before)
-            if before.json_schema is not None and newer is not before:
+            current = session.state
+            proposed = await to_thread.run_sync(change, current) if in_thread else change(current)
+            if current.json_schema is not None and proposed is not current:
                 await check_value(
-                    before.json_schema, newer.value, session.id, owner=session.record.owner
+                    current.json_schema, proposed.value, session.id, owner=session.record.owner
                 )
-            # A failed write withdraws `before`; a thread may take long enough for that.
-            if session.state is before and _takes(session, live):
+            # A failed write withdraws `current`; a thread may take long enough for that.
+            if session.state is current and _can_change(session, live):
                 break
-        if quota is not None and newer is not before:
-            growth = size_of(newer.value) - size_of(before.value)
+        if quota is not None and proposed is not current:
+            growth = size_of(proposed.value) - size_of(current.value)
             quota.admit(session.record.owner, growth)
         if session.status in LIVE:
             session.apply(Event.STATE_UPDATED)
-        return newer, session.propose_state(newer)
+        return proposed, session.propose_state(proposed)
 
 
-def _takes(session: Session, live: bool) -> bool:
+def _can_change(session: Session, live: bool) -> bool:
     """Whether the state of a session can be changed now: it is open, and with `live` idle or active."""
     return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
 

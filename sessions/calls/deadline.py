@@ -24,103 +24,108 @@ from ..services import CallContext
 T = TypeVar("T")
 
 
-TELL_SECONDS: Final = 1.0
+PROGRESS_SECONDS: Final = 1.0
 STARTING_SECONDS: Final = 5.0
 """Seconds between messages that a call waits for a service to start, which may take minutes."""
-PARKED_SECONDS: Final = 3.0
+BLOCKED_SECONDS: Final = 3.0
 """Seconds that a call without progress messages waits behind unanswered questions before it is refused."""
 
 
 class WaitProgress:
     """Sends progress messages to a caller that wants them, while its call waits to begin."""
 
-    __slots__ = ("_before", "_ctx", "farthest", "told")
+    __slots__ = ("_before", "_ctx", "highest_progress", "reported_seconds")
 
     def __init__(self, ctx: CallContext, before: float = 0.0) -> None:
         """`before` is the progress already reported to its caller, when the call is sent again."""
         self._ctx = ctx
         self._before = before
-        self.told = before
+        self.reported_seconds = before
         """Seconds of waiting reported so far. The tool's progress is added to them: progress must increase (2026-07-28)."""
-        self.farthest = before
+        self.highest_progress = before
         """The highest progress reported so far, also by the tool."""
 
-    async def for_slot(self, live: LiveConnection, session_id: str) -> None:
+    async def acquire_slot(self, live: LiveConnection, session_id: str) -> None:
         """Wait for a slot of a connection; the caller releases it.
 
         Raises:
             SessionBusy: every slot waits for the answer to a question, and the caller takes no progress messages.
         """
-        acquired = False
+        is_acquired = False
 
         async def acquire() -> None:
-            nonlocal acquired
+            nonlocal is_acquired
             await live.slots.acquire()
-            acquired = True
+            is_acquired = True
 
         try:
-            await self._behind(
-                lambda: live.questions.describe(session_id) if live.parked else None, acquire
+            await self._run_behind_questions(
+                lambda: live.questions.describe(session_id) if live.blocked_by_questions else None,
+                acquire,
             )
         except BaseException:
-            if acquired:
+            if is_acquired:
                 live.slots.release()
             raise
 
-    async def _behind(
+    async def _run_behind_questions(
         self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
     ) -> T:
         """Run `work` and return its result. `describe` returns the question that `work` waits behind, None for none."""
 
         async def refuse() -> None:
-            blocked = 0.0
-            while blocked < PARKED_SECONDS:
-                await anyio.sleep(TELL_SECONDS)
-                blocked = blocked + TELL_SECONDS if describe() else 0.0
+            blocked_seconds = 0.0
+            while blocked_seconds < BLOCKED_SECONDS:
+                await anyio.sleep(PROGRESS_SECONDS)
+                blocked_seconds = blocked_seconds + PROGRESS_SECONDS if describe() else 0.0
 
         if self._ctx.wants_progress:
-            what = "Waiting for the calls before"
-            return await race(partial(self._tell, lambda: what, describe), work)
+            activity = "Waiting for the calls before"
+            return await race(partial(self._tell, lambda: activity, describe), work)
         try:
             return await race(refuse, work)
         except RaceLost:
             raise SessionBusy(
                 f"The call was not run: {describe() or 'the calls before wait for an answer'}.",
                 recovery="Answer that question and try again, or end it with session_restart.",
-                retry_after=PARKED_SECONDS,
+                retry_after=BLOCKED_SECONDS,
             ) from None
 
-    async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, activity: str, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` and return its result, with progress messages."""
         if not self._ctx.wants_progress:
             return await work()
-        return await race(partial(self._tell, lambda: what), work)
+        return await race(partial(self._tell, lambda: activity), work)
 
-    async def starting(self, what: Callable[[], str], work: Callable[[], Awaitable[T]]) -> T:
+    async def run_service_start(
+        self, activity: Callable[[], str], work: Callable[[], Awaitable[T]]
+    ) -> T:
         """Run `work`, which waits for services to start, and return its result. The first message is sent at once."""
         if not self._ctx.wants_progress:
             return await work()
-        await self._say(TELL_SECONDS, what())
-        self._before = self.told
-        return await race(partial(self._tell, what, every=STARTING_SECONDS), work)
+        await self._say(PROGRESS_SECONDS, activity())
+        self._before = self.reported_seconds
+        return await race(partial(self._tell, activity, every=STARTING_SECONDS), work)
 
     async def _tell(
         self,
-        what: Callable[[], str],
+        activity: Callable[[], str],
         describe: Callable[[], str | None] = lambda: None,
         every: float | None = None,
     ) -> None:
-        seconds = TELL_SECONDS if every is None else every
+        seconds = PROGRESS_SECONDS if every is None else every
         while True:
             await anyio.sleep(seconds)
-            why = describe()
-            passed = f"{self.told + seconds - self._before:g} seconds so far"
-            await self._say(seconds, f"{what()}: {passed}{f'; {why}' if why else ''}")
+            question = describe()
+            elapsed = f"{self.reported_seconds + seconds - self._before:g} seconds so far"
+            await self._say(
+                seconds, f"{activity()}: {elapsed}{f'; {question}' if question else ''}"
+            )
 
     async def _say(self, seconds: float, message: str) -> None:
-        self.told = self.farthest = self.told + seconds
+        self.reported_seconds = self.highest_progress = self.reported_seconds + seconds
         with suppress(Exception):
-            await self._ctx.progress(self.told, None, message)
+            await self._ctx.progress(self.reported_seconds, None, message)
 
 
 QuestionOrigin: TypeAlias = "tuple[OpenQuestions, Session, str]"
@@ -130,7 +135,15 @@ QuestionOrigin: TypeAlias = "tuple[OpenQuestions, Session, str]"
 class DeadlineContext:
     """Context of a call with a time limit, which is suspended while the caller is asked. It lives as long as `scope`."""
 
-    __slots__ = ("_asking", "_ctx", "_left", "_questions", "_scope", "_waiting", "error")
+    __slots__ = (
+        "_asking",
+        "_ctx",
+        "_questions",
+        "_remaining_seconds",
+        "_scope",
+        "_waiting",
+        "error",
+    )
 
     def __init__(
         self,
@@ -145,7 +158,7 @@ class DeadlineContext:
         self._scope = scope
         self._waiting = waiting
         self._asking = 0
-        self._left = 0.0
+        self._remaining_seconds = 0.0
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -182,9 +195,9 @@ class DeadlineContext:
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         waiting = self._waiting
         if waiting is not None:
-            if before := waiting.told:
+            if before := waiting.reported_seconds:
                 progress, total = progress + before, None if total is None else total + before
-            waiting.farthest = max(waiting.farthest, progress)
+            waiting.highest_progress = max(waiting.highest_progress, progress)
         await self._ctx.progress(progress, total, message)
 
     async def log(self, params: JSON) -> None:
@@ -192,7 +205,7 @@ class DeadlineContext:
 
     async def ask(self, method: str, params: JSON) -> JSON:
         if not self._asking:
-            self._left = self._scope.deadline - anyio.current_time()
+            self._remaining_seconds = self._scope.deadline - anyio.current_time()
             self._scope.deadline = math.inf
             if self._questions is not None:
                 questions, session, tool = self._questions
@@ -203,7 +216,7 @@ class DeadlineContext:
         finally:
             self._asking -= 1
             if not self._asking:
-                self._scope.deadline = anyio.current_time() + self._left
+                self._scope.deadline = anyio.current_time() + self._remaining_seconds
                 if self._questions is not None:
                     self._questions[0].close(self)
 
@@ -229,15 +242,15 @@ def enforce_deadline(
         SessionError: the call was ended while its caller was asked.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
-    timed = DeadlineContext(ctx, scope, waiting, questions)
+    deadline_context = DeadlineContext(ctx, scope, waiting, questions)
     with scope:
         try:
-            yield timed
+            yield deadline_context
         finally:
             if questions is not None:
-                questions[0].close(timed)
+                questions[0].close(deadline_context)
     if scope.cancelled_caught:
-        raise timed.error or TimeoutError
+        raise deadline_context.error or TimeoutError
 
 
 @contextmanager
@@ -247,13 +260,13 @@ def end_with_session(session: Session) -> Generator[None]:
     Raises:
         OutcomeUnknown, SessionClosed: the block was cancelled for that reason.
     """
-    with anyio.CancelScope() as closing:
-        session.calls.add(closing)
+    with anyio.CancelScope() as scope:
+        session.calls.add(scope)
         try:
             yield
         finally:
-            session.calls.discard(closing)
-    if not closing.cancelled_caught:
+            session.calls.discard(scope)
+    if not scope.cancelled_caught:
         return
     if session.fenced:
         raise OutcomeUnknown("Another process took the session over during the call.")

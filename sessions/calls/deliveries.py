@@ -15,7 +15,7 @@ class NoticePart:
     notice: str
     unreported_losses: str
     generation: int
-    told_before: int
+    reported_before: int
 
 
 class Delivery:
@@ -25,7 +25,7 @@ class Delivery:
         self.session = session
         self._general = general
         self._parts = parts
-        self._reverted = False
+        self._is_reverted = False
         self.text = "\n".join(filter(None, [general, *(part.notice for part in parts)]))
 
     @property
@@ -35,18 +35,18 @@ class Delivery:
 
     def revert(self) -> bool:
         """Make the notice due again, ahead of newer ones; return False when it was reverted before."""
-        if self._reverted:
+        if self._is_reverted:
             return False
-        self._reverted = True
-        self.session.notice = _joined("\n", self._general, self.session.notice)
+        self._is_reverted = True
+        self.session.notice = _join("\n", self._general, self.session.notice)
         for part in self._parts:
             binding = part.binding
-            binding.notice = _joined("\n", part.notice, binding.notice)
+            binding.notice = _join("\n", part.notice, binding.notice)
             binding.unreported_losses = (
-                _joined(", ", part.unreported_losses, binding.unreported_losses) or ""
+                _join(", ", part.unreported_losses, binding.unreported_losses) or ""
             )
             if binding.record.told_generation == part.generation:
-                binding.update(told_generation=part.told_before)
+                binding.update(told_generation=part.reported_before)
         return True
 
 
@@ -57,10 +57,14 @@ def take_notices(session: Session, *bindings: Binding) -> Delivery | None:
     for binding in bindings:
         if binding.notice is not None:
             record = binding.record
-            told = record.told_generation
+            reported_before = record.told_generation
             parts.append(
                 NoticePart(
-                    binding, binding.notice, binding.unreported_losses, record.generation, told
+                    binding,
+                    binding.notice,
+                    binding.unreported_losses,
+                    record.generation,
+                    reported_before,
                 )
             )
             binding.notice, binding.unreported_losses = None, ""
@@ -68,8 +72,8 @@ def take_notices(session: Session, *bindings: Binding) -> Delivery | None:
     return Delivery(session, general, parts) if general is not None or parts else None
 
 
-def _joined(between: str, *texts: str | None) -> str | None:
-    return between.join(dict.fromkeys(text for text in texts if text)) or None
+def _join(separator: str, *texts: str | None) -> str | None:
+    return separator.join(dict.fromkeys(text for text in texts if text)) or None
 
 
 __all__ = ["Delivery", "take_notices"]

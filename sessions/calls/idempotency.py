@@ -107,14 +107,14 @@ class IdempotencyGuard:
         # No await since the check: no other call with this id can have started.
         self._running[key] = operation
         try:
-            found = await receipts.find(operation)
-            if found is not None:
-                operation.require_same_call(found.digest)
-                if found.status != INPUT_REQUIRED or not operation.continues:
-                    operation.receipt = found
-                    yield replay(found)
+            receipt = await receipts.find(operation)
+            if receipt is not None:
+                operation.require_same_call(receipt.digest)
+                if receipt.status != INPUT_REQUIRED or not operation.continues:
+                    operation.receipt = receipt
+                    yield replay(receipt)
                     return
-            await receipts.start(operation, new=found is None)
+            await receipts.start(operation, new=receipt is None)
             outcome: Outcome = OutcomeUnknown("The call did not end.")
             try:
                 yield None
@@ -153,19 +153,19 @@ class ReceiptMemory:
         self._unsure_until = 0.0
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
-        found = self._receipts.get((operation.scope, operation.id))
-        if found is None and operation.repeated:
+        receipt = self._receipts.get((operation.scope, operation.id))
+        if receipt is None and operation.is_repeat:
             if operation.origin != self.origin:
                 message = "The call was sent to another process, or before the session changed hands; it may have run."
                 raise OutcomeUnknown(message, recovery=ANOTHER)
             if self._clock.now() < self._unsure_until:
                 message = "The call may have run so long ago that its result is not remembered."
                 raise OutcomeUnknown(message, recovery=ANOTHER)
-        return found
+        return receipt
 
     async def start(self, operation: Operation, *, new: bool) -> None:
         now = self._clock.now()
-        operation.started = operation.start("", now)
+        operation.start_receipt = operation.start("", now)
         if new and len(self._receipts) >= self._most:
             for key in list(islice(self._receipts, max(1, self._most // 10))):
                 del self._receipts[key]
@@ -174,9 +174,9 @@ class ReceiptMemory:
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         if not _keeps_id(operation):
             return
-        assert operation.started is not None
+        assert operation.start_receipt is not None
         now = self._clock.now()
-        receipt = close_receipt(operation.started, outcome, now, self._limit)
+        receipt = close_receipt(operation.start_receipt, outcome, now, self._limit)
         operation.receipt = receipt
         key = operation.scope, operation.id
         # A continued call moves to the end.
@@ -211,12 +211,12 @@ class CallReceipts:
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
         store = self._core.store
-        found = await store.receipt(operation.scope, operation.id)
-        if found is not None and found.status == STARTED:
+        receipt = await store.receipt(operation.scope, operation.id)
+        if receipt is not None and receipt.status == STARTED:
             # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
             await store.flush()
-            found = await store.receipt(operation.scope, operation.id)
-        return found
+            receipt = await store.receipt(operation.scope, operation.id)
+        return receipt
 
     async def start(self, operation: Operation, *, new: bool) -> None:
         session, core = self._call.session, self._core
@@ -226,27 +226,31 @@ class CallReceipts:
             require_room(core.policy, session.id, session.stored_receipts)
         seq = session.next_seq()
         epoch = session.record.epoch
-        started = operation.start(session.id, core.clock.now(), seq=seq, epoch=epoch)
+        receipt = operation.start(session.id, core.clock.now(), seq=seq, epoch=epoch)
         try:
-            entry = self._call.entry(core, seq, started.started_at)
-            await session.save(journal=[entry.record()], receipts=[started])
+            entry = self._call.entry(core, seq, receipt.started_at)
+            await session.save(journal=[entry.record()], receipts=[receipt])
         except (SessionBusy, StoreUnavailable):
             session.free_seq(seq)
             raise
-        operation.started = started
+        operation.start_receipt = receipt
         session.operations.add(operation.id)
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         session, core = self._call.session, self._core
-        assert operation.started is not None
-        ended = self._call.ended_at or core.clock.now()
-        receipt = close_receipt(operation.started, outcome, ended, core.policy.receipt_bytes)
+        assert operation.start_receipt is not None
+        ended_at = self._call.ended_at or core.clock.now()
+        receipt = close_receipt(
+            operation.start_receipt, outcome, ended_at, core.policy.receipt_bytes
+        )
         if _keeps_id(operation):
             operation.receipt = receipt
         forget = [operation.id] if operation.receipt is None else []
-        entry = self._call.entry(core, receipt.seq, receipt.started_at, ended, outcome).record()
+        entry = self._call.entry(core, receipt.seq, receipt.started_at, ended_at, outcome).record()
         try:
-            await session.save(ended=[entry], receipts=[] if forget else [receipt], forget=forget)
+            await session.save(
+                ended_entries=[entry], receipts=[] if forget else [receipt], forget=forget
+            )
         except SessionError as error:
             # The call ran: after an error now the caller would run it again.
             logger.error("the end of an operation was not recorded: %s", error)
@@ -278,10 +282,10 @@ class ToolReceipts:
         return operation.scope == self._principal.key
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
-        found = await self._read(operation)
-        if found is None or found.status != STARTED:
-            return found
-        await self._refuse_while_owned_elsewhere(found.session_id)
+        receipt = await self._read(operation)
+        if receipt is None or receipt.status != STARTED:
+            return receipt
+        await self._refuse_while_owned_elsewhere(receipt.session_id)
         # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
         await self._core.store.flush()
         return await self._read(operation)
@@ -310,18 +314,18 @@ class ToolReceipts:
             return
         session_id, store = operation.scope, self._core.store
         require_room(self._core.policy, session_id, await store.receipts(session_id))
-        started = operation.start(session_id, self._core.clock.now())
+        receipt = operation.start(session_id, self._core.clock.now())
         with anyio.CancelScope(shield=True):
-            if await store.start_receipt(started) is not None:
+            if await store.start_receipt(receipt) is not None:
                 raise OperationBusy(session_id=session_id)
-            operation.started = started
+            operation.start_receipt = receipt
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
-        if operation.started is None:
+        if operation.start_receipt is None:
             return
         forget, core = not _keeps_id(operation), self._core
         limit = core.policy.receipt_bytes
-        receipt = close_receipt(operation.started, outcome, core.clock.now(), limit)
+        receipt = close_receipt(operation.start_receipt, outcome, core.clock.now(), limit)
         if not forget:
             operation.receipt = receipt
         try:
@@ -336,9 +340,9 @@ class ToolReceipts:
             session.stored_receipts = None
 
 
-def require_room(policy: Policy, session_id: str, stored: tuple[int, int]) -> None:
+def require_room(policy: Policy, session_id: str, totals: tuple[int, int]) -> None:
     """Raises SessionLimit when a session keeps as many receipts, or bytes of results, as it may."""
-    count, size = stored
+    count, size = totals
     if count >= policy.receipts or size >= policy.receipts_bytes:
         raise SessionLimit(
             f"The session keeps the results of {count} operations, as much as it may.",

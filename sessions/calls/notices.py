@@ -23,12 +23,12 @@ _OPEN: Final = frozenset(
 
 def accepts_notice(spec: ToolSpec | None) -> bool:
     """Return whether a tool's output schema allows a member of ours in its structured content."""
-    found: object = None if spec is None else spec.definition.get("outputSchema")
-    if found is None:
+    output_schema: object = None if spec is None else spec.definition.get("outputSchema")
+    if output_schema is None:
         return True
-    if not isinstance(found, dict):
+    if not isinstance(output_schema, dict):
         return False
-    schema = cast("Mapping[str, Any]", found)
+    schema = cast("Mapping[str, Any]", output_schema)
     properties: Mapping[str, Any] = schema.get("properties") or {}
     return (
         schema.get("type", "object") == "object"
@@ -42,12 +42,12 @@ def with_notice(result: CallResult) -> JSON:
     """Return the payload of a result for its receipt: with its notice, and with nothing else under that name."""
     payload = result.payload
     meta: object = payload.get("_meta")
-    found = cast("JSON", meta) if isinstance(meta, dict) else {}
+    fields = cast("JSON", meta) if isinstance(meta, dict) else {}
     if result.notice is not None:
-        return {**payload, "_meta": {**found, NOTICE_META: result.notice}}
-    if NOTICE_META not in found:
+        return {**payload, "_meta": {**fields, NOTICE_META: result.notice}}
+    if NOTICE_META not in fields:
         return payload
-    return {**payload, "_meta": {key: found[key] for key in found if key != NOTICE_META}}
+    return {**payload, "_meta": {key: fields[key] for key in fields if key != NOTICE_META}}
 
 
 def without_notice(payload: JSON) -> CallResult:

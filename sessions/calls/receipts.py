@@ -37,7 +37,7 @@ class Operation:
     """A digest of the call; see digest_of()."""
     origin: int | str | None = None
     """The epoch or the process in which the caller chose the id, if its receipt is kept in memory."""
-    repeated: bool = False
+    is_repeat: bool = False
     """Whether the caller has sent this id before."""
     continues: bool = False
     """Whether it answers the questions of an earlier call with this id."""
@@ -45,7 +45,7 @@ class Operation:
     """Set by the code that runs the call."""
     effective: bool = False
     """Whether the call may have had an effect although it has no result. Otherwise its id stays unused."""
-    started: ReceiptRecord | None = None
+    start_receipt: ReceiptRecord | None = None
     """The receipt of its start, once that is kept."""
     receipt: ReceiptRecord | None = None
     """The receipt of its outcome; None when the id stays unused."""
@@ -99,10 +99,10 @@ def digest_of(service: str, tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def close_receipt(
-    receipt: ReceiptRecord, outcome: CallResult | BaseException, ended: float, limit: int
+    receipt: ReceiptRecord, outcome: CallResult | BaseException, ended_at: float, limit: int
 ) -> ReceiptRecord:
     """Return a receipt completed with the outcome of its call. Results of more than `limit` bytes are left out."""
-    changes: JSON = {"status": status_of(outcome), "ended_at": ended}
+    changes: JSON = {"status": status_of(outcome), "ended_at": ended_at}
     if isinstance(outcome, CallResult):
         result = with_notice(outcome)
         text = dumps(result)
@@ -146,18 +146,18 @@ _RECORDED: Final[Mapping[str, type[SessionError]]] = {
 
 
 def _error_to_json(error: SessionError) -> JSON:
-    found: JSON = {"code": error.code, "message": error.message, "recovery": error.recovery}
+    fields: JSON = {"code": error.code, "message": error.message, "recovery": error.recovery}
     if isinstance(error, RequestRefused):
-        found["rpc"] = {"code": error.rpc_code, "data": error.data}
-    return found
+        fields["rpc"] = {"code": error.rpc_code, "data": error.data}
+    return fields
 
 
-def _error_from_json(found: JSON) -> SessionError:
-    rpc: JSON | None = found.get("rpc")
+def _error_from_json(fields: JSON) -> SessionError:
+    rpc: JSON | None = fields.get("rpc")
     if rpc is not None:
-        return RequestRefused(rpc["code"], found["message"], rpc["data"])
-    kind = _RECORDED.get(found["code"], OutcomeUnknown)
-    error = kind(found["message"], recovery=found["recovery"])
+        return RequestRefused(rpc["code"], fields["message"], rpc["data"])
+    error_class = _RECORDED.get(fields["code"], OutcomeUnknown)
+    error = error_class(fields["message"], recovery=fields["recovery"])
     if error.retryable:
         # It was sent, so this id is used up.
         error.retryable, error.recovery = False, ANOTHER

@@ -31,14 +31,14 @@ class Request:
     """At most one call with this id runs in the session; a repeat gets its result."""
     epoch: int | None = None
     """The session's epoch when the caller chose the id: then the receipt of the call is kept in memory."""
-    repeated: bool = False
+    is_repeat: bool = False
     """Whether the caller has sent this id before."""
-    settled: Sequence[str] = ()
+    acknowledged_operations: Sequence[str] = ()
     """Earlier operations of the session whose results the caller has received and will not request again."""
     run: str | None = None
     """The run that the caller counts the call to, for the journal."""
     namespace: str | None = None
-    waited: float = 0.0
+    reported_seconds: float = 0.0
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
 
 
@@ -51,7 +51,7 @@ class Call:
     binding: Binding
     context: CallContext
     operation: Operation | None = None
-    sent: bool = False
+    was_sent: bool = False
     """Whether the call may have reached the server."""
     ended_at: float | None = None
     """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
@@ -62,7 +62,7 @@ class Call:
     """Reports to the caller while the call waits."""
 
     def __post_init__(self) -> None:
-        self.waiting = WaitProgress(self.context, self.request.waited)
+        self.waiting = WaitProgress(self.context, self.request.reported_seconds)
 
     @property
     def spec(self) -> ToolSpec | None:
@@ -79,20 +79,20 @@ class Call:
         spec = self.spec
         return self.operation is None and spec is not None and spec.repeatable
 
-    def note_sent(self, sent: bool) -> None:
+    def note_sent(self, was_sent: bool) -> None:
         """Note whether the call may have reached the server, and so may have had an effect."""
-        self.sent = sent
-        if not sent:
+        self.was_sent = was_sent
+        if not was_sent:
             self.ended_at = None
         if self.operation is not None:
-            self.operation.effective = sent
+            self.operation.effective = was_sent
 
     def entry(
         self,
         core: Core,
         seq: int,
-        started: float,
-        ended: float | None = None,
+        started_at: float,
+        ended_at: float | None = None,
         outcome: CallResult | BaseException | None = None,
     ) -> CallEntry:
         """Return the journal entry of the call; without an outcome, that of its start."""
@@ -105,8 +105,8 @@ class Call:
             request.service,
             request.tool,
             request.arguments,
-            started,
-            ended,
+            started_at,
+            ended_at,
             self.binding.record.generation,
             outcome,
             request.operation_id,

@@ -74,14 +74,14 @@ class Router:
         call = Call(request, session, _binding(session, request.service), context)
         registry.admission.admit(session)
         try:
-            if request.settled:
-                await self._forget(session, request.settled)
+            if request.acknowledged_operations:
+                await self._forget(session, request.acknowledged_operations)
             if request.operation_id is None:
                 result = await self._run(call)
             else:
                 call.operation, receipts = self._operation(call)
-                async with self.guard.once(call.operation, receipts) as recorded:
-                    call.operation.result = result = recorded or await self._run(call)
+                async with self.guard.once(call.operation, receipts) as recorded_result:
+                    call.operation.result = result = recorded_result or await self._run(call)
         except SessionError as error:
             error.session_id = session.id
             if not isinstance(error, CallDeferred):
@@ -94,10 +94,12 @@ class Router:
             registry.admission.release(session)
         # A repeat has the notice of the first answer, which may be lost, and one that is due now.
         self._take_notice(call, result)
-        due = None if call.delivery is None else call.delivery.text
-        notice = "\n".join(dict.fromkeys(part for part in (result.notice, due) if part)) or None
-        accepted = accepts_notice(call.spec)
-        return Answer(result.payload, session.summary(), notice, accepted, call.delivery)
+        due_notice = None if call.delivery is None else call.delivery.text
+        notice = (
+            "\n".join(dict.fromkeys(part for part in (result.notice, due_notice) if part)) or None
+        )
+        accepts = accepts_notice(call.spec)
+        return Answer(result.payload, session.summary(), notice, accepts, call.delivery)
 
     # Guard.
 
@@ -109,7 +111,7 @@ class Router:
             validate_operation_id(request.operation_id),
             digest_of(request.service, request.tool, request.arguments),
             request.epoch,
-            request.repeated,
+            request.is_repeat,
             continues=call.continues,
         )
         if request.epoch is None:
@@ -123,20 +125,28 @@ class Router:
             memory = self._memories[session] = ReceiptMemory(core.clock, core.policy, epoch)
         return memory
 
-    async def _forget(self, session: Session, settled: Sequence[str]) -> None:
+    async def _forget(self, session: Session, acknowledged_operations: Sequence[str]) -> None:
         """Delete the receipts of results that the caller has acknowledged."""
         memory = self._memory(session)
-        stored = [each for each in settled if not memory.forget(session.id, each)]
-        over = [each for each in stored if not self.guard.is_running(session.id, each)]
-        if over:
-            await session.save(forget=over)
+        stored_ids = [
+            operation_id
+            for operation_id in acknowledged_operations
+            if not memory.forget(session.id, operation_id)
+        ]
+        ended_ids = [
+            operation_id
+            for operation_id in stored_ids
+            if not self.guard.is_running(session.id, operation_id)
+        ]
+        if ended_ids:
+            await session.save(forget=ended_ids)
             session.stored_receipts = None
 
     # Connect and send.
 
     async def _run(self, call: Call) -> CallResult:
         """Run a call on the connection of its session, and journal it."""
-        started = self._core.clock.now()
+        started_at = self._core.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
             with end_with_session(call.session):
@@ -151,7 +161,7 @@ class Router:
             raise
         finally:
             if call.operation is None or call.operation.origin is not None:
-                await self._journal(call, started, outcome)
+                await self._journal(call, started_at, outcome)
 
     async def _send(self, call: Call) -> CallResult:
         """Send a call, and once more if it was lost before it was sent, or on the way and may be repeated."""
@@ -164,7 +174,7 @@ class Router:
         except OutcomeUnknown:
             if not call.repeatable:
                 raise
-        call.waiting = WaitProgress(call.context, call.waiting.farthest)
+        call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
         try:
             return await self._send_once(call)
         except ConnectionLost:
@@ -175,12 +185,12 @@ class Router:
         session, binding, request = call.session, call.binding, call.request
         live = binding.live
         if live is None or not live.usable:
-            what = f"Opening {request.service}"
-            live = await call.waiting.during(what, partial(self._connect, call))
+            activity = f"Opening {request.service}"
+            live = await call.waiting.run(activity, partial(self._connect, call))
         seconds = binding.service.call_seconds
         try:
-            question = live.questions, session, request.tool
-            with enforce_deadline(seconds, call.context, call.waiting, question) as context:
+            origin = live.questions, session, request.tool
+            with enforce_deadline(seconds, call.context, call.waiting, origin) as context:
                 await _acquire_slot(call, live)
                 try:
                     self._refuse_lost_notice(call)
@@ -196,16 +206,16 @@ class Router:
                 finally:
                     live.slots.release()
         except TimeoutError:
-            if call.sent:
+            if call.was_sent:
                 raise _timed_out(session, binding, request.tool) from None
             raise CallTimedOut(
                 f"{request.tool} was not run: the calls before it took longer than {seconds:g} seconds.",
                 session_id=session.id,
             ) from None
-        if not live.recorded.is_set():
+        if not live.opening_recorded.is_set():
             # Wait until the generation is stored; otherwise a crash hides the loss.
             with anyio.move_on_after(RECORD_SECONDS):
-                await live.recorded.wait()
+                await live.opening_recorded.wait()
         live.calls += 1
         binding.losses = 0
         return result
@@ -234,8 +244,8 @@ class Router:
 
     def _refuse_lost_notice(self, call: Call) -> None:
         """Refuse the call with a due notice when its result could not carry the notice to every client."""
-        due = call.session.notice is not None or call.binding.notice is not None
-        if not due or accepts_notice(call.spec):
+        is_due = call.session.notice is not None or call.binding.notice is not None
+        if not is_due or accepts_notice(call.spec):
             return
         self._take_notice(call, None)
         if call.delivery is not None:
@@ -244,14 +254,16 @@ class Router:
     # Journal.
 
     async def _journal(
-        self, call: Call, started: float, outcome: CallResult | BaseException
+        self, call: Call, started_at: float, outcome: CallResult | BaseException
     ) -> None:
         core = self._core
         if core.policy.journal_calls:
-            ended = call.ended_at or core.clock.now()
-            kept = excerpt(outcome) if isinstance(outcome, CallResult) else outcome
+            ended_at = call.ended_at or core.clock.now()
+            journal_outcome = excerpt(outcome) if isinstance(outcome, CallResult) else outcome
             try:
-                entry = call.entry(core, call.session.next_seq(), started, ended, kept)
+                entry = call.entry(
+                    core, call.session.next_seq(), started_at, ended_at, journal_outcome
+                )
                 core.store.append_call(entry)
             except Exception:
                 # The call ran: after an error now the caller would run it again.
@@ -287,9 +299,9 @@ class Router:
                 send = getattr(live.connection, "request", None)
                 if send is None:
                     raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
-                question, seconds = (live.questions, session, method), binding.service.call_seconds
-                with enforce_deadline(seconds, context, questions=question) as timed:
-                    return await send(method, params, timed), session
+                origin, seconds = (live.questions, session, method), binding.service.call_seconds
+                with enforce_deadline(seconds, context, questions=origin) as deadline_context:
+                    return await send(method, params, deadline_context), session
         except TimeoutError:
             raise _timed_out(session, binding, method) from None
         finally:
@@ -310,12 +322,12 @@ async def _acquire_slot(call: Call, live: LiveConnection) -> None:
     try:
         live.slots.acquire_nowait()
     except anyio.WouldBlock:
-        await call.waiting.for_slot(live, call.session.id)
+        await call.waiting.acquire_slot(live, call.session.id)
 
 
-def _timed_out(session: Session, binding: Binding, what: str) -> CallTimedOut:
+def _timed_out(session: Session, binding: Binding, method: str) -> CallTimedOut:
     return CallTimedOut(
-        f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
+        f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
         session_id=session.id,
     )
 

@@ -21,7 +21,7 @@ LAST_NOTES: Final = 200
 TOOLS: Final = 20
 PAGES: Final = 20
 KEYS: Final = 50
-SAID: Final = 2000
+TOPIC_TEXT: Final = 2000
 """Characters of a message that are searched for topics."""
 TOPICS: Final = 10
 QUOTE: Final = 200
@@ -60,41 +60,41 @@ class Material:
     pages: Sequence[JSON] = field(default_factory=list[JSON])
 
 
-def digest(material: Material, tally: JournalCounts, redactor: Redactor) -> JSON:
+def digest(material: Material, counts: JournalCounts, redactor: Redactor) -> JSON:
     """Return the digest as JSON; `text` repeats it in a few lines."""
     pages = [_page(page, redactor) for page in material.pages[:PAGES]]
     keys = sorted(redactor.text(key)[:QUOTE] for key in material.state_keys)
-    found: JSON = {
+    fields: JSON = {
         "source": "digest",
         "text": "",
-        "topics": topics_of(_said(material, pages)),
-        "from": timestamp(tally.first_at),
-        "updated_at": timestamp(tally.last_at),
-        "through_seq": tally.last_seq,
-        "entries": tally.entries,
-        "runs": tally.runs,
+        "topics": topics_of(_topic_texts(material, pages)),
+        "from": timestamp(counts.first_at),
+        "updated_at": timestamp(counts.last_at),
+        "through_seq": counts.last_seq,
+        "entries": counts.entries,
+        "runs": counts.runs,
         "status": material.status,
         "reason": material.reason,
         "services": [_service(service, redactor) for service in material.services],
-        "calls": _most(tally.calls),
-        "messages": dict(sorted(tally.messages.items())),
-        "last_calls": [_quoted(call) for call in material.calls],
-        "last_errors": [_quoted(call) for call in material.errors],
+        "calls": _most(counts.calls),
+        "messages": dict(sorted(counts.messages.items())),
+        "last_calls": [_quote_call(call) for call in material.calls],
+        "last_errors": [_quote_call(call) for call in material.errors],
         "pages": pages,
         "state_version": material.state_version,
         "state_keys": keys[:KEYS],
     }
-    found["text"] = _text(material.name, found, len(keys), len(material.pages))[:TEXT]
-    return found
+    fields["text"] = _text(material.name, fields, len(keys), len(material.pages))[:TEXT]
+    return fields
 
 
 def pages_of(data: bytes) -> list[JSON]:
     """Return title and address of the pages in a stored browser snapshot, nothing for any other snapshot."""
     try:
-        found: Any = orjson.loads(data)["data"]["tabs"]
+        tabs_value: Any = orjson.loads(data)["data"]["tabs"]
     except (ValueError, KeyError, TypeError):
         return []
-    tabs = cast("list[Any]", found) if isinstance(found, list) else []
+    tabs = cast("list[Any]", tabs_value) if isinstance(tabs_value, list) else []
     return [
         {"title": str(tab.get("title") or ""), "url": str(tab["url"])}
         for tab in (cast("JSON", tab) for tab in tabs if isinstance(tab, dict))
@@ -107,13 +107,13 @@ def topics_of(texts: Iterable[str]) -> list[str]:
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word in _WORD.findall(text.lower()) if word not in _COMMON)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [word for word, _ in ranked[:TOPICS] if "redacted" not in word]
+    by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [word for word, _ in by_frequency[:TOPICS] if "redacted" not in word]
 
 
-def _said(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
+def _topic_texts(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
     # The beginnings suffice; the whole of two hundred long messages would keep other tasks waiting.
-    yield from (str(note.get("content") or "")[:SAID] for note in material.notes)
+    yield from (str(note.get("content") or "")[:TOPIC_TEXT] for note in material.notes)
     yield from (page["title"] for page in pages)
 
 
@@ -123,71 +123,71 @@ def _page(page: JSON, redactor: Redactor) -> JSON:
 
 def _service(service: JSON, redactor: Redactor) -> JSON:
     error: str | None = service["last_error"]
-    said = None if error is None else redactor.beginning(error, QUOTE)
+    quotation = None if error is None else redactor.beginning(error, QUOTE)
     return {
         **{key: service[key] for key in ("service", "status", "generation")},
-        "last_error": said,
+        "last_error": quotation,
     }
 
 
 def _most(calls: dict[str, dict[str, int]]) -> list[JSON]:
     """Return the tools that were called most often, with the count of each outcome."""
-    counted = [
-        {"tool": tool, "count": sum(found.values()), "outcomes": dict(sorted(found.items()))}
-        for tool, found in calls.items()
+    tools = [
+        {"tool": tool, "count": sum(outcomes.values()), "outcomes": dict(sorted(outcomes.items()))}
+        for tool, outcomes in calls.items()
     ]
-    return sorted(counted, key=lambda item: (-cast("int", item["count"]), item["tool"]))[:TOOLS]
+    return sorted(tools, key=lambda item: (-cast("int", item["count"]), item["tool"]))[:TOOLS]
 
 
-def _quoted(call: JSON) -> JSON:
-    found = {key: call[key] for key in ("seq", "at", "tool", "status", "error") if key in call}
-    if "error" in found:
-        found["error"] = found["error"][:QUOTE]
+def _quote_call(call: JSON) -> JSON:
+    fields = {key: call[key] for key in ("seq", "at", "tool", "status", "error") if key in call}
+    if "error" in fields:
+        fields["error"] = fields["error"][:QUOTE]
     if call.get("arguments"):
-        found["arguments"] = _brief(call["arguments"])
+        fields["arguments"] = _quote_json(call["arguments"])
     content = cast("JSON", call.get("result") or {}).get("content")
     texts = [text for text in cast("list[Any]", content or []) if isinstance(text, str)]
     if texts:
-        found["result"] = texts[0][:QUOTE]
-    return found
+        fields["result"] = texts[0][:QUOTE]
+    return fields
 
 
-def _brief(value: object) -> str:
+def _quote_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()[:QUOTE]
     except orjson.JSONEncodeError:
         return repr(value)[:QUOTE]
 
 
-def _text(name: str | None, found: JSON, keys: int, pages: int) -> str:
-    calls: list[JSON] = found["calls"]
+def _text(name: str | None, fields: JSON, keys: int, pages: int) -> str:
+    calls: list[JSON] = fields["calls"]
     total = sum(call["count"] for call in calls)
-    standing = f"{found['status']} ({found['reason']})" if found["reason"] else found["status"]
-    lines = [f"The session {f'{name!r} ' if name else ''}is {standing}."]
+    condition = f"{fields['status']} ({fields['reason']})" if fields["reason"] else fields["status"]
+    lines = [f"The session {f'{name!r} ' if name else ''}is {condition}."]
     if total:
         tools = ", ".join(f"{call['tool']} {_outcomes(call)}" for call in calls)
-        lines.append(f"{total} calls between {found['from']} and {found['updated_at']}: {tools}.")
-    if found["messages"]:
-        roles = ", ".join(f"{count} {role}" for role, count in found["messages"].items())
+        lines.append(f"{total} calls between {fields['from']} and {fields['updated_at']}: {tools}.")
+    if fields["messages"]:
+        roles = ", ".join(f"{count} {role}" for role, count in fields["messages"].items())
         lines.append(f"Messages: {roles}.")
-    if found["last_calls"]:
-        lines.append(f"Last: {', '.join(_step(call) for call in found['last_calls'])}.")
+    if fields["last_calls"]:
+        lines.append(f"Last: {', '.join(_step(call) for call in fields['last_calls'])}.")
     lines += [
         f"Error of {call.get('tool')} ({call.get('status')}): {call.get('error') or call.get('result', '')}"
-        for call in found["last_errors"]
+        for call in fields["last_errors"]
     ]
-    for service in found["services"]:
+    for service in fields["services"]:
         if service["last_error"] and service["status"] != "open":
             lines.append(f"{service['service']} is {service['status']}: {service['last_error']}")
-    lines += [f"Open page: {page['title']} <{page['url']}>" for page in found["pages"]]
+    lines += [f"Open page: {page['title']} <{page['url']}>" for page in fields["pages"]]
     if pages > PAGES:
         lines.append(f"... and {pages - PAGES} more pages.")
     if keys:
         more = f" and {keys - KEYS} more" if keys > KEYS else ""
-        said = ", ".join(found["state_keys"])
-        lines.append(f"State (version {found['state_version']}): {said}{more}.")
-    if found["topics"]:
-        lines.append(f"Topics: {', '.join(found['topics'])}.")
+        names = ", ".join(fields["state_keys"])
+        lines.append(f"State (version {fields['state_version']}): {names}{more}.")
+    if fields["topics"]:
+        lines.append(f"Topics: {', '.join(fields['topics'])}.")
     return "\n".join(lines)
 
 

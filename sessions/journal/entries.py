@@ -30,7 +30,7 @@ INPUT_REQUIRED = "input_required"
 """Status of a call that its caller must send again, with answers."""
 CUT = ('{"truncated":', '{"unencodable":')
 """Beginnings of arguments that are not kept completely."""
-NONE_KNOWN = SecretTexts(())
+NO_SECRETS = SecretTexts(())
 
 
 def cap_json(value: object, limit: int) -> str:
@@ -38,7 +38,7 @@ def cap_json(value: object, limit: int) -> str:
     text = _json(value)
     if text is None:
         return '{"unencodable":true}'
-    return text.decode() if len(text) <= limit else _truncated(text, limit, len(text))
+    return text.decode() if len(text) <= limit else _truncate(text, limit, len(text))
 
 
 def _json(value: object) -> bytes | None:
@@ -53,51 +53,57 @@ def _json(value: object) -> bytes | None:
         return None
 
 
-def _truncated(text: bytes, limit: int, size: int) -> str:
-    kept = {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
-    return orjson.dumps(kept).decode()
+def _truncate(text: bytes, limit: int, size: int) -> str:
+    excerpt_fields = {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
+    return orjson.dumps(excerpt_fields).decode()
 
 
 def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> str:
     """Return arguments as the journal keeps them: at most `limit` bytes, with work in proportion to that."""
     if not arguments:
         return "{}"
-    given = dict(arguments)
-    whole = _json(given)
+    arguments_dict = dict(arguments)
+    whole = _json(arguments_dict)
     if whole is None:
-        return cap_json(redactor.value(given, limit, room=LARGE * limit), limit)
+        return cap_json(redactor.value(arguments_dict, limit, room=LARGE * limit), limit)
     if len(whole) <= LARGE * limit:
-        kept = redactor.value(given, limit)
-        return whole.decode() if kept == given and len(whole) <= limit else cap_json(kept, limit)
-    text = _json(redactor.value(given, limit, room=limit)) or b""
-    return _truncated(text, limit, len(whole))
+        redacted = redactor.value(arguments_dict, limit)
+        return (
+            whole.decode()
+            if redacted == arguments_dict and len(whole) <= limit
+            else cap_json(redacted, limit)
+        )
+    text = _json(redactor.value(arguments_dict, limit, room=limit)) or b""
+    return _truncate(text, limit, len(whole))
 
 
 def excerpt(result: CallResult) -> CallResult:
     """Return the part of a result that brief() reads, so that the rest need not be held until then."""
     payload = result.payload
-    content = [{"text": one} if isinstance(one, str) else one for one in _looked_at(payload)]
+    content = [
+        {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)
+    ]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
     return CallResult({"content": content, **outcome}, result.secrets)
 
 
 def shorten_result(
-    result: CallResult, redactor: Redactor, known: SecretTexts = NONE_KNOWN
+    result: CallResult, redactor: Redactor, secrets: SecretTexts = NO_SECRETS
 ) -> dict[str, Any]:
     """Return a result as the journal keeps it: the beginnings of its texts, and the types of other blocks.
 
-    `known` are secrets of the arguments, which results often repeat.
+    `secrets` are secrets of the arguments, which results often repeat.
     """
-    kept = [
-        redactor.beginning(known.hide(one, cut=len(one) == TEXT + SLACK), TEXT)
-        if isinstance(one, str)
-        else {"type": one["type"] and redactor.beginning(one["type"], TEXT)}
-        for one in _looked_at(result.payload)
+    blocks = [
+        redactor.beginning(secrets.hide(block, was_cut=len(block) == TEXT + SLACK), TEXT)
+        if isinstance(block, str)
+        else {"type": block["type"] and redactor.beginning(block["type"], TEXT)}
+        for block in _first_blocks(result.payload)
     ]
-    return {"content": kept, "is_error": result.is_error}
+    return {"content": blocks, "is_error": result.is_error}
 
 
-def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
+def _first_blocks(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
     """Yield the first blocks of a result: the beginnings of their texts, and the types of other blocks."""
     blocks = payload.get("content")
     for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
@@ -125,8 +131,8 @@ class CallEntry:
     service: str
     tool: str
     arguments: Mapping[str, Any]
-    started: float
-    ended: float | None
+    started_at: float
+    ended_at: float | None
     generation: int
     outcome: CallResult | BaseException | None
     operation_id: str | None
@@ -140,14 +146,14 @@ class CallEntry:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
         secrets = self._secrets()
-        arguments, known = self.arguments, NONE_KNOWN
+        arguments, secret_texts = self.arguments, NO_SECRETS
         if secrets:
             arguments = cast("dict[str, Any]", SecretTexts(secrets).within(arguments))
         request = _request(arguments, limit, redactor)
         if REDACTED in request or request.startswith(CUT):
-            secrets = [*secrets, *redactor.known(arguments, room=LARGE * limit)]
+            secrets = [*secrets, *redactor.secret_texts(arguments, room=LARGE * limit)]
         if secrets:
-            known = SecretTexts(secrets)
+            secret_texts = SecretTexts(secrets)
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -159,14 +165,14 @@ class CallEntry:
             "run": self.run,
             "role": None,
             "operation_id": self.operation_id,
-            "started_at": self.started,
-            "ended_at": self.ended,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
             "generation": self.generation,
             "request": request,
-            "result": cap_json(shorten_result(outcome, redactor, known), limit)
+            "result": cap_json(shorten_result(outcome, redactor, secret_texts), limit)
             if isinstance(outcome, CallResult)
             else None,
-            "error": redactor.text(known.hide(outcome.message), limit)
+            "error": redactor.text(secret_texts.hide(outcome.message), limit)
             if isinstance(outcome, SessionError)
             else None,
         }

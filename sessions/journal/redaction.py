@@ -109,31 +109,31 @@ class Redactor:
         Raises:
             re.error: a pattern is not a regular expression.
         """
-        given = sorted({key.lower() for key in keys if key})
-        names = {plain_name(key) for key in given}
-        joined = {"".join(name_words(key)) for key in given}
-        longest = max(map(len, joined), default=0)
+        key_names = sorted({key.lower() for key in keys if key})
+        names = {plain_name(key) for key in key_names}
+        joined_names = {"".join(name_words(key)) for key in key_names}
+        longest = max(map(len, joined_names), default=0)
 
         @lru_cache(maxsize=4096)
-        def look(key: str) -> tuple[str, _Part]:
+        def classify_name(key: str) -> tuple[str, _Part]:
             """Return a name as it is shown, and how much of it names a secret."""
             if plain_name(key) in names:
                 return self._clean(key), "all"
             return self._clean(key), "some" if names_secret(
-                name_words(key), joined, longest
+                name_words(key), joined_names, longest
             ) else ""
 
-        self._look = look
+        self._classify_name = classify_name
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        long = [name for name in given if name not in SHORT_NAMES]
-        short = [name for name in given if name in SHORT_NAMES]
-        self._marks = name_marks(given)
-        self._signed = signed_backwards(long, short)
-        self._assigned = assignments(long)
-        self._short = short_assignments(short)
-        self._flags = flags(given)
-        self._pairs = pairs(given)
-        forms = {form for text in secrets if len(text) >= LEAST for form in _written(text)}
+        long_names = [name for name in key_names if name not in SHORT_NAMES]
+        short_names = [name for name in key_names if name in SHORT_NAMES]
+        self._marks = name_marks(key_names)
+        self._sign_pattern = signed_backwards(long_names, short_names)
+        self._assignment_pattern = assignments(long_names)
+        self._short_pattern = short_assignments(short_names)
+        self._flag_pattern = flags(key_names)
+        self._pair_pattern = pairs(key_names)
+        forms = {form for text in secrets if len(text) >= LEAST for form in _spellings(text)}
         # The longest first, since one may be a part of another.
         self._secrets = sorted(forms, key=len, reverse=True)
 
@@ -149,83 +149,93 @@ class Redactor:
         A text longer than `limit` is cut, and its length is added. Values nested deeper than `levels` become "...".
         Members behind the first `room` characters are left out without being read.
         """
-        look = self._look
+        classify_name = self._classify_name
 
         def walk(item: object, levels: int) -> object:
             nonlocal room
             if not isinstance(item, dict | list):
-                found = self.text(item, limit) if isinstance(item, str) else item
-                room -= len(found) + 1 if isinstance(found, str) else 1
-                return found
+                redacted = self.text(item, limit) if isinstance(item, str) else item
+                room -= len(redacted) + 1 if isinstance(redacted, str) else 1
+                return redacted
             if levels == 0:
                 return "..."
             if isinstance(item, list):
                 items = itertools.takewhile(lambda _: room > 0, cast("list[object]", item))
-                return self._list([walk(one, levels - 1) for one in items])
-            kept: dict[object, object] = {}
-            named = "value" in item and self._names_secret(cast("dict[object, object]", item))
-            for key, one in cast("dict[object, object]", item).items():
+                return self._redact_flags([walk(member, levels - 1) for member in items])
+            members: dict[object, object] = {}
+            is_pair = "value" in item and self._names_secret(cast("dict[object, object]", item))
+            for key, member in cast("dict[object, object]", item).items():
                 if room <= 0:
                     break
                 if not isinstance(key, str):
                     room -= 1
-                    kept[key] = walk(one, levels - 1)
+                    members[key] = walk(member, levels - 1)
                     continue
                 room -= len(key)
-                shown, part = look(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
-                if shown != key and shown in kept:
-                    shown = f"{shown} {len(kept) + 1}"
+                shown_key, part = (
+                    classify_name(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
+                )
+                if shown_key != key and shown_key in members:
+                    shown_key = f"{shown_key} {len(members) + 1}"
                 # Under a name such as `has_password`, a boolean reveals nothing.
-                secret = part == "all" or (part and one is not None and not isinstance(one, bool))
-                secret = secret or (named and key == "value")
-                kept[shown] = REDACTED if secret else walk(one, levels - 1)
-            return kept
+                is_secret = part == "all" or (
+                    part and member is not None and not isinstance(member, bool)
+                )
+                is_secret = is_secret or (is_pair and key == "value")
+                members[shown_key] = REDACTED if is_secret else walk(member, levels - 1)
+            return members
 
         return walk(value, levels)
 
-    def known(self, value: object, *, levels: int = LEVELS, room: int) -> list[str]:
+    def secret_texts(self, value: object, *, levels: int = LEVELS, room: int) -> list[str]:
         """Return the texts that value() replaces because of their names, among the first `room` members."""
-        found: list[str] = []
+        texts: list[str] = []
 
-        def walk(item: object, levels: int, secret: bool) -> None:
+        def walk(item: object, levels: int, is_secret: bool) -> None:
             nonlocal room
             room -= 1
-            if isinstance(item, str) and secret:
-                found.append(item)
+            if isinstance(item, str) and is_secret:
+                texts.append(item)
             if levels == 0:
                 return
             if isinstance(item, list):
-                for one in itertools.takewhile(lambda _: room > 0, cast("list[object]", item)):
-                    walk(one, levels - 1, secret)
+                for member in itertools.takewhile(lambda _: room > 0, cast("list[object]", item)):
+                    walk(member, levels - 1, is_secret)
             elif isinstance(item, dict):
                 pairs = cast("dict[object, object]", item).items()
-                pair = "value" in item and self._names_secret(cast("dict[object, object]", item))
-                for key, one in itertools.takewhile(lambda _: room > 0, pairs):
-                    named = isinstance(key, str) and len(key) <= KEY_LENGTH and self._look(key)[1]
-                    named = named or (pair and key == "value")
-                    walk(one, levels - 1, secret or bool(named))
+                is_pair = "value" in item and self._names_secret(cast("dict[object, object]", item))
+                for key, member in itertools.takewhile(lambda _: room > 0, pairs):
+                    names_secret = (
+                        isinstance(key, str)
+                        and len(key) <= KEY_LENGTH
+                        and self._classify_name(key)[1]
+                    )
+                    names_secret = names_secret or (is_pair and key == "value")
+                    walk(member, levels - 1, is_secret or bool(names_secret))
 
-        walk(value, levels, secret=False)
-        return found
+        walk(value, levels, is_secret=False)
+        return texts
 
     def _names_secret(self, item: dict[object, object]) -> bool:
         """Whether an object is of the form `{"name": "password", "value": ...}`."""
         for field in NAME_FIELDS:
             name = item.get(field)
-            if isinstance(name, str) and len(name) <= KEY_LENGTH and self._look(name)[1]:
+            if isinstance(name, str) and len(name) <= KEY_LENGTH and self._classify_name(name)[1]:
                 return True
         return False
 
-    def _list(self, items: list[object]) -> list[object]:
+    def _redact_flags(self, items: list[object]) -> list[object]:
         """Replace the argument after a flag such as `--password` in a list of arguments, in place."""
-        before: object = None
-        for number, item in enumerate(items):
-            if isinstance(before, str) and before.startswith("-") and isinstance(item, str):
-                if before in _USER_FLAGS:
-                    items[number] = _USER_FLAG.sub(_REDACTED, f"-u {item}")[3:]
-                elif not item.startswith("-") and len(before) <= KEY_LENGTH:
-                    items[number] = REDACTED if self._look(before.lstrip("-"))[1] else item
-            before = item
+        previous: object = None
+        for index, item in enumerate(items):
+            if isinstance(previous, str) and previous.startswith("-") and isinstance(item, str):
+                if previous in _USER_FLAGS:
+                    items[index] = _USER_FLAG.sub(_REDACTED, f"-u {item}")[3:]
+                elif not item.startswith("-") and len(previous) <= KEY_LENGTH:
+                    items[index] = (
+                        REDACTED if self._classify_name(previous.lstrip("-"))[1] else item
+                    )
+            previous = item
         return items
 
     def text(self, text: str, limit: int | None = None) -> str:
@@ -256,17 +266,17 @@ class Redactor:
         if _KEY_RUN in runs and _may_have_a_key(text):
             text = _KEY.sub(_REDACTED, text)
         if ":" in text or "=" in text:
-            if self._signed.search(lower[::-1]):
-                text = self._assigned.sub(_REDACTED, text)
-                text = self._short.sub(_REDACTED, text)
+            if self._sign_pattern.search(lower[::-1]):
+                text = self._assignment_pattern.sub(_REDACTED, text)
+                text = self._short_pattern.sub(_REDACTED, text)
             if ('"value' in text or "'value" in text) and any(map(lower.__contains__, self._marks)):
-                text = self._pairs.sub(_REDACTED, text)
+                text = self._pair_pattern.sub(_REDACTED, text)
         if "--" in text:
-            text = self._flags.sub(_REDACTED, text)
+            text = self._flag_pattern.sub(_REDACTED, text)
         if "-u" in text and ":" in text and _USER_FLAG_SIGN.search(text):
             text = _USER_FLAG.sub(_REDACTED, text)
         if _LONG_RUN in runs and _may_be_mixed(text, lower):
-            text = _LONG.sub(_unless_plain, text)
+            text = _LONG.sub(_redact_if_mixed, text)
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
@@ -277,32 +287,36 @@ class SecretTexts:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(text for text in texts if text)
-        forms = {form for text in self._texts if len(text) >= LEAST for form in _written(text)}
+        forms = {form for text in self._texts if len(text) >= LEAST for form in _spellings(text)}
         # The beginning of a long one suffices; all text after it is removed too.
         self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
-        alike = [re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms]
-        alike += [_in_address(text) for text in self._texts if len(text) >= LEAST]
-        self._pattern = re.compile("|".join(alike)) if forms else None
+        alternatives = [
+            re.escape(form) + ("" if len(form) < SLACK else r"[\s\S]*") for form in self._forms
+        ]
+        alternatives += [_in_address(text) for text in self._texts if len(text) >= LEAST]
+        self._pattern = re.compile("|".join(alternatives)) if forms else None
 
     def within(self, value: object, *, levels: int = LEVELS) -> object:
         """Return a copy of a JSON value without them. A text that equals one of them is replaced however short it is."""
         if isinstance(value, str):
             return REDACTED if value in self._texts else self.hide(value)
         if levels and isinstance(value, list):
-            return [self.within(one, levels=levels - 1) for one in cast("list[object]", value)]
+            return [
+                self.within(member, levels=levels - 1) for member in cast("list[object]", value)
+            ]
         if levels and isinstance(value, Mapping):
             pairs = cast("Mapping[object, object]", value).items()
-            return {key: self.within(one, levels=levels - 1) for key, one in pairs}
+            return {key: self.within(member, levels=levels - 1) for key, member in pairs}
         return value
 
-    def hide(self, text: str, *, cut: bool = False) -> str:
-        """Return a text without them. If the text was `cut`, also remove the beginning of one at its end."""
+    def hide(self, text: str, *, was_cut: bool = False) -> str:
+        """Return a text without them. If the text was `was_cut`, also remove the beginning of one at its end."""
         if self._pattern is None:
             return text
         text = self._pattern.sub(REDACTED, text)
-        if not cut:
+        if not was_cut:
             return text
-        return text[: len(text) - max(_begun(text, form) for form in self._forms)]
+        return text[: len(text) - max(_matching_end_length(text, form) for form in self._forms)]
 
 
 def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) -> Iterator[str]:
@@ -310,17 +324,17 @@ def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) 
     if not names or levels == 0:
         return
     if isinstance(value, list):
-        for one in cast("list[object]", value):
-            yield from texts_under(names, one, levels=levels - 1)
+        for member in cast("list[object]", value):
+            yield from texts_under(names, member, levels=levels - 1)
     elif isinstance(value, Mapping):
-        for key, one in cast("Mapping[object, object]", value).items():
-            if isinstance(one, str) and key in names:
-                yield one
+        for key, member in cast("Mapping[object, object]", value).items():
+            if isinstance(member, str) and key in names:
+                yield member
             else:
-                yield from texts_under(names, one, levels=levels - 1)
+                yield from texts_under(names, member, levels=levels - 1)
 
 
-def _written(text: str) -> Iterator[str]:
+def _spellings(text: str) -> Iterator[str]:
     yield text
     yield repr(text)[1:-1]
     yield json.dumps(text)[1:-1]
@@ -330,20 +344,22 @@ def _written(text: str) -> Iterator[str]:
 
 def _in_address(text: str) -> str:
     """Return an expression for a text in an address. Each part of an address percent-encodes other characters."""
-    return "".join(map(_as_encoded, text[:BEGINNING])) + (r"\S*" if len(text) > BEGINNING else "")
+    return "".join(map(_encoded_pattern, text[:BEGINNING])) + (
+        r"\S*" if len(text) > BEGINNING else ""
+    )
 
 
-def _as_encoded(character: str) -> str:
+def _encoded_pattern(character: str) -> str:
     if character.isascii() and character.isalnum():
         return character
-    encoded = quote(character, safe="", errors="replace")
-    if encoded == character:
-        encoded = f"%{ord(character):02X}"
-    blank = r"|\+" if character == " " else ""
-    return f"(?:{re.escape(character)}|(?i:{encoded}){blank})"
+    percent_code = quote(character, safe="", errors="replace")
+    if percent_code == character:
+        percent_code = f"%{ord(character):02X}"
+    space = r"|\+" if character == " " else ""
+    return f"(?:{re.escape(character)}|(?i:{percent_code}){space})"
 
 
-def _begun(text: str, form: str) -> int:
+def _matching_end_length(text: str, form: str) -> int:
     """Return how many characters at the end of a text are the beginning of `form`."""
     longest = min(len(form) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
@@ -360,9 +376,9 @@ def _may_be_mixed(text: str, lower: str) -> bool:
     return text not in (lower, text.upper()) and any(map(text.__contains__, _DIGITS))
 
 
-def _unless_plain(found: re.Match[str]) -> str:
+def _redact_if_mixed(match: re.Match[str]) -> str:
     """Replace a long word that has capitals, small letters and digits; no word, number or name looks like that."""
-    return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
+    return REDACTED if all(kind.search(match[0]) for kind in _MIXED) else match[0]
 
 
 __all__ = ["KEYS", "REDACTED", "SecretTexts", "Redactor", "texts_under"]

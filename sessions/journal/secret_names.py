@@ -79,13 +79,13 @@ def name_words(key: str) -> list[str]:
 def names_secret(words: Sequence[str], names: set[str], longest: int) -> bool:
     """Whether some of the words are one of `names`, and no word around them gives it another meaning."""
     for end in range(len(words), 0, -1):
-        found = ""
+        candidate = ""
         for start in range(end - 1, -1, -1):
-            found = words[start] + found
-            if len(found) > longest:
+            candidate = words[start] + candidate
+            if len(candidate) > longest:
                 break
             before = words[start - 1] if start else ""
-            if found in names and before not in _OTHERS.get(found, ()):
+            if candidate in names and before not in _OTHERS.get(candidate, ()):
                 return True
         if words[end - 1] not in _STILL and not words[end - 1].isdigit():
             return False
@@ -98,8 +98,9 @@ def _parts(key: str) -> list[str]:
 
 def name_marks(names: Sequence[str]) -> tuple[str, ...]:
     """Return texts of which at least one occurs in every text with a name."""
-    spelled = {sign.join(_parts(name)) for name in names for sign in ("", "-", "_")}
-    return tuple(sorted(one for one in spelled if not any(o in one for o in spelled if o != one)))
+    spellings = {sign.join(_parts(name)) for name in names for sign in ("", "-", "_")}
+    # A spelling that contains another one adds nothing.
+    return tuple(sorted(s for s in spellings if not any(t in s for t in spellings if t != s)))
 
 
 def assignments(names: Sequence[str]) -> re.Pattern[str]:
@@ -171,8 +172,8 @@ def pairs(names: Sequence[str]) -> re.Pattern[str]:
 
 
 def _alternatives(names: Iterable[str]) -> str:
-    chosen = sorted(names, key=len, reverse=True)
-    return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in chosen)
+    longest_first = sorted(names, key=len, reverse=True)
+    return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in longest_first)
 
 
 __all__ = [

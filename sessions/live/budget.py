@@ -37,11 +37,11 @@ class Share:
     shared: bool = False
     """Whether other principals may come. Then one may take at most RATIO times what it leaves free."""
 
-    def allows(self, taken: int, used: int) -> bool:
-        """Whether a principal that has taken `taken` may take one more, when all together use `used`."""
-        if used >= self.total or (self.most and taken >= self.most):
+    def allows(self, own: int, total_used: int) -> bool:
+        """Whether a principal that has taken `own` may take one more, when all together use `total_used`."""
+        if total_used >= self.total or (self.most and own >= self.most):
             return False
-        return not self.shared or taken == 0 or taken + 1 <= RATIO * (self.total - used - 1)
+        return not self.shared or own == 0 or own + 1 <= RATIO * (self.total - total_used - 1)
 
 
 class Budget:
@@ -70,25 +70,25 @@ class Budget:
         queue_most: int = 0,
         shared: bool = False,
     ) -> None:
-        self._places = Share(limit, most, shared)
-        self._queue = Share(queue, queue_most, shared)
+        self._capacity = Share(limit, most, shared)
+        self._queue_capacity = Share(queue, queue_most, shared)
         self._queue_seconds = queue_seconds
-        self.make_room: Callable[[str, bool], None] = _keep
+        self.evict: Callable[[str, bool], None] = _keep
         """Asks a holder to give way; the registry sets it."""
-        self.may_leave: Callable[[str, bool], bool] = _never
+        self.may_evict: Callable[[str, bool], bool] = _never
         """Whether a holder can give way; the registry sets it."""
         self._owners: dict[str, str] = {}
         """The owner of each holder."""
-        self._held = Counter[str]()
+        self._holder_counts = Counter[str]()
         self._idle: OrderedDict[str, None] = OrderedDict()
-        self._leaving: dict[str, str] = {}
+        self._evicting: dict[str, str] = {}
         """The holders that were asked to give way, each with the owner that waits for its place."""
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
         """The queues of the waiting owners, ordered by when each was served last, the oldest first."""
 
     def statistics(self) -> BudgetStatistics:
         return BudgetStatistics(
-            self._places.total, len(self._owners), len(self._idle), self._waiters()
+            self._capacity.total, len(self._owners), len(self._idle), self._waiters()
         )
 
     async def acquire(self, holder: str, owner: str = "") -> None:
@@ -99,41 +99,43 @@ class Budget:
         """
         if holder in self._owners:
             return
-        if owner not in self._waiting and self._places.allows(self._held[owner], len(self._owners)):
+        if owner not in self._waiting and self._capacity.allows(
+            self._holder_counts[owner], len(self._owners)
+        ):
             self._take(holder, owner)
             return
-        mine = self._waiting.get(owner, ())
-        if not self._queue.allows(len(mine), self._waiters()):
+        own_queue = self._waiting.get(owner, ())
+        if not self._queue_capacity.allows(len(own_queue), self._waiters()):
             raise self._refusal(owner, "and the queue for one is full")
-        ticket, granted = object(), anyio.Event()
-        self._waiting.setdefault(owner, OrderedDict())[ticket] = (holder, granted)
+        ticket, admitted = object(), anyio.Event()
+        self._waiting.setdefault(owner, OrderedDict())[ticket] = (holder, admitted)
         self._evict()
         try:
             with anyio.move_on_after(self._queue_seconds):
-                await granted.wait()
+                await admitted.wait()
         except BaseException:
             # A place was granted at the moment of cancellation: pass it on.
-            if granted.is_set():
+            if admitted.is_set():
                 self.release(holder)
             raise
         finally:
-            if not granted.is_set():
+            if not admitted.is_set():
                 self._leave_queue(owner, ticket)
-        if not granted.is_set():
+        if not admitted.is_set():
             seconds = self._queue_seconds
             raise self._refusal(owner, f"and none became free within {seconds:g} seconds")
 
     def release(self, holder: str) -> None:
         """Give the place back; not having one is fine."""
         self._idle.pop(holder, None)
-        self._leaving.pop(holder, None)
+        self._evicting.pop(holder, None)
         owner = self._owners.pop(holder, None)
         if owner is None:
             return
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
-        self._grant(owner)
+        self._holder_counts[owner] -= 1
+        if not self._holder_counts[owner]:
+            del self._holder_counts[owner]
+        self._admit_waiting(owner)
         if self._waiting:
             self._evict()
 
@@ -157,12 +159,12 @@ class Budget:
         """Keep `holder` from being asked to give way."""
         self._idle.pop(holder, None)
 
-    def stays(self, holder: str, *, idle: bool) -> None:
+    def keep_holder(self, holder: str, *, idle: bool) -> None:
         """Note that `holder` was asked to give way and did not.
 
         When it is idle all the same it may be asked again later, after the others; else another one is asked now.
         """
-        self._leaving.pop(holder, None)
+        self._evicting.pop(holder, None)
         if idle and holder in self._owners:
             self._idle[holder] = None
             self._idle.move_to_end(holder)
@@ -174,7 +176,7 @@ class Budget:
 
     def _take(self, holder: str, owner: str) -> None:
         self._owners[holder] = owner
-        self._held[owner] += 1
+        self._holder_counts[owner] += 1
 
     def _leave_queue(self, owner: str, ticket: object) -> None:
         queue = self._waiting.get(owner)
@@ -183,59 +185,66 @@ class Budget:
             if not queue:
                 del self._waiting[owner]
 
-    def _grant(self, freed_by: str) -> None:
+    def _admit_waiting(self, freed_by: str) -> None:
         """Grant free places. `freed_by` may always have its place again, unless it is another owner's turn."""
-        while self._waiting and len(self._owners) < self._places.total:
-            able = [
+        while self._waiting and len(self._owners) < self._capacity.total:
+            eligible = [
                 owner
                 for owner in self._waiting
-                if owner == freed_by or self._places.allows(self._held[owner], len(self._owners))
+                if owner == freed_by
+                or self._capacity.allows(self._holder_counts[owner], len(self._owners))
             ]
-            if not able:
+            if not eligible:
                 return
-            owner = min(able, key=self._held.__getitem__)
+            owner = min(eligible, key=self._holder_counts.__getitem__)
             if owner == freed_by:
                 freed_by = ""
             queue = self._waiting[owner]
-            _, (holder, granted) = queue.popitem(last=False)
+            _, (holder, admitted) = queue.popitem(last=False)
             self._waiting.move_to_end(owner)
             if not queue:
                 del self._waiting[owner]
             self._take(holder, owner)
-            granted.set()
+            admitted.set()
 
     def _evict(self) -> None:
         for owner, queue in list(self._waiting.items()):
-            wanted = len(queue) - list(self._leaving.values()).count(owner)
-            for victim in self._candidates(owner) if wanted > 0 else ():
-                if wanted <= 0:
+            missing = len(queue) - list(self._evicting.values()).count(owner)
+            for victim in self._candidates(owner) if missing > 0 else ():
+                if missing <= 0:
                     break
                 foreign = self._owners[victim] != owner
-                if self.may_leave(victim, foreign):
+                if self.may_evict(victim, foreign):
                     del self._idle[victim]
-                    self._leaving[victim] = owner
-                    wanted -= 1
-                    self.make_room(victim, foreign)
+                    self._evicting[victim] = owner
+                    missing -= 1
+                    self.evict(victim, foreign)
 
     def _candidates(self, owner: str) -> list[str]:
         """Return the idle holders in the order in which they are asked to give way to an owner."""
-        used, held = len(self._owners), self._held
-        share = max(1, self._places.total // len(held.keys() | self._waiting.keys()))
-        own = [victim for victim in self._idle if self._owners[victim] == owner]
-        if used < self._places.total or not self._places.allows(held[owner], used - 1):
-            return own  # the owner has its share: a place of another one would not be granted
+        in_use, counts = len(self._owners), self._holder_counts
+        share = max(1, self._capacity.total // len(counts.keys() | self._waiting.keys()))
+        own_holders = [victim for victim in self._idle if self._owners[victim] == owner]
+        if in_use < self._capacity.total or not self._capacity.allows(counts[owner], in_use - 1):
+            return (
+                own_holders  # the owner has its share: a place of another one would not be granted
+            )
         foreign = [victim for victim in self._idle if self._owners[victim] != owner]
-        above = [v for v in foreign if held[self._owners[v]] > share > held[owner]]
-        above.sort(key=lambda victim: -held[self._owners[victim]])
-        return [*above, *own, *(victim for victim in foreign if victim not in above)]
+        over_share = [v for v in foreign if counts[self._owners[v]] > share > counts[owner]]
+        over_share.sort(key=lambda victim: -counts[self._owners[victim]])
+        return [
+            *over_share,
+            *own_holders,
+            *(victim for victim in foreign if victim not in over_share),
+        ]
 
-    def _refusal(self, owner: str, why: str) -> SessionLimit:
-        held, total = self._held[owner], self._places.total
-        which = f"All {total} places for live sessions are in use"
+    def _refusal(self, owner: str, reason: str) -> SessionLimit:
+        own, total = self._holder_counts[owner], self._capacity.total
+        subject = f"All {total} places for live sessions are in use"
         if len(self._owners) < total:
-            which = f"The caller's {held} of {total} places for live sessions are in use"
+            subject = f"The caller's {own} of {total} places for live sessions are in use"
         return SessionLimit(
-            f"{which} {why}.",
+            f"{subject} {reason}.",
             retry_after=max(1.0, min(self._queue_seconds, 30.0)),
         )
 

@@ -44,7 +44,7 @@ class LiveConnection:
         """Number of calls answered over it."""
         self.called_at = float("-inf")
         """When the last call over it ended, with any outcome."""
-        self.recorded = anyio.Event()
+        self.opening_recorded = anyio.Event()
         """Set when its opening is recorded, or could not be recorded."""
         self._snapshot = snapshot
         self.restores = snapshot is not None
@@ -52,7 +52,7 @@ class LiveConnection:
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._error: SessionError | None = None
-        self._settled = anyio.Event()
+        self._opening_ended = anyio.Event()
         self._stop = anyio.Event()
         self._opening = anyio.CancelScope()
         self.slots = anyio.Semaphore(service.concurrency, fast_acquire=True)
@@ -91,7 +91,7 @@ class LiveConnection:
         return self._connection
 
     @property
-    def parked(self) -> bool:
+    def blocked_by_questions(self) -> bool:
         """Whether every slot is held by a call that waits for its caller's answer."""
         return self.slots.value == 0 and len(self.questions) >= self.service.concurrency
 
@@ -117,13 +117,13 @@ class LiveConnection:
         # An empty context: the opener's token and trace must not live as long as the connection.
         contextvars.Context().run(start, self._own)
 
-    async def opened(self) -> Connection:
+    async def wait_until_open(self) -> Connection:
         """Wait until it is open.
 
         Raises:
             ServiceUnavailable: it could not be opened, or it was closed meanwhile.
         """
-        await self._settled.wait()
+        await self._opening_ended.wait()
         return self.connection
 
     async def aclose(self) -> None:
@@ -135,7 +135,7 @@ class LiveConnection:
     def close_nowait(self) -> None:
         """Tell the owner to close it; `closed` is set when that is done."""
         self._stop.set()
-        if not self._settled.is_set():
+        if not self._opening_ended.is_set():
             self._opening.cancel()
 
     async def _own(self) -> None:
@@ -146,7 +146,7 @@ class LiveConnection:
         except Exception:
             logger.exception("the owner of %s failed", self.service.name)
         finally:
-            self._settled.set()
+            self._opening_ended.set()
             self.closed.set()
 
     async def _open(self) -> None:
@@ -166,7 +166,7 @@ class LiveConnection:
         if self._connection is None and self._error is None:
             self._error = ServiceUnavailable(f"{name} was closed while it was being opened.")
         self._snapshot = None
-        self._settled.set()
+        self._opening_ended.set()
 
     async def _hold(self, connection: Connection) -> None:
         try:

@@ -42,7 +42,7 @@ class Connector:
         self._core = core
         self._snapshots = snapshots
         self._on_failed = on_failed
-        self._shared: dict[str, LiveConnection] = {}
+        self._shared_connections: dict[str, LiveConnection] = {}
 
     # Opening.
 
@@ -62,7 +62,7 @@ class Connector:
             await live.closed.wait()
             return await self.connect(session, binding)
         try:
-            await live.opened()
+            await live.wait_until_open()
         except SessionError as error:
             self._open_failed(session, binding, live, error)
             raise
@@ -88,7 +88,7 @@ class Connector:
         generation = binding.record.generation + 1
 
         def note_loss(live: LiveConnection) -> None:
-            self._lost(session, binding, live)
+            self._note_lost(session, binding, live)
 
         live = LiveConnection(
             binding.service, session.view(generation), snapshot, on_lost=note_loss
@@ -97,13 +97,15 @@ class Connector:
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
         live.start(self._core.tasks.start)
-        self._core.tasks.spawn(self._opened, session, binding, live)
+        self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
-    async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    async def _record_opening(
+        self, session: Session, binding: Binding, live: LiveConnection
+    ) -> None:
         """Record the result of an opening, even if every waiting caller was cancelled."""
         try:
-            await live.opened()
+            await live.wait_until_open()
         except SessionError as error:
             self._open_failed(session, binding, live, error)
             return
@@ -111,24 +113,26 @@ class Connector:
         try:
             await save_quietly(session, [binding.record])
         finally:
-            live.recorded.set()
+            live.opening_recorded.set()
 
     def _note_opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        before, generation = binding.record, live.view.generation
-        if before.generation >= generation:
+        record, generation = binding.record, live.view.generation
+        if record.generation >= generation:
             return
-        if before.generation:
-            found = live.connection.restore_report
-            lost = ", ".join(
-                filter(None, (UNSAVED if binding.snapshot_outdated else "", found.lost))
+        if record.generation:
+            report = live.connection.restore_report
+            lost_parts = ", ".join(
+                filter(None, (UNSAVED if binding.snapshot_outdated else "", report.lost))
             )
-            earlier = "" if binding.unreported_losses in lost else binding.unreported_losses
+            unreported = (
+                "" if binding.unreported_losses in lost_parts else binding.unreported_losses
+            )
             binding.notice = replacement_notice(
-                before, generation, replace(found, lost=lost), earlier
+                record, generation, replace(report, lost=lost_parts), unreported
             )
-            binding.unreported_losses = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
+            binding.unreported_losses = ", ".join(filter(None, (unreported, lost_parts)))[:UNTOLD]
         elif live.restores:
-            binding.notice = copy_notice(before.service, live.connection.restore_report)
+            binding.notice = copy_notice(record.service, live.connection.restore_report)
         if isinstance(live.connection, SelfChanging):
             live.connection.on_unsaved = partial(
                 self._snapshots.note_own_change, session, binding, live
@@ -155,14 +159,14 @@ class Connector:
 
     async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
         name = binding.service.name
-        live = self._shared.get(name)
+        live = self._shared_connections.get(name)
         if live is None or live.phase not in ("opening", "open"):
             live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
-            self._shared[name] = live
+            self._shared_connections[name] = live
             # Shared connections give no replacement notice.
-            live.recorded.set()
+            live.opening_recorded.set()
             live.start(self._core.tasks.start)
-        await live.opened()
+        await live.wait_until_open()
         binding.live = binding.last_live = live
         if binding.record.status is not BindingStatus.OPEN:
             binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
@@ -170,7 +174,7 @@ class Connector:
 
     # Losing and recovering.
 
-    def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def _note_lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
         # The reason may quote the output of a program.
@@ -200,17 +204,17 @@ class Connector:
         await save_quietly(session, [b.record for b in session.bindings.values()])
         if not self._core.policy.recovery_backoff:
             return
-        when = lost_at
+        attempt_from = lost_at
         for wait in self._core.policy.recovery_backoff:
-            await self._core.clock.sleep_until(when + wait)
+            await self._core.clock.sleep_until(attempt_from + wait)
             async with session.changing:
                 if session.status is not Status.ERROR:
                     return
-                if self._gave_up(session):
+                if self._has_given_up(session):
                     break
                 if await self._reopen(session):
                     return
-            when = self._core.clock.now()
+            attempt_from = self._core.clock.now()
         async with session.changing:
             if session.status is not Status.ERROR:
                 return
@@ -219,7 +223,7 @@ class Connector:
             else:
                 self._on_failed(session)
 
-    def _gave_up(self, session: Session) -> bool:
+    def _has_given_up(self, session: Session) -> bool:
         return any(
             b.losses > len(self._core.policy.recovery_backoff) for b in session.bindings.values()
         )
@@ -283,9 +287,9 @@ class Connector:
             self._core.budget.release(session.id)
 
     async def close_shared(self) -> None:
-        for live in self._shared.values():
+        for live in self._shared_connections.values():
             live.close_nowait()
-        for live in self._shared.values():
+        for live in self._shared_connections.values():
             await live.aclose()
 
 
@@ -306,36 +310,36 @@ OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 
 
 def replacement_notice(
-    before: BindingRecord, generation: int, opened: RestoreReport, earlier: str = ""
+    before: BindingRecord, generation: int, report: RestoreReport, earlier: str = ""
 ) -> str:
     """Return the notice for the first result over a replaced connection.
 
     `earlier` names what was lost with previous connections and was not reported to a caller.
     """
-    why = "it was paused"
+    reason = "it was paused"
     if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
-        why = OPENED_IN_WINDOW
+        reason = OPENED_IN_WINDOW
     elif before.status.missing:
-        why = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
-    found = (
+        reason = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
+    notice = (
         f"Note from Statehold: the connection to {before.service} was replaced "
-        f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
+        f"(generation {max(before.told_generation, 1)} to {generation}; {reason})."
     )
     more = f" Lost before that: {earlier}." if earlier else ""
-    return found + _describe_restored(opened) + more
+    return notice + _describe_restored(report) + more
 
 
-def copy_notice(service: str, opened: RestoreReport) -> str:
+def copy_notice(service: str, report: RestoreReport) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
-    found = (
+    notice = (
         f"Note from Statehold: the connection to {service} began as a copy of another session's."
     )
-    return found + _describe_restored(opened)
+    return notice + _describe_restored(report)
 
 
-def _describe_restored(opened: RestoreReport) -> str:
-    restored = f" Restored: {opened.restored}." if opened.restored else ""
-    return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
+def _describe_restored(report: RestoreReport) -> str:
+    restored = f" Restored: {report.restored}." if report.restored else ""
+    return f"{restored} Lost: {report.lost or 'nothing that is known'}."
 
 
 __all__ = ["Connector", "copy_notice", "replacement_notice"]

@@ -25,7 +25,7 @@ class Deadlines:
         self._heap: list[tuple[float, int, str]] = []
         self._earliest: dict[str, float] = {}
         self._order = count()
-        self._changed = anyio.Event()
+        self._rescheduled = anyio.Event()
 
     def __len__(self) -> int:
         return len(self._earliest)
@@ -37,7 +37,7 @@ class Deadlines:
         self._earliest[key] = when
         heapq.heappush(self._heap, (when, next(self._order), key))
         if self._heap[0][0] == when:
-            self._changed.set()
+            self._rescheduled.set()
 
     def forget(self, key: str) -> None:
         self._earliest.pop(key, None)
@@ -58,12 +58,12 @@ class Deadlines:
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
-            self._changed = anyio.Event()
+            self._rescheduled = anyio.Event()
             self.run_due()
             async with anyio.create_task_group() as race:
                 if self._heap:
                     race.start_soon(self._wait, self._heap[0][0], race.cancel_scope)
-                await self._changed.wait()
+                await self._rescheduled.wait()
                 race.cancel_scope.cancel()
 
     async def _wait(self, when: float, scope: anyio.CancelScope) -> None:

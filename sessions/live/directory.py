@@ -165,12 +165,12 @@ class Directory:
     @contextmanager
     def reserve(self, session_id: str) -> Generator[None]:
         """Keep other tasks from claiming a session while this task inserts or claims it."""
-        done = self._claiming[session_id] = anyio.Event()
+        released = self._claiming[session_id] = anyio.Event()
         try:
             yield
         finally:
             del self._claiming[session_id]
-            done.set()
+            released.set()
 
     async def claim(self, record: SessionRecord) -> None:
         """Claim a stored session for this node, or wait for a claim that is under way. The caller looks again afterwards.
@@ -178,9 +178,9 @@ class Directory:
         Raises:
             SessionBusy: another process holds it.
         """
-        waiting = self._claiming.get(record.id)
-        if waiting is not None:
-            await waiting.wait()
+        running_claim = self._claiming.get(record.id)
+        if running_claim is not None:
+            await running_claim.wait()
             return
         with self.reserve(record.id), anyio.CancelScope(shield=True):
             await self._claim(record)
@@ -188,19 +188,21 @@ class Directory:
     async def _claim(self, record: SessionRecord) -> None:
         if record.id in self._live:
             return
-        loaded = await self._core.store.claim(record.id, self._core.node.id, self._core.clock.now())
-        if loaded is None:
-            await self._explain(record)
+        claimed = await self._core.store.claim(
+            record.id, self._core.node.id, self._core.clock.now()
+        )
+        if claimed is None:
+            await self._raise_claim_refusal(record)
             return
         session = Session(
-            loaded.session,
-            loaded.state,
+            claimed.session,
+            claimed.state,
             store=self._core.store,
             node=self._core.node.id,
             clock=self._core.clock,
-            last_seq=loaded.last_seq,
+            last_seq=claimed.last_seq,
         )
-        for binding in loaded.bindings:
+        for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
             if service is not None:
                 session.bindings[binding.service] = Binding(binding, service)
@@ -217,7 +219,7 @@ class Directory:
             tell(session_id)
         return True
 
-    async def _explain(self, record: SessionRecord) -> None:
+    async def _raise_claim_refusal(self, record: SessionRecord) -> None:
         """Raise the reason why a claim was refused, or return when another try may succeed."""
         if await self._core.node.recover():
             return
@@ -251,12 +253,12 @@ class Directory:
             return session.info()
         bindings = await self._core.store.bindings(record.id)
         state = await self._core.store.state(record.id)
-        found = describe(record, record.status, record.used_at)
-        found["in_flight"] = 0
-        found["generation"] = max((b.generation for b in bindings), default=0)
-        found["state_version"] = state.version if state else 0
-        found["services"] = [describe_binding(b) for b in bindings]
-        return found
+        fields = describe(record, record.status, record.used_at)
+        fields["in_flight"] = 0
+        fields["generation"] = max((b.generation for b in bindings), default=0)
+        fields["state_version"] = state.version if state else 0
+        fields["services"] = [describe_binding(b) for b in bindings]
+        return fields
 
     async def state(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -279,47 +281,50 @@ class Directory:
             raise closed_error(session.record)
         if session is not None and not session.fenced:
             return session.durable_state
-        found = await self._core.store.state(key)
-        if found is None:
+        state = await self._core.store.state(key)
+        if state is None:
             raise SessionNotFound
-        return found
+        return state
 
     async def page(
-        self, principal: Principal, wanted: SessionFilter
+        self, principal: Principal, session_filter: SessionFilter
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
-        statuses = wanted.statuses
+        statuses = session_filter.statuses
         await self._save_use(principal)
         # Only the owner knows that a session is active: the store calls it idle.
-        stored = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
+        stored_statuses = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
         records, cursor = await self._core.store.list_sessions(
-            wanted.model_copy(
-                update={"owner": principal.key, "statuses": sorted(stored) if statuses else None}
+            session_filter.model_copy(
+                update={
+                    "owner": principal.key,
+                    "statuses": sorted(stored_statuses) if statuses else None,
+                }
             )
         )
-        found: list[dict[str, Any]] = []
+        descriptions: list[dict[str, Any]] = []
         for record in records:
             session = self._live.get(record.id)
             status = record.status if session is None else session.status
             if not statuses or status in statuses:
-                shown, used = (
+                shown_record, used_at = (
                     (record, record.used_at)
                     if session is None
                     else (session.record, session.idle_since)
                 )
-                found.append(describe(shown, status, used))
-        return found, cursor
+                descriptions.append(describe(shown_record, status, used_at))
+        return descriptions, cursor
 
     async def _save_use(self, principal: Principal) -> None:
         """Store when the sessions in memory were used last, since lists are sorted and filtered by it."""
         async with anyio.create_task_group() as tasks:
             for session in self:
-                late = session.idle_since > session.record.used_at
-                if late and session.record.owner == principal.key and session.status in OPEN:
-                    tasks.start_soon(_saved, session)
+                was_used = session.idle_since > session.record.used_at
+                if was_used and session.record.owner == principal.key and session.status in OPEN:
+                    tasks.start_soon(_save_use_of, session)
 
 
-async def _saved(session: Session) -> None:
+async def _save_use_of(session: Session) -> None:
     try:
         await session.save(used_at=session.idle_since)
     except (SessionError, StoreUnavailable):

@@ -26,9 +26,9 @@ class OpenQuestions:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def of(self, session_id: str) -> list[AskingCall]:
+    def calls_of(self, session_id: str) -> list[AskingCall]:
         """Return the waiting calls of one session."""
-        return [call for call, (found, _, _) in self._calls.items() if found == session_id]
+        return [call for call, (owner, _, _) in self._calls.items() if owner == session_id]
 
     def open(self, call: AskingCall, session_id: str, tool: str) -> None:
         self._calls[call] = (session_id, tool, anyio.current_time())
@@ -38,11 +38,9 @@ class OpenQuestions:
 
     def describe(self, session_id: str) -> str:
         """Return which call waits and for how long, without the names of another session's tools."""
-        found, tool, since = next(iter(self._calls.values()))
-        which = tool if found == session_id else "a call of another session"
-        return (
-            f"{which} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"
-        )
+        owner, tool, since = next(iter(self._calls.values()))
+        caller = tool if owner == session_id else "a call of another session"
+        return f"{caller} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"
 
 
 __all__ = ["AskingCall", "OpenQuestions"]

@@ -26,7 +26,7 @@ class Usage:
 
     bytes: int = 0
     measured_at: float | None = None
-    written: int = 0
+    growth: int = 0
     """Bytes counted since the running measurement began. It may miss them, so they are added to its result."""
     measuring: bool = False
 
@@ -70,7 +70,7 @@ class Quota:
                 recovery="Delete closed sessions, or wait until they are purged.",
             )
         usage.bytes = max(0, usage.bytes + growth)
-        usage.written += growth
+        usage.growth += growth
 
     def usage(self, owner: str) -> dict[str, Any]:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""
@@ -82,36 +82,36 @@ class Quota:
         if usage.measuring:
             return
         now, last = self._core.clock.now(), usage.measured_at
-        when = now if last is None else last + (MEASURE_SECONDS if over else STALE_SECONDS)
-        if over or when <= now:
+        measure_at = now if last is None else last + (MEASURE_SECONDS if over else STALE_SECONDS)
+        if over or measure_at <= now:
             usage.measuring = True
-            self._core.tasks.spawn(self._measure, owner, usage, when)
+            self._core.tasks.spawn(self._measure, owner, usage, measure_at)
 
-    async def _measure(self, owner: str, usage: Usage, when: float) -> None:
+    async def _measure(self, owner: str, usage: Usage, measure_at: float) -> None:
         try:
-            found: int | None = None
-            while found is None:
-                await self._core.clock.sleep_until(when)
+            size: int | None = None
+            while size is None:
+                await self._core.clock.sleep_until(measure_at)
                 try:
                     async with self._turn:
-                        usage.written = 0
-                        found = await self._measured(owner)
+                        usage.growth = 0
+                        size = await self._measure_bytes(owner)
                 except StoreUnavailable as error:
                     logger.warning("the stored bytes of a principal are not known: %s", error)
-                    when = self._core.clock.now() + MEASURE_SECONDS
-            usage.bytes = max(0, found + usage.written)
+                    measure_at = self._core.clock.now() + MEASURE_SECONDS
+            usage.bytes = max(0, size + usage.growth)
             usage.measured_at = self._core.clock.now()
         finally:
             usage.measuring = False
 
-    async def _measured(self, owner: str) -> int:
+    async def _measure_bytes(self, owner: str) -> int:
         # Write pending entries first: the measurement must see everything counted before it.
         await self._core.store.flush()
-        found = await self._core.store.usage(owner)
+        size = await self._core.store.usage(owner)
         if self._core.file_bytes is not None:
             ids = await self._core.store.ids(owner)
-            found += await to_thread.run_sync(self._core.file_bytes, ids, limiter=self._thread)
-        return found
+            size += await to_thread.run_sync(self._core.file_bytes, ids, limiter=self._thread)
+        return size
 
     def _check_disk(self) -> None:
         free = self._core.store.free_bytes() if self._floor else None

@@ -218,9 +218,9 @@ class Session:
     def busy(self) -> str | None:
         """The work that a pause would lose although no call is in flight, in words; None when there is none."""
         for binding in self.bindings.values():
-            found = binding.live.busy if binding.live is not None else None
-            if found is not None and binding.service.scope == "session":
-                return f"{binding.service.name}: {found}"
+            work = binding.live.busy if binding.live is not None else None
+            if work is not None and binding.service.scope == "session":
+                return f"{binding.service.name}: {work}"
         return None
 
     @property
@@ -293,12 +293,12 @@ class Session:
         return row
 
     def _log(self, event: Event, row: Transition, cause: str | None) -> None:
-        word = _LOGGED.get(event)
-        if word is None or not logger.isEnabledFor(logging.INFO):
+        verb = _LOGGED.get(event)
+        if verb is None or not logger.isEnabledFor(logging.INFO):
             return
         name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
-        why = "" if cause is None else f": {json.dumps(self.redactor.text(cause, LOGGED_CAUSE))}"
-        logger.info("session %s%s %s%s", self.id, name, word, why)
+        reason = "" if cause is None else f": {json.dumps(self.redactor.text(cause, LOGGED_CAUSE))}"
+        logger.info("session %s%s %s%s", self.id, name, verb, reason)
 
     async def save(
         self,
@@ -308,7 +308,7 @@ class Session:
         state: StateRecord | None = None,
         snapshots: Sequence[SnapshotRecord] = (),
         journal: Sequence[JournalRecord] = (),
-        ended: Sequence[JournalRecord] = (),
+        ended_entries: Sequence[JournalRecord] = (),
         receipts: Sequence[ReceiptRecord] = (),
         forget: Sequence[str] = (),
         summary: SummaryRecord | None = None,
@@ -334,7 +334,7 @@ class Session:
             state=state,
             snapshots=snapshots,
             journal=[*entries, *journal],
-            ended=ended,
+            ended_entries=ended_entries,
             receipts=receipts,
             forget=forget,
             summary=summary,
@@ -395,27 +395,27 @@ class Session:
         return updates.error is None
 
     def _lost_error(self) -> SessionBusy:
-        what = "given up" if self.released else "taken over by another process"
-        return SessionBusy(f"The session was {what}.", session_id=self.id)
+        cause = "given up" if self.released else "taken over by another process"
+        return SessionBusy(f"The session was {cause}.", session_id=self.id)
 
     def stderr_tails(self) -> dict[str, str]:
         """Return the last lines that each of its connections wrote to stderr, by service; ended ones included."""
-        found = {
+        tails = {
             name: b.last_live.stderr_tail() for name, b in self.bindings.items() if b.last_live
         }
-        return {name: tail for name, tail in found.items() if tail}
+        return {name: tail for name, tail in tails.items() if tail}
 
     def deadline(self) -> float | None:
         """Return when Deadlines must look at it next, given its current status; None for never."""
         times = self.record.timeouts
-        found: list[float] = []
+        deadlines: list[float] = []
         if self.record.lifetime_ends_at is not None:
-            found.append(self.record.lifetime_ends_at)
+            deadlines.append(self.record.lifetime_ends_at)
         if self.status is Status.IDLE and times.idle:
-            found.append(self.idle_since + times.idle)
+            deadlines.append(self.idle_since + times.idle)
         if self.status is Status.PAUSED and times.paused:
-            found.append(self.record.status_at + times.paused)
-        return min(found, default=None)
+            deadlines.append(self.record.status_at + times.paused)
+        return min(deadlines, default=None)
 
     def summary(self) -> dict[str, Any]:
         """Return the value of `_meta["statehold/session"]`."""
@@ -430,15 +430,15 @@ class Session:
 
     def info(self) -> dict[str, Any]:
         """Return everything a caller may know of it, as JSON."""
-        found = describe(self.record, self.status, self.idle_since)
-        found["in_flight"] = self.in_flight
-        found["generation"] = self.generation
-        found["state_version"] = self.state.version
-        found["services"] = [
+        fields = describe(self.record, self.status, self.idle_since)
+        fields["in_flight"] = self.in_flight
+        fields["generation"] = self.generation
+        fields["state_version"] = self.state.version
+        fields["services"] = [
             describe_binding(b.record, opening=b.live is not None and b.live.phase == "opening")
             for b in self.bindings.values()
         ]
-        return found
+        return fields
 
 
 def _nothing(session: Session) -> None: ...

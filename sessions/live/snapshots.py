@@ -81,16 +81,16 @@ class Snapshots:
         ):
             return None
         record = await self._core.store.snapshot(session.id, binding.service.name)
-        unstored = binding.unstored_snapshot
-        if unstored is not None and (record is None or unstored.seq > record.seq):
-            record = unstored
+        refused = binding.unstored_snapshot
+        if refused is not None and (record is None or refused.seq > record.seq):
+            record = refused
         if record is None:
             return None
         binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
         binding.snapshot_outdated = await self.is_outdated(session, binding, record)
-        snapshot, untold = _parts(record.data)
+        snapshot, unreported = _parts(record.data)
         if binding.record.told_generation < binding.record.generation:
-            binding.unreported_losses = binding.unreported_losses or untold
+            binding.unreported_losses = binding.unreported_losses or unreported
         return snapshot
 
     async def is_outdated(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
@@ -112,17 +112,19 @@ class Snapshots:
             logger.warning("session %s: what was not saved is not known: %s", session.id, error)
             return False
 
-    async def _called_since(self, session: Session, binding: Binding, when: float) -> bool:
+    async def _called_since(self, session: Session, binding: Binding, since: float) -> bool:
         before: int | None = None
         for _ in range(PAGES):
-            wanted = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
-            found = await self._core.store.history(session.id, wanted)
-            late = [entry for entry in found if (entry.ended_at or entry.started_at) > when]
-            if any(_may_have_changed(binding, entry) for entry in late):
+            history_filter = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
+            entries = await self._core.store.history(session.id, history_filter)
+            later_entries = [
+                entry for entry in entries if (entry.ended_at or entry.started_at) > since
+            ]
+            if any(_may_have_changed(binding, entry) for entry in later_entries):
                 return True
-            if len(found) < PAGE or not late:
+            if len(entries) < PAGE or not later_entries:
                 return False
-            before = found[0].seq
+            before = entries[0].seq
         return False
 
     async def take(
@@ -140,10 +142,10 @@ class Snapshots:
                 # The owner task has not noticed the loss yet.
                 binding.save_error = live.reason or "the connection ended"
             return None
-        taken = await self._save_connection(session, binding, live, light)
-        if taken is None:
+        saved = await self._save_connection(session, binding, live, light)
+        if saved is None:
             return None
-        when, data = taken
+        taken_at, data = saved
         now = self._core.clock.now()
         binding.checkpointed_at = now
         binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
@@ -151,7 +153,7 @@ class Snapshots:
             session_id=session.id,
             service=binding.service.name,
             seq=binding.snapshot_seq,
-            taken_at=when,
+            taken_at=taken_at,
             epoch=session.record.epoch,
             data=data,
         )
@@ -161,26 +163,26 @@ class Snapshots:
     ) -> tuple[float, bytes] | None:
         name, error = binding.service.name, None
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as stack:
                 # A call may take longer than any bound, and a checkpoint must still save the effects of the calls before it.
                 with anyio.fail_after(None if light else SNAPSHOT_BOUND):
-                    await held.enter_async_context(live.slots)
-                    await held.enter_async_context(binding.saving)
+                    await stack.enter_async_context(live.slots)
+                    await stack.enter_async_context(binding.saving)
                 if light:
                     # Cleared first: a call that ends during the checkpoint needs another one.
                     binding.checkpoint_at = None
-                    if not live.usable or not _unsaved(binding, live):
+                    if not live.usable or not _has_unsaved(binding, live):
                         return None
                 # Taken before saving: the snapshot may miss the effects of calls that end later.
-                when = self._core.clock.now()
+                taken_at = self._core.clock.now()
                 with anyio.fail_after(SNAPSHOT_BOUND):
                     connection = live.connection
-                    saved = await (connection.checkpoint() if light else connection.snapshot())
+                    snapshot = await (connection.checkpoint() if light else connection.snapshot())
             binding.save_error = None
-            untold = "" if binding.notice is None else binding.unreported_losses
-            return None if saved is None else (when, encode_snapshot(saved, untold))
-        except (SessionError, TimeoutError) as failed:
-            error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
+            unreported = "" if binding.notice is None else binding.unreported_losses
+            return None if snapshot is None else (taken_at, encode_snapshot(snapshot, unreported))
+        except (SessionError, TimeoutError) as failure:
+            error = str(failure) or f"it took longer than {SNAPSHOT_BOUND:g} s"
             # The snapshot of a session that ends is not needed.
             level = logging.DEBUG if session.ends else logging.WARNING
             logger.log(level, "session %s: %s not saved: %s", session.id, name, error)
@@ -200,40 +202,40 @@ class Snapshots:
     def note_call(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
         live.called_at = self._core.clock.now()
-        if _unsaved(binding, live):
+        if _has_unsaved(binding, live):
             binding.unsaved_at = live.called_at
         self.schedule(session, binding)
 
     def note_own_change(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
-        late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
+        is_late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
-        self.schedule(session, binding, rest=LATER_SECONDS if late else soon)
+        self.schedule(session, binding, rest=LATER_SECONDS if is_late else soon)
 
     def schedule(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
         """Schedule a checkpoint if something is unsaved, at most one every `checkpoint_seconds`. Return at once.
 
         `rest` is the shortest delay in seconds.
         """
-        live, seconds = _savable(binding), binding.service.checkpoint_seconds
-        if live is None or seconds is None or not _unsaved(binding, live):
+        live, seconds = _savable_connection(binding), binding.service.checkpoint_seconds
+        if live is None or seconds is None or not _has_unsaved(binding, live):
             return
         now = self._core.clock.now()
         self._checkpoint_at(session, binding, max(binding.checkpointed_at + seconds, now + rest))
 
-    def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
-        if binding.checkpoint_at is None or when < binding.checkpoint_at:
-            binding.checkpoint_at = when
-            self._core.tasks.spawn(self._checkpoint, session, binding, when)
+    def _checkpoint_at(self, session: Session, binding: Binding, due_at: float) -> None:
+        if binding.checkpoint_at is None or due_at < binding.checkpoint_at:
+            binding.checkpoint_at = due_at
+            self._core.tasks.spawn(self._checkpoint, session, binding, due_at)
 
-    async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
+    async def _checkpoint(self, session: Session, binding: Binding, due_at: float) -> None:
         with suppress(RaceLost):
-            # Otherwise a closed session would stay in memory until `when`.
-            await race(session.ownership_ended.wait, partial(self._core.clock.sleep_until, when))
-        if binding.checkpoint_at != when:
+            # Otherwise a closed session would stay in memory until `due_at`.
+            await race(session.ownership_ended.wait, partial(self._core.clock.sleep_until, due_at))
+        if binding.checkpoint_at != due_at:
             # An earlier checkpoint replaced this one.
             return
-        if _savable(binding) is None:
+        if _savable_connection(binding) is None:
             binding.checkpoint_at = None
             return
         record = await self.take(session, binding, light=True)
@@ -241,7 +243,7 @@ class Snapshots:
             await self.keep(session, record)
         if binding.save_error is None:
             binding.save_failures = 0
-        elif _savable(binding) is not None:
+        elif _savable_connection(binding) is not None:
             binding.save_failures += 1
             self._try_again(session, binding)
 
@@ -283,14 +285,16 @@ async def save_quietly(
         # The task that gave it up wrote everything, or is about to.
         return False
     try:
-        await session.save(bindings=bindings, snapshots=snapshots, status=_durable(session.status))
+        await session.save(
+            bindings=bindings, snapshots=snapshots, status=_durable_status(session.status)
+        )
     except (SessionError, StoreUnavailable) as error:
         logger.warning("session %s not recorded: %s", session.id, error)
         return False
     return True
 
 
-def _savable(binding: Binding) -> LiveConnection | None:
+def _savable_connection(binding: Binding) -> LiveConnection | None:
     """Return the connection of a binding if it can be saved now."""
     live = binding.live
     if binding.service.pause != "snapshot" or live is None or not live.usable:
@@ -298,11 +302,11 @@ def _savable(binding: Binding) -> LiveConnection | None:
     return live
 
 
-def _unsaved(binding: Binding, live: LiveConnection) -> bool:
+def _has_unsaved(binding: Binding, live: LiveConnection) -> bool:
     return live.connection.unsaved or binding.save_error is not None
 
 
-def _durable(status: Status) -> Status:
+def _durable_status(status: Status) -> Status:
     """Return the status as the store holds it: only the owner knows `active`."""
     return Status.IDLE if status is Status.ACTIVE else status
 
@@ -319,11 +323,11 @@ def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
     return spec is None or not spec.reads
 
 
-def encode_snapshot(snapshot: Snapshot, untold: str = "") -> bytes:
+def encode_snapshot(snapshot: Snapshot, unreported: str = "") -> bytes:
     """Encode a snapshot for the store, with earlier losses not yet reported to a caller."""
     blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
-    more = {"untold": untold} if untold else {}
-    return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})
+    extra = {"untold": unreported} if unreported else {}
+    return orjson.dumps({"data": snapshot.data, "blobs": blobs, **extra})
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -331,9 +335,11 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _parts(data: bytes) -> tuple[Snapshot, str]:
-    found = orjson.loads(data)
-    blobs = {name: base64.b64decode(text, validate=True) for name, text in found["blobs"].items()}
-    return Snapshot(found["data"], blobs), found.get("untold", "")
+    document = orjson.loads(data)
+    blobs = {
+        name: base64.b64decode(text, validate=True) for name, text in document["blobs"].items()
+    }
+    return Snapshot(document["data"], blobs), document.get("untold", "")
 
 
 __all__ = ["UNSTORED", "Snapshots", "encode_snapshot", "save_quietly", "decode_snapshot"]

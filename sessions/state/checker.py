@@ -21,10 +21,10 @@ MEMORY_BYTES: Final = 1 << 30
 
 @lru_cache(maxsize=32)
 def _validator(schema: str) -> jsonschema_rs.Validator:
-    found = json.loads(schema)
-    found.pop("$schema", None)
+    document = json.loads(schema)
+    document.pop("$schema", None)
     return jsonschema_rs.Draft202012Validator(
-        found,
+        document,
         mask="the value",  # error texts are short, and hold nothing of the state
         offline=True,
         pattern_options=jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES),

@@ -11,7 +11,7 @@ from .patch import MISSING, pointer
 
 ConflictPolicy = Literal["last_wins", "first_wins", "fail"]
 
-KEPT: Final = 1000
+CONFLICT_LIMIT: Final = 1000
 """Most conflicts that a merge names; more are only counted."""
 _EMPTY: Final[JSON] = {}
 
@@ -22,7 +22,7 @@ class Conflict:
 
     path: str
     source: str
-    taken: bool
+    was_taken: bool
     """Whether the source's change was taken."""
 
 
@@ -31,10 +31,10 @@ class Conflicts(list[Conflict]):
 
     total = 0
 
-    def add(self, place: tuple[str, ...], source: str, taken: bool) -> None:
+    def add(self, path: tuple[str, ...], source: str, was_taken: bool) -> None:
         self.total += 1
-        if len(self) < KEPT:
-            self.append(Conflict(pointer(place), source, taken))
+        if len(self) < CONFLICT_LIMIT:
+            self.append(Conflict(pointer(path), source, was_taken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,56 +70,56 @@ class _Merge:
         self._first = policy == "first_wins"
         self._conflicts = conflicts
 
-    def of(self, base: object, ours: object, theirs: object, place: tuple[str, ...]) -> object:
+    def of(self, base: object, ours: object, theirs: object, path: tuple[str, ...]) -> object:
         if same_json(theirs, base):
             return ours
         if same_json(ours, base) or same_json(ours, theirs):
             return theirs
         if isinstance(ours, dict) and isinstance(theirs, dict):
-            return self._of_objects(base, cast("JSON", ours), cast("JSON", theirs), place)
-        self._conflicts.add(place, self._source, not self._first)
+            return self._of_objects(base, cast("JSON", ours), cast("JSON", theirs), path)
+        self._conflicts.add(path, self._source, not self._first)
         return _changes(base, cast("object", ours if self._first else theirs))
 
-    def _of_objects(self, base: object, ours: JSON, theirs: JSON, place: tuple[str, ...]) -> JSON:
+    def _of_objects(self, base: object, ours: JSON, theirs: JSON, path: tuple[str, ...]) -> JSON:
         before = cast("JSON", base) if isinstance(base, dict) else _EMPTY
-        found: JSON = {}
+        merged: JSON = {}
         for key in [*ours, *(key for key in theirs if key not in ours)]:
             new = self.of(
                 before.get(key, MISSING),
                 ours.get(key, MISSING),
                 theirs.get(key, MISSING),
-                (*place, key),
+                (*path, key),
             )
             if new is not MISSING:
-                found[key] = new
-        return found
+                merged[key] = new
+        return merged
 
 
 def _changes(base: object, value: object) -> object:
     """Return a value without the members it has from its base: the other side of a conflict gave those up."""
     if not isinstance(base, dict) or not isinstance(value, dict):
         return value
-    before, after = cast("JSON", base), cast("JSON", value)
+    base_members, members = cast("JSON", base), cast("JSON", value)
     return {
-        key: _changes(before.get(key, MISSING), item)
-        for key, item in after.items()
-        if not same_json(before.get(key, MISSING), item)
+        key: _changes(base_members.get(key, MISSING), item)
+        for key, item in members.items()
+        if not same_json(base_members.get(key, MISSING), item)
     }
 
 
-def same_json(one: object, other: object) -> bool:
+def same_json(left_value: object, right_value: object) -> bool:
     """Return whether two JSON values are the same. 1 and 1.0 are not, nor are 1 and true."""
-    if one is other:
+    if left_value is right_value:
         return True
-    if type(one) is not type(other):
+    if type(left_value) is not type(right_value):
         return False
-    if isinstance(one, dict):
-        left, right = cast("JSON", one), cast("JSON", other)
+    if isinstance(left_value, dict):
+        left, right = cast("JSON", left_value), cast("JSON", right_value)
         return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)
-    if isinstance(one, list):
-        items, others = cast("list[object]", one), cast("list[object]", other)
+    if isinstance(left_value, list):
+        items, others = cast("list[object]", left_value), cast("list[object]", right_value)
         return len(items) == len(others) and all(map(same_json, items, others))
-    return one == other
+    return left_value == right_value
 
 
 __all__ = ["Branch", "Conflict", "Conflicts", "ConflictPolicy", "merge_branches", "same_json"]

@@ -53,13 +53,13 @@ def tokens_of(path: str) -> list[str]:
     """
     if not path:
         return []
-    found = path.split("/")
-    if found[0] or len(found) > DEPTH or any(_is_broken(token) for token in found):
+    parts = path.split("/")
+    if parts[0] or len(parts) > DEPTH or any(_is_broken(token) for token in parts):
         raise InvalidArgument(
             "path: should be a JSON pointer, which is empty or begins with a slash, such as /cart/items/0 "
             "(a slash within a name is ~1, a tilde ~0)."
         )
-    return [token.replace("~1", "/").replace("~0", "~") for token in found[1:]]
+    return [token.replace("~1", "/").replace("~0", "~") for token in parts[1:]]
 
 
 def _is_broken(token: str) -> bool:
@@ -111,7 +111,7 @@ def change_at(
     if value is MISSING:
         value = {}
     if not isinstance(value, dict):
-        raise StateInvalid(f"{_place(tokens[:depth])} is neither an object nor an array.")
+        raise StateInvalid(f"{_path_text(tokens[:depth])} is neither an object nor an array.")
     members = dict(cast("dict[str, object]", value))
     new = change_at(members.get(token, MISSING), tokens, change, depth + 1)
     if new is MISSING:
@@ -126,7 +126,7 @@ def _placed_item(
 ) -> object:
     index = len(items) if tokens[depth] == "-" else _index(tokens[depth])
     if index is None or index > len(items):
-        here = _place(tokens[:depth])
+        here = _path_text(tokens[:depth])
         raise StateInvalid(
             f"{here} is an array of {len(items)}: {tokens[depth]!r:.50} is none of its places."
         )
@@ -135,7 +135,7 @@ def _placed_item(
     return [*items[:index], *(() if new is MISSING else (new,)), *items[index + 1 :]]
 
 
-def _place(tokens: Sequence[object]) -> str:
+def _path_text(tokens: Sequence[object]) -> str:
     return f"{pointer(tokens):.200}" if tokens else "The state"
 
 
@@ -146,13 +146,13 @@ def merge_patch(target: object, patch: object) -> object:
     """Return `target` with `patch` applied (RFC 7396). Neither is changed; the result shares the unchanged parts."""
     if not isinstance(patch, dict):
         return patch
-    merged = dict(cast("dict[str, object]", target)) if isinstance(target, dict) else {}
+    members = dict(cast("dict[str, object]", target)) if isinstance(target, dict) else {}
     for key, value in cast("dict[str, object]", patch).items():
         if value is None:
-            merged.pop(key, None)
+            members.pop(key, None)
         else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
+            members[key] = merge_patch(members.get(key), value)
+    return members
 
 
 def update_state(
@@ -176,13 +176,13 @@ def update_state(
             session_id=state.session_id,
         )
     validate_state(values, state.session_id)
-    given = copy_json(values)
+    new_values = copy_json(values)
 
     def change(old: object) -> object:
         if mode == "replace":
-            return given
+            return new_values
         # The root cannot be deleted: that is refused below.
-        return MISSING if given is None and path else merge_patch(old, given)
+        return MISSING if new_values is None and path else merge_patch(old, new_values)
 
     try:
         value = change_at(state.value, tokens_of(path), change)
@@ -230,7 +230,7 @@ def _size_if_sound(value: object) -> int | None:
     try:
         text = orjson.dumps(value, option=_PLAIN)
         if text.count(b"{") + text.count(b"[") > DEPTH:
-            orjson.dumps(_deeper(value))
+            orjson.dumps(_nest(value))
         if b"null" in text:
             # orjson writes numbers that are not finite as null.
             _STRICT.encode(value)
@@ -239,7 +239,7 @@ def _size_if_sound(value: object) -> int | None:
     return len(text)
 
 
-def _deeper(value: object) -> object:
+def _nest(value: object) -> object:
     for _ in range(_ENCODABLE - DEPTH):
         value = [value]
     return value
@@ -247,20 +247,20 @@ def _deeper(value: object) -> object:
 
 def _fault(value: object) -> str | None:
     """Describe the first part that cannot be in a state, and where it is; None if there is none."""
-    left: list[tuple[object, tuple[object, ...]]] = [(value, ())]
-    while left:
-        found, where = left.pop()
-        problem = _problem(found, len(where))
+    pending: list[tuple[object, tuple[object, ...]]] = [(value, ())]
+    while pending:
+        item, path = pending.pop()
+        problem = _problem(item, len(path))
         if problem is not None:
-            return f"{_place(where)} {problem}."
-        if isinstance(found, dict):
-            for key, item in cast("dict[object, object]", found).items():
+            return f"{_path_text(path)} {problem}."
+        if isinstance(item, dict):
+            for key, member in cast("dict[object, object]", item).items():
                 if not isinstance(key, str) or _problem(key, 0) is not None:
-                    return f"{_place(where)} has a name that is no text."
-                left.append((item, (*where, key)))
-        elif isinstance(found, list):
-            items = cast("list[object]", found)
-            left += [(item, (*where, index)) for index, item in enumerate(items)]
+                    return f"{_path_text(path)} has a name that is no text."
+                pending.append((member, (*path, key)))
+        elif isinstance(item, list):
+            items = cast("list[object]", item)
+            pending += [(member, (*path, index)) for index, member in enumerate(items)]
     return None
 
 

@@ -51,20 +51,20 @@ async def check_schema(schema: Mapping[str, Any], *, owner: str = "") -> None:
     try:
         text = dumps(schema)
     except (TypeError, ValueError):
-        raise _refused("it is not JSON") from None
+        raise _schema_error("it is not JSON") from None
     except RecursionError:
-        raise _refused("it is too deep") from None
+        raise _schema_error("it is too deep") from None
     if len(text.encode()) > SCHEMA_LIMIT:
-        raise _refused(f"it takes {len(text.encode())} bytes; {SCHEMA_LIMIT} are allowed")
+        raise _schema_error(f"it takes {len(text.encode())} bytes; {SCHEMA_LIMIT} are allowed")
     if schema.get("$schema", DIALECT) not in (DIALECT, f"{DIALECT}#"):
-        raise _refused(f"it is written in another dialect than {DIALECT}")
-    found = await _check(owner, text)
-    if isinstance(found, str):
-        raise _refused(f"it {found}")
-    if found is not None:
-        place = pointer(found["path"]) or "it"
-        why = _RULES.get(found["rule"], found["message"])
-        raise _refused(f"{place:.200} is no valid schema: {why:.300}")
+        raise _schema_error(f"it is written in another dialect than {DIALECT}")
+    error = await _check(owner, text)
+    if isinstance(error, str):
+        raise _schema_error(f"it {error}")
+    if error is not None:
+        path = pointer(error["path"]) or "it"
+        reason = _RULES.get(error["rule"], error["message"])
+        raise _schema_error(f"{path:.200} is no valid schema: {reason:.300}")
 
 
 async def check_value(
@@ -75,21 +75,21 @@ async def check_value(
     Raises:
         StateInvalid: it does not fit (the message names the place and the rule), or the check takes too long.
     """
-    found = await _check(owner, dumps(schema), dumps(value))
-    if found is None:
+    error = await _check(owner, dumps(schema), dumps(value))
+    if error is None:
         return
-    if isinstance(found, str):
-        text = f"The state cannot be checked against the session's schema: the check {found}."
-    elif not found["schema_path"]:
-        text = f"The state cannot be checked against the session's schema: {found['message']:.300}."
+    if isinstance(error, str):
+        text = f"The state cannot be checked against the session's schema: the check {error}."
+    elif not error["schema_path"]:
+        text = f"The state cannot be checked against the session's schema: {error['message']:.300}."
     else:
-        place, rule = pointer(found["path"]) or "The state", pointer(found["schema_path"])
-        message = found["message"]
-        text = f"{place:.200} does not fit the session's schema at {rule:.200}: {message:.300}."
+        path, rule = pointer(error["path"]) or "The state", pointer(error["schema_path"])
+        message = error["message"]
+        text = f"{path:.200} does not fit the session's schema at {rule:.200}: {message:.300}."
     raise StateInvalid(text, session_id=session_id)
 
 
-def _refused(why: str) -> InvalidArgument:
+def _schema_error(why: str) -> InvalidArgument:
     return InvalidArgument(f"state_schema: {why}.")
 
 

@@ -49,7 +49,7 @@ class Write:
     state: StateRecord | None = None
     snapshots: Sequence[SnapshotRecord] = ()
     journal: Sequence[JournalRecord] = ()
-    ended: Sequence[JournalRecord] = ()
+    ended_entries: Sequence[JournalRecord] = ()
     receipts: Sequence[ReceiptRecord] = ()
     forget: Sequence[str] = ()
     summary: SummaryRecord | None = None

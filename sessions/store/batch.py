@@ -201,7 +201,7 @@ class _MergedChanges:
     def add(self, change: Change) -> None:
         key = change.session_id
         self.journal.extend(change.journal)
-        self._ended.extend(change.ended)
+        self._ended.extend(change.ended_entries)
         for operation in change.forget:
             self._receipts.pop((key, operation), None)
             self._forgotten.add((key, operation))

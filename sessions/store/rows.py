@@ -176,7 +176,7 @@ class Change:
     state: Row | None = None
     snapshots: Sequence[Row] = ()
     journal: Sequence[Row] = ()
-    ended: Sequence[Row] = ()
+    ended_entries: Sequence[Row] = ()
     receipts: Sequence[Row] = ()
     forget: Sequence[str] = ()
     summary: Row | None = None
@@ -204,7 +204,7 @@ def to_change(write: Write) -> Change:
         ValueError: when it names another session's rows, or something that is not JSON.
     """
     single = [part for part in (write.state, write.summary) if part is not None]
-    entries = [*write.journal, *write.ended, *write.receipts]
+    entries = [*write.journal, *write.ended_entries, *write.receipts]
     parts = [*write.bindings, *write.snapshots, *entries, *single]
     if any(part.session_id != write.session_id for part in parts):
         raise ValueError("a write changes one session only")
@@ -221,7 +221,7 @@ def to_change(write: Write) -> Change:
         state=None if write.state is None else state_row(write.state),
         snapshots=[snapshot_row(item) for item in write.snapshots],
         journal=[journal_row(item) for item in write.journal],
-        ended=[journal_row(item) for item in write.ended],
+        ended_entries=[journal_row(item) for item in write.ended_entries],
         receipts=[receipt_row(item) for item in write.receipts],
         forget=tuple(write.forget),
         summary=None if write.summary is None else summary_row(write.summary),

@@ -277,7 +277,7 @@ class SQLStore:
             entry.session_id,
             node,
             entry.epoch,
-            ended=(rows.journal_row(entry),),
+            ended_entries=(rows.journal_row(entry),),
             receipts=(rows.receipt_row(receipt),),
         )
         self._writer.append(change)

@@ -112,14 +112,14 @@ class Closing:
                 await session.quiet.wait()
             session.apply(Event.RELEASED, cause=reason)
         finally:
-            if await self._recorded(session, reason):
+            if await self._record_closed(session, reason):
                 self._directory.forget(session)
             else:
                 # Callers of this process find it closed; it stays in memory until the store has recorded that.
                 session.ownership_ended.set()
                 self._core.tasks.spawn(self._record_later, session, reason)
 
-    async def _recorded(self, session: Session, reason: str) -> bool:
+    async def _record_closed(self, session: Session, reason: str) -> bool:
         now, retention = self._core.clock.now(), self._core.policy.retention
         try:
             await session.save(
@@ -143,7 +143,7 @@ class Closing:
         wait = 1.0
         while True:
             await self._core.clock.sleep_until(self._core.clock.now() + wait)
-            if await self._recorded(session, reason):
+            if await self._record_closed(session, reason):
                 self._directory.forget(session)
                 return
             wait = min(wait * 2, 60.0)

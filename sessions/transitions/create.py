@@ -77,7 +77,7 @@ class ForkSource:
     """Source of a forked session: the parent's id, and the saved connections by service."""
 
     parent: str
-    saved: Mapping[str, bytes]
+    snapshots: Mapping[str, bytes]
 
 
 class Creation:
@@ -101,7 +101,7 @@ class Creation:
         self, principal: Principal, options: SessionOptions, source: ForkSource | None = None
     ) -> Session:
         """Create a session and open its eager services; see Registry.create."""
-        chosen = self._services_of(options.services)
+        services = self._services_of(options.services)
         record = new_record(
             options,
             timeouts_of(self._core.policy, options),
@@ -111,7 +111,7 @@ class Creation:
             now=self._core.clock.now(),
         )
         record.parent = None if source is None else source.parent
-        record.services = [service.name for service in chosen]
+        record.services = [service.name for service in services]
         session = Session(
             record,
             await state_of(record.id, record.owner, options.state or {}, options.state_schema),
@@ -119,9 +119,9 @@ class Creation:
             node=self._core.node.id,
             clock=self._core.clock,
         )
-        for service in chosen:
+        for service in services:
             self.bind(session, service)
-        copied_bytes = 0 if source is None else sum(map(len, source.saved.values()))
+        copied_bytes = 0 if source is None else sum(map(len, source.snapshots.values()))
         growth = ROW_BYTES + size_of(session.state.value) + copied_bytes
         self._quota.admit(record.owner, growth)
         try:
@@ -151,11 +151,11 @@ class Creation:
         """
         service = self._core.services.get(name)
         if service is None:
-            known = ", ".join(sorted(self._core.services)) or "none"
-            raise InvalidArgument(f"There is no service {name!r:.100}; configured: {known}.")
+            configured = ", ".join(sorted(self._core.services)) or "none"
+            raise InvalidArgument(f"There is no service {name!r:.100}; configured: {configured}.")
         return service
 
-    def bound(self, session: Session, name: str) -> Binding:
+    def require_binding(self, session: Session, name: str) -> Binding:
         """Return the binding of a session to a service.
 
         Raises:
@@ -179,7 +179,7 @@ class Creation:
 
     async def _insert(self, session: Session, operation: Operation | None) -> None:
         record = session.record
-        started = operation and operation.start(record.id, record.created_at)
+        receipt = operation and operation.start(record.id, record.created_at)
         try:
             with self._directory.reserve(record.id), anyio.CancelScope(shield=True):
                 await self._core.store.create(
@@ -187,14 +187,14 @@ class Creation:
                     session.state,
                     [b.record for b in session.bindings.values()],
                     per_owner=self._core.policy.sessions_per_principal,
-                    receipt=started,
+                    receipt=receipt,
                 )
                 if operation is not None:
-                    operation.started = started
+                    operation.start_receipt = receipt
                 self._directory.keep(session)
         except NameTaken as error:
-            taken = await self._core.store.find(record.owner, record.namespace, record.name or "")
-            error.session_id = taken.id if taken else None
+            holder = await self._core.store.find(record.owner, record.namespace, record.name or "")
+            error.session_id = holder.id if holder else None
             raise
 
     def _copied_snapshots(self, session: Session, source: ForkSource) -> list[SnapshotRecord]:
@@ -208,7 +208,7 @@ class Creation:
                 epoch=session.record.epoch,
                 data=data,
             )
-            for service, data in source.saved.items()
+            for service, data in source.snapshots.items()
         ]
 
     async def _open(self, session: Session) -> None:
@@ -284,18 +284,18 @@ def timeouts_of(policy: Policy, options: SessionOptions) -> Timeouts:
     Raises:
         InvalidArgument: one is longer than allowed.
     """
-    found: dict[str, float] = {}
+    timeouts: dict[str, float] = {}
     for key in ("idle", "paused", "lifetime"):
         value: float | None = getattr(options, key)
         longest: float = getattr(policy.longest, key)
         if value is None:
-            found[key] = getattr(policy.timeouts, key)
+            timeouts[key] = getattr(policy.timeouts, key)
         elif value < 0 or (longest and not 0 < value <= longest):
             bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
             raise InvalidArgument(f"{key}_seconds must {bounds}.")
         else:
-            found[key] = value
-    return Timeouts(**found)
+            timeouts[key] = value
+    return Timeouts(**timeouts)
 
 
 async def state_of(
@@ -321,7 +321,7 @@ async def state_of(
     )
 
 
-def validate_name(name: str, what: str) -> str:
+def validate_name(name: str, field_name: str) -> str:
     """Return a name in Unicode's normal form C, as it may be stored.
 
     Raises:
@@ -331,7 +331,7 @@ def validate_name(name: str, what: str) -> str:
     name = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(name) or name in (".", "..") or name.startswith(ID_PREFIX):
         raise InvalidArgument(
-            f"{what} must have 1 to 128 characters without slashes or control characters, "
+            f"{field_name} must have 1 to 128 characters without slashes or control characters, "
             f"and not start with {ID_PREFIX!r}."
         )
     return name

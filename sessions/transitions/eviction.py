@@ -23,7 +23,7 @@ class Eviction:
         """Pause a session in the background."""
         self._core.tasks.spawn(self._evict, session_id, foreign)
 
-    def may_leave(self, session_id: str, foreign: bool) -> bool:
+    def may_evict(self, session_id: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved."""
         session = self._directory.get(session_id)
         if session is None:
@@ -32,9 +32,9 @@ class Eviction:
 
     async def _evict(self, session_id: str, foreign: bool) -> None:
         session = self._directory.get(session_id)
-        paused = False
+        is_paused = False
         try:
-            paused = session is not None and await self._pausing.pause(
+            is_paused = session is not None and await self._pausing.pause(
                 session,
                 Event.PAUSE_REQUESTED,
                 cause="live_budget",
@@ -42,14 +42,14 @@ class Eviction:
                 saved_only=foreign,
             )
         finally:
-            if not paused:
-                able = (
+            if not is_paused:
+                may_ask_again = (
                     session is not None
                     and not session.in_flight
                     and not session.ownership_ended.is_set()
                 )
-                self._core.budget.stays(session_id, idle=able)
-                if able and not self.may_leave(session_id, foreign):
+                self._core.budget.keep_holder(session_id, idle=may_ask_again)
+                if may_ask_again and not self.may_evict(session_id, foreign):
                     # It became busy, or could not be saved: ask another one now, and this one again when it can leave.
                     self._core.budget.mark_idle(session_id)
 

@@ -42,9 +42,9 @@ class Expiry:
         session = self._directory.get(key)
         if session is None:
             return None
-        when, now = session.deadline(), self._core.clock.now()
-        if when is None or when > now:
-            return when
+        due_at, now = session.deadline(), self._core.clock.now()
+        if due_at is None or due_at > now:
+            return due_at
         self._core.tasks.spawn(self._expire, session)
         return None
 
@@ -56,9 +56,9 @@ class Expiry:
         finally:
             if not session.ownership_ended.is_set():
                 # Look again soon, for any failure, but not in a tight loop.
-                when = session.deadline()
-                soon = self._core.clock.now() + 1.0
-                self._core.deadlines.schedule(session.id, max(when, soon) if when else None)
+                due_at = session.deadline()
+                retry_at = self._core.clock.now() + 1.0
+                self._core.deadlines.schedule(session.id, max(due_at, retry_at) if due_at else None)
 
     async def _run_due(self, session: Session, now: float) -> None:
         end = session.record.lifetime_ends_at
@@ -77,19 +77,19 @@ class Expiry:
     async def sweep(self) -> None:
         """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep."""
         now = self._core.clock.now()
-        when: float | None = None
+        due_at: float | None = None
         try:
             await self._core.node.recover()
             for record in await self._core.store.due(now):
                 await self._sweep_one(record, now)
-            when = await self._core.store.next_due()
+            due_at = await self._core.store.next_due()
         except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)
         finally:
             # Schedule the next sweep even after a failure, or this one would be the last.
-            later = now + SWEEP_SECONDS
-            soon = later if when is None else min(later, max(when, now + 1.0))
-            self._core.deadlines.schedule(STORED, soon)
+            latest = now + SWEEP_SECONDS
+            next_sweep_at = latest if due_at is None else min(latest, max(due_at, now + 1.0))
+            self._core.deadlines.schedule(STORED, next_sweep_at)
 
     async def _sweep_one(self, record: SessionRecord, now: float) -> None:
         if record.status is Status.CLOSED:
@@ -102,8 +102,8 @@ class Expiry:
         session = self._directory.get(record.id)
         if session is None:
             return
-        when = session.deadline()
-        if when is not None and when <= now:
+        due_at = session.deadline()
+        if due_at is not None and due_at <= now:
             await self._expire(session)
         else:
             await self._pausing.give_back(session)

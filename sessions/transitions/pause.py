@@ -89,19 +89,19 @@ class Pausing:
     ) -> bool:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
-        failed: list[Binding] = []
+        unsaved: list[Binding] = []
         try:
-            snapshots, failed = await self._take_snapshots(session)
-            if failed and saved_only:
+            snapshots, unsaved = await self._take_snapshots(session)
+            if unsaved and saved_only:
                 session.apply(Event.RESUMED, cause="it could not be saved")
                 return False
-            kept = (
+            kept_open = (
                 [] if release else [b for b in open_bindings(session) if b.service.pause == "keep"]
             )
-            closing = [b for b in open_bindings(session) if b not in kept]
-            mark_bindings(kept, BindingStatus.KEPT)
-            mark_bindings(closing, BindingStatus.PAUSED)
-            for binding in failed:
+            to_close = [b for b in open_bindings(session) if b not in kept_open]
+            mark_bindings(kept_open, BindingStatus.KEPT)
+            mark_bindings(to_close, BindingStatus.PAUSED)
+            for binding in unsaved:
                 # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._core.clock.now()
                 binding.update(status=BindingStatus.LOST, last_error=why, since=since)
@@ -114,7 +114,7 @@ class Pausing:
         except StoreUnavailable:
             session.apply(Event.RESUMED, cause="the store is unavailable")
             mark_bindings(open_bindings(session), BindingStatus.OPEN)
-            for binding in failed:
+            for binding in unsaved:
                 if binding.live is not None:
                     binding.update(status=BindingStatus.OPEN)
             self._snapshots.note_unstored(session, snapshots)
@@ -122,7 +122,7 @@ class Pausing:
         finally:
             session.pausing = False
         # Close before giving up: another process may open its own connection as soon as it can claim the session.
-        await self._connector.close(session, closing)
+        await self._connector.close(session, to_close)
         if open_bindings(session):
             self._core.budget.mark_first(session.id)
         else:
@@ -131,12 +131,12 @@ class Pausing:
 
     async def _let_go(self, session: Session, release: bool) -> None:
         """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
-        kept = open_bindings(session)
-        if kept and not release:
+        kept_open = open_bindings(session)
+        if kept_open and not release:
             return
-        if kept:
-            await session.save(bindings=mark_bindings(kept, BindingStatus.PAUSED))
-            await self._connector.close(session, kept)
+        if kept_open:
+            await session.save(bindings=mark_bindings(kept_open, BindingStatus.PAUSED))
+            await self._connector.close(session, kept_open)
         await self._release(session)
 
     async def give_back(self, session: Session) -> None:
@@ -163,20 +163,20 @@ class Pausing:
 
     async def _take_snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
         """Save its connections; return the snapshots, and the bindings whose connections could not be saved."""
-        found: list[SnapshotRecord] = []
-        failed: list[Binding] = []
+        snapshots: list[SnapshotRecord] = []
+        unsaved: list[Binding] = []
 
         async def take(binding: Binding) -> None:
             record = await self._snapshots.take(session, binding)
             if record is not None:
-                found.append(record)
+                snapshots.append(record)
             elif binding.save_error is not None:
-                failed.append(binding)
+                unsaved.append(binding)
 
         async with anyio.create_task_group() as tasks:
             for binding in open_bindings(session):
                 tasks.start_soon(take, binding)
-        return found, failed
+        return snapshots, unsaved
 
     # Resuming.
 
@@ -200,13 +200,15 @@ class Pausing:
 
 async def end_questions(session: Session) -> None:
     """End the calls that wait for an answer of their caller, if nothing else is running in the session."""
-    lives = [b.live for b in session.bindings.values() if b.live is not None]
-    asked = [call for live in lives for call in live.questions.of(session.id)]
-    behind = sum(live.slots.statistics().tasks_waiting for live in lives if live.parked)
-    if not asked or session.in_flight > len(asked) + behind:
+    connections = [b.live for b in session.bindings.values() if b.live is not None]
+    asking_calls = [call for live in connections for call in live.questions.calls_of(session.id)]
+    queued_calls = sum(
+        live.slots.statistics().tasks_waiting for live in connections if live.blocked_by_questions
+    )
+    if not asking_calls or session.in_flight > len(asking_calls) + queued_calls:
         return
     error = CallWithdrawn("The session was restarted before the caller answered.")
-    for call in asked:
+    for call in asking_calls:
         call.end(error)
     with anyio.move_on_after(END_SECONDS):
         await session.quiet.wait()
@@ -219,16 +221,18 @@ def open_bindings(session: Session) -> list[Binding]:
 
 
 def mark_bindings(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
-    before = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
-    return [b.update(status=status) if b.record.status in before else b.record for b in bindings]
+    replaceable = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
+    return [
+        b.update(status=status) if b.record.status in replaceable else b.record for b in bindings
+    ]
 
 
 def _not_saved(binding: Binding) -> str:
-    before = (
+    earlier_snapshot = (
         "what was saved before is older" if binding.snapshot_seq else "nothing was saved before"
     )
-    why = (binding.save_error or "no reason given").splitlines()[0].rstrip(".")
-    return f"saving it failed when the session was paused, and {before}: {why}"
+    reason = (binding.save_error or "no reason given").splitlines()[0].rstrip(".")
+    return f"saving it failed when the session was paused, and {earlier_snapshot}: {reason}"
 
 
 def busy(session: Session) -> SessionBusy:
@@ -246,15 +250,17 @@ def busy(session: Session) -> SessionBusy:
             recovery="Try again in a moment, or restart the session.",
         )
     calls = f"{count} call{'s' if count != 1 else ''} in flight"
-    asked = sum(len(b.live.questions.of(session.id)) for b in session.bindings.values() if b.live)
-    if asked:
+    asking_count = sum(
+        len(b.live.questions.calls_of(session.id)) for b in session.bindings.values() if b.live
+    )
+    if asking_count:
         return SessionBusy(
-            f"The session has {calls}, {asked} of them waiting for an answer of the caller.",
+            f"The session has {calls}, {asking_count} of them waiting for an answer of the caller.",
             session_id=session.id,
             recovery="Answer it, or end it with session_restart or session_close with force.",
         )
-    what = f"has {calls}" if session.status in LIVE else f"is {session.status}"
-    return SessionBusy(f"The session {what}.", session_id=session.id)
+    condition = f"has {calls}" if session.status in LIVE else f"is {session.status}"
+    return SessionBusy(f"The session {condition}.", session_id=session.id)
 
 
 __all__ = ["Pausing", "busy", "end_questions", "mark_bindings", "open_bindings"]

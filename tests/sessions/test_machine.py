@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
     async def settled(self) -> None:
         async def same() -> dict[str, tuple[str, str]]:
             wrong: dict[str, tuple[str, str]] = {}
-            for session in self.engine.registry.held():
+            for session in self.engine.registry.owned_sessions():
                 if session.changing.locked():
                     wrong[session.id] = ("changing", "still")
             for session, model in self.models.items():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from ...sessions.actions.branches import MOST
+from ...sessions.actions.branches import COUNT_LIMIT
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
@@ -19,7 +19,7 @@ LISTED_CONFLICTS = 1000
 
 
 class ForkArguments(SessionArguments):
-    count: Annotated[int, Field(ge=1, le=MOST, description="How many children.")] = 1
+    count: Annotated[int, Field(ge=1, le=COUNT_LIMIT, description="How many children.")] = 1
     names: Annotated[
         list[Name] | None, Field(description="A name for each child; left out: none.")
     ] = None
@@ -29,7 +29,9 @@ class MergeArguments(SessionArguments):
     sources: Annotated[
         list[SessionId],
         Field(
-            min_length=1, max_length=MOST, description="Children of it, in the order that counts."
+            min_length=1,
+            max_length=COUNT_LIMIT,
+            description="Children of it, in the order that counts.",
         ),
     ]
     policy: Annotated[
@@ -131,7 +133,7 @@ class BranchTools:
             namespace=context.namespace,
         )
         conflicts: list[JSON] = [
-            {"path": conflict.path, "source": conflict.source, "taken": conflict.taken}
+            {"path": conflict.path, "source": conflict.source, "taken": conflict.was_taken}
             for conflict in merge.conflicts[:LISTED_CONFLICTS]
         ]
         info = await self._registry.info(context.principal, merge.state.session_id)

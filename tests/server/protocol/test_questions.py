@@ -467,7 +467,7 @@ async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> N
         session = await opened_session(client)
         parked = await Parked(client, session).start()
         with anyio.fail_after(10):
-            await next(s for s in gateway.registry.held() if s.id == session).quiet.wait()
+            await next(s for s in gateway.registry.owned_sessions() if s.id == session).quiet.wait()
         assert len(face.waiting_calls) == 0
         await parked.answer_in_vain()
         assert await count(client, session, "legacy_inc") == 1

@@ -187,7 +187,7 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
             **{f"result {number}": number for number in range(3)},
         }
         assert found.state.version == 2
-        assert [(c.path, c.source, c.taken) for c in found.conflicts] == [
+        assert [(c.path, c.source, c.was_taken) for c in found.conflicts] == [
             ("/counter", children[2], True)
         ]
         stored = await engine.store.state(session.id)
@@ -219,7 +219,7 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
                 "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
                 **{f"of {number}": number for number in range(4)},
             }
-            named = [(c.path, children.index(c.source), c.taken) for c in found.conflicts]
+            named = [(c.path, children.index(c.source), c.was_taken) for c in found.conflicts]
             assert sorted(named) == [
                 (path, number, True) for path in ("/last", "/n/x") for number in (1, 2, 3)
             ]

@@ -212,7 +212,7 @@ async def called(engine: Engine, session: Session, caller: CallContext) -> None:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(deadline, "PROGRESS_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("often")
@@ -279,7 +279,7 @@ async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
     waiting = deadline.WaitProgress(told)
     with enforce_deadline(5, told, waiting) as timed:
         await timed.progress(1, None, "as it is")
-        waiting.told = 3.0
+        waiting.reported_seconds = 3.0
         await timed.progress(1, 10, "later")
     assert told.heard == [(1, None, "as it is"), (4, 13, "later")]
 

@@ -61,11 +61,11 @@ class Guarded:
         self.guard: IdempotencyGuard = self.engine.router.guard
         self.memory = ReceiptMemory(self.engine.clock, self.engine.registry.core.policy, 1)
 
-    def _plan(self, operation_id: str, n: int, repeated: bool) -> tuple[Operation, Receipts]:
+    def _plan(self, operation_id: str, n: int, is_repeat: bool) -> tuple[Operation, Receipts]:
         session, digest = self.session, digest_of("", "change", {"n": n})
         match self.kind:
             case "memory":
-                operation = Operation(session.id, operation_id, digest, self.origin, repeated)
+                operation = Operation(session.id, operation_id, digest, self.origin, is_repeat)
                 return operation, self.memory
             case "service":
                 operation = Operation(session.id, operation_id, digest)
@@ -78,8 +78,8 @@ class Guarded:
                 operation = Operation(LOCAL.key, creation_id(operation_id), digest)
         return operation, ToolReceipts(self.engine.registry, LOCAL)
 
-    async def run(self, operation_id: str = "op", n: int = 0, *, repeated: bool = True) -> Any:
-        operation, receipts = self._plan(operation_id, n, repeated)
+    async def run(self, operation_id: str = "op", n: int = 0, *, is_repeat: bool = True) -> Any:
+        operation, receipts = self._plan(operation_id, n, is_repeat)
         async with self.guard.once(operation, receipts) as recorded:
             operation.result = recorded or await self._change(operation)
         return operation.result.payload
@@ -309,7 +309,7 @@ async def test_a_session_keeps_so_many_receipts_of_services_and_tools(
             with pytest.raises(SessionLimit):
                 await guarded.run("c")
         assert await tools.run("a") == await calls.run("b") == {"runs": 1}
-        settled = Request(LOCAL, session.id, "counter", "inc", {}, settled=["a"])
+        settled = Request(LOCAL, session.id, "counter", "inc", {}, acknowledged_operations=["a"])
         await home.router.call(settled, Nobody())
         await calls.run("c")
         with pytest.raises(SessionLimit):
@@ -339,24 +339,24 @@ async def test_an_id_that_never_came_is_run_and_one_of_another_origin_is_unknown
     home: Engine,
 ) -> None:
     guarded = Guarded(home, "memory", await home.create())
-    assert await guarded.run("new", repeated=True) == {"runs": 1}
+    assert await guarded.run("new", is_repeat=True) == {"runs": 1}
     guarded.origin = 0
     assert await guarded.run("new") == {"runs": 1}
     with pytest.raises(OutcomeUnknown):
-        await guarded.run("unknown", repeated=True)
-    assert await guarded.run("first", repeated=False) == {"runs": 2}
+        await guarded.run("unknown", is_repeat=True)
+    assert await guarded.run("first", is_repeat=False) == {"runs": 2}
 
 
 async def test_a_forgotten_id_is_not_run_again(memory: Callable[..., Guarded]) -> None:
     guarded = memory()
     for each in ("one", "two", "three"):
-        await guarded.run(each, repeated=False)
+        await guarded.run(each, is_repeat=False)
     assert await guarded.run("two") == {"runs": 2}
     guarded.engine.clock.advance(REMEMBERED - 1)
     for each in ("one", "never seen"):
         with pytest.raises(OutcomeUnknown, match="not remembered"):
             await guarded.run(each)
-    assert await guarded.run("new", repeated=False) == {"runs": 4}
+    assert await guarded.run("new", is_repeat=False) == {"runs": 4}
     guarded.engine.clock.advance(REMEMBERED)
     assert await guarded.run("never seen") == {"runs": 5}
 
@@ -368,7 +368,7 @@ async def test_only_the_newest_results_are_kept(
     async with build() as home:
         guarded = Guarded(home, "memory", await home.create())
         for number in range(4):
-            await guarded.run(str(number), repeated=False)
+            await guarded.run(str(number), is_repeat=False)
         for number in range(2):
             with pytest.raises(OutcomeUnknown, match="not kept"):
                 await guarded.run(str(number))

@@ -47,10 +47,10 @@ async def attempt(
     operation: str = "op",
     *,
     epoch: int = 1,
-    repeated: bool = False,
+    is_repeat: bool = False,
     ctx: Any = None,
 ) -> Answer:
-    request = Request(LOCAL, session, "counter", "inc", {}, operation, epoch, repeated)
+    request = Request(LOCAL, session, "counter", "inc", {}, operation, epoch, is_repeat)
     return await home.router.call(request, ctx or Nobody())
 
 
@@ -241,7 +241,7 @@ async def test_a_repeat_carries_the_note_of_the_first_answer_until_that_is_settl
         assert (await call(home, session, "another")).notice is None
         repeat = await call(home, session)
         assert (repeat.payload, repeat.notice) == (first.payload, first.notice)
-        settled = Request(LOCAL, session, "counter", "inc", {}, settled=["op"])
+        settled = Request(LOCAL, session, "counter", "inc", {}, acknowledged_operations=["op"])
         await home.router.call(settled, Nobody())
         assert home.registry.live(LOCAL, session) is not None
         assert (await call(home, session)).notice is None
@@ -354,7 +354,7 @@ async def test_an_id_of_the_epoch_is_answered_without_a_write(build: Build) -> N
         session = (await home.create()).id
         first = await attempt(home, session)
         assert first.session["epoch"] == 1
-        again = await attempt(home, session, repeated=True)
+        again = await attempt(home, session, is_repeat=True)
         assert again.payload == first.payload
         assert len(home.counter.calls) == 1
         await home.store.flush()
@@ -367,7 +367,7 @@ async def test_a_call_that_was_not_sent_leaves_its_id_unused(build: Build) -> No
         home.counter.refuse = 1
         with pytest.raises(ServiceUnavailable):
             await attempt(home, session)
-        answer = await attempt(home, session, repeated=True)
+        answer = await attempt(home, session, is_repeat=True)
         assert answer.payload["structuredContent"]["count"] == 1
 
 
@@ -380,13 +380,13 @@ async def test_the_outcome_of_a_call_of_an_earlier_epoch_is_unknown(
     async with build(folder=tmp_path) as home:
         for operation in ("op", "never seen"):
             with pytest.raises(OutcomeUnknown):
-                await attempt(home, session, operation, repeated=True)
+                await attempt(home, session, operation, is_repeat=True)
         assert home.counter.calls == []
         # A call that is sent for the first time is new, whatever epoch its caller names.
         answer = await attempt(home, session, "new", epoch=0)
         epoch: int = answer.session["epoch"]
         assert epoch > 1
-        again = await attempt(home, session, "new", epoch=epoch, repeated=True)
+        again = await attempt(home, session, "new", epoch=epoch, is_repeat=True)
         assert again.payload == answer.payload
         assert len(home.counter.calls) == 1
 
@@ -397,11 +397,17 @@ async def test_any_call_may_acknowledge_results(build: Build) -> None:
         await attempt(home, session)
         for operation in (None, "durable"):
             settling = Request(
-                LOCAL, session, "counter", "inc", {}, operation_id=operation, settled=["op"]
+                LOCAL,
+                session,
+                "counter",
+                "inc",
+                {},
+                operation_id=operation,
+                acknowledged_operations=["op"],
             )
             await home.router.call(settling, Nobody())
             # Its receipt is gone, so the call runs as a new one.
-            await attempt(home, session, repeated=True)
+            await attempt(home, session, is_repeat=True)
         assert len(home.counter.calls) == 5
 
 
@@ -424,7 +430,7 @@ async def test_an_id_that_was_continued_is_as_old_as_its_last_answer(
         await attempt(home, session, "plain")
         await attempt(home, session, "asks", ctx=answering)
         await attempt(home, session, "new")
-        await attempt(home, session, "asks", repeated=True)
+        await attempt(home, session, "asks", is_repeat=True)
         assert len(calls) == 4
         with pytest.raises(OutcomeUnknown):
-            await attempt(home, session, "plain", repeated=True)
+            await attempt(home, session, "plain", is_repeat=True)

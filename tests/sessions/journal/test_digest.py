@@ -105,11 +105,11 @@ async def test_reading_and_adding_leave_a_paused_session_paused(
         _, entries, _ = await history.page(LOCAL, "work", HistoryFilter())
         assert [entry["kind"] for entry in entries][:2] == ["transition", "call"]
         await history.summary(LOCAL, "work")
-        assert len(home.registry.held()) == 0
+        assert len(home.registry.owned_sessions()) == 0
         await history.note(LOCAL, "work", "user", "hello")
         await history.write_summary(LOCAL, "work", "text", [])
         assert await home.status(session) == "paused"
-        assert len(home.registry.held()) == 0
+        assert len(home.registry.owned_sessions()) == 0
         assert home.counter.opened == 0
 
 

@@ -83,7 +83,7 @@ def test_a_secret_is_replaced_whatever_is_around_it(
 
 def call_of(arguments: dict[str, Any], outcome: CallResult | None = None) -> CallEntry:
     given = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
-    times = {"started": 1.0, "ended": 2.0, "generation": 1, "operation_id": None, "run": None}
+    times = {"started_at": 1.0, "ended_at": 2.0, "generation": 1, "operation_id": None, "run": None}
     limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome}
     return CallEntry(arguments=arguments, **{**given, **times, **limits})  # pyright: ignore[reportArgumentType]
 
@@ -266,8 +266,8 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
         "service": "s",
         "tool": "t",
         "arguments": {"deep": [{"text": text}]},
-        "started": 1.0,
-        "ended": 2.0,
+        "started_at": 1.0,
+        "ended_at": 2.0,
         "generation": 1,
         "operation_id": None,
         "run": None,
@@ -365,7 +365,7 @@ def test_the_value_beside_the_name_of_a_secret_and_behind_a_flag_is_replaced() -
             *("--name", "web", "-u", "1000:1000"),
         ],
     }
-    assert REDACTOR.known(given, room=1000) == ["x1"]
+    assert REDACTOR.secret_texts(given, room=1000) == ["x1"]
     for name in ("first_pass", "pass_count", "map_pin", "passes"):
         assert REDACTOR.value({name: "x"}) == {name: "x"}
 

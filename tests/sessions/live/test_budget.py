@@ -24,8 +24,8 @@ class Rooms:
             queue_seconds=seconds,
             **more,
         )
-        self.budget.make_room = lambda holder, _: self.asked.append(holder)
-        self.budget.may_leave = lambda holder, foreign: not foreign or holder not in self.unsaveable
+        self.budget.evict = lambda holder, _: self.asked.append(holder)
+        self.budget.may_evict = lambda holder, foreign: not foreign or holder not in self.unsaveable
 
     async def hold(self, owner: str, count: int, *, idle: bool = False) -> list[str]:
         """Take places for an owner, named after it and numbered."""
@@ -95,7 +95,7 @@ async def test_another_is_asked_when_one_stays_after_all():
         tasks.start_soon(rooms.budget.acquire, "c")
         await rooms.waiting(1)
         rooms.budget.mark_busy("a")
-        rooms.budget.stays("a", idle=False)
+        rooms.budget.keep_holder("a", idle=False)
         assert rooms.asked == ["a", "b"]
         rooms.budget.release("b")
 

@@ -58,11 +58,11 @@ async def test_a_waiter_that_is_cancelled_leaves_the_opening_alone():
     service = Slow()
     async with owned(service) as live:
         with anyio.move_on_after(0.01) as scope:
-            await live.opened()
+            await live.wait_until_open()
         assert scope.cancelled_caught
         assert live.phase == "opening"
         service.may_open.set()
-        await live.opened()
+        await live.wait_until_open()
         assert live.usable
     assert (service.opened, service.open_now) == (1, 0)
 
@@ -74,7 +74,7 @@ async def test_closing_gives_up_an_opening():
         with anyio.fail_after(10):
             await live.aclose()
         with pytest.raises(ServiceUnavailable):
-            await live.opened()
+            await live.wait_until_open()
         assert live.phase == "failed"
     assert service.opened == 0
 
@@ -82,7 +82,7 @@ async def test_closing_gives_up_an_opening():
 async def test_an_opening_has_an_end():
     async with owned(Slow(connect_seconds=0.01)) as live:
         with pytest.raises(ServiceUnavailable) as caught:
-            await live.opened()
+            await live.wait_until_open()
         assert "0.01 seconds" in caught.value.message
 
 
@@ -90,7 +90,7 @@ async def test_a_lost_connection_is_told_once_and_closed():
     told: list[LiveConnection] = []
     service = Counting()
     async with owned(service, told.append) as live:
-        await live.opened()
+        await live.wait_until_open()
         service.live[0].die("it fell over")
         with anyio.fail_after(10):
             await live.closed.wait()
@@ -118,7 +118,7 @@ async def test_closing_twice_at_once_closes_once_and_tells_nobody():
     told: list[LiveConnection] = []
     service = Counting()
     async with owned(service, told.append) as live:
-        await live.opened()
+        await live.wait_until_open()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(live.aclose)
             tasks.start_soon(live.aclose)
@@ -132,7 +132,7 @@ async def test_a_connection_that_fails_to_close_is_logged_and_forgotten(
     service = Counting()
     monkeypatch.setattr("counting.Counter", Stubborn)
     async with owned(service) as live:
-        await live.opened()
+        await live.wait_until_open()
     assert live.phase == "closed"
     assert "failed to close" in caplog.text
 
@@ -142,5 +142,5 @@ async def test_the_owner_does_not_keep_the_openers_context():
     service.may_open.set()
     seen_in_request.set("a token")
     async with owned(service) as live:
-        await live.opened()
+        await live.wait_until_open()
     assert service.context == "nothing"

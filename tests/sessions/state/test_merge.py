@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.json_codec import JSON
-from statehold.sessions.state.merge import KEPT, Branch, ConflictPolicy, merge_branches, same_json
+from statehold.sessions.state.merge import (
+    CONFLICT_LIMIT,
+    Branch,
+    ConflictPolicy,
+    merge_branches,
+    same_json,
+)
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 values = st.recursive(
@@ -29,7 +35,7 @@ def merge(
 ) -> tuple[JSON, list[tuple[str, str, bool]]]:
     branches = [Branch(str(number), base, value) for number, value in enumerate(sources)]
     value, conflicts = merge_branches(target, branches, policy)
-    return value, [(c.path, c.source, c.taken) for c in conflicts]
+    return value, [(c.path, c.source, c.was_taken) for c in conflicts]
 
 
 CASES: list[tuple[str, JSON, JSON, list[JSON], JSON, list[str]]] = [
@@ -115,9 +121,9 @@ def test_the_first_wins_where_that_is_wanted():
 
 
 def test_more_conflicts_than_are_named_are_counted():
-    base, one, two = ({str(key): value for key in range(KEPT + 5)} for value in (0, 1, 2))
+    base, one, two = ({str(key): value for key in range(CONFLICT_LIMIT + 5)} for value in (0, 1, 2))
     _, conflicts = merge_branches(one, [Branch("b", base, two)], "last_wins")
-    assert (len(conflicts), conflicts.total) == (KEPT, KEPT + 5)
+    assert (len(conflicts), conflicts.total) == (CONFLICT_LIMIT, CONFLICT_LIMIT + 5)
 
 
 @given(objects, objects)

@@ -205,7 +205,7 @@ async def test_a_call_that_has_begun_is_not_compacted() -> None:
         kept = await store.history("sh_a", HistoryFilter(limit=1000))
         assert (kept[0].seq, kept[0].status) == (1, "started")
         done = entry("sh_a", 1, status="ok", operation_id="op", ended_at=3.0)
-        await store.write(write("sh_a", ended=[done]))
+        await store.write(write("sh_a", ended_entries=[done]))
         assert (await seqs(store, limit=1000, statuses=["ok"]))[0] == 1
         await _room(store)
         assert (await store.journal_counts("sh_a")).entries == 399
@@ -221,7 +221,7 @@ async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> N
         for number in range(2, 400):
             await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
         done = entry("sh_a", 1, status="ok", operation_id="op", ended_at=3.0)
-        await store.write(write("sh_a", ended=[done]))
+        await store.write(write("sh_a", ended_entries=[done]))
         for number in range(400, 600):
             await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
         kept = await store.history("sh_a", HistoryFilter(limit=1000))

@@ -308,7 +308,7 @@ class Call(CallEntry):
 def call(seq: int, made: list[int], tool: str = "inc") -> Call:
     result = CallResult({"content": []})
     told: dict[str, Any] = {"arguments": {}, "outcome": result, "operation_id": None, "run": None}
-    when: dict[str, Any] = {"started": 1.0, "ended": 2.0, "generation": 1}
+    when: dict[str, Any] = {"started_at": 1.0, "ended_at": 2.0, "generation": 1}
     rest: dict[str, Any] = {"limit": 1000, "redactor": Redactor(), "made": made}
     return Call("sh_a", NODE, 1, seq, "counter", tool, **told, **when, **rest)
 
