@@ -38,10 +38,10 @@ def _copy(config: Config, target: Path) -> int:
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
     if is_remote(config):
-        place = store_of(config).place
-        command = _TOOLS[place.partition(" ")[0]]
+        database = store_of(config).place
+        command = _TOOLS[database.partition(" ")[0]]
         raise StoreUnavailable(
-            f"The sessions are in {place}. Its own tools copy it while it is used: {command}"
+            f"The sessions are in {database}. Its own tools copy it while it is used: {command}"
         )
     if not target.parent.is_dir():
         raise StoreUnavailable(f"There is no folder {target.parent}. Make it, or name another one.")

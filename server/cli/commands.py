@@ -106,7 +106,7 @@ def _services() -> Group:
                 "Start each service once and count its tools.",
                 "statehold services check playwright",
                 click.Argument(
-                    ["wanted"],
+                    ["names"],
                     nargs=-1,
                     metavar="SERVICE",
                     help="only these (all enabled ones)",

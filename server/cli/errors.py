@@ -26,13 +26,13 @@ class CommandError(Exception):
         return cls("usage", message, USAGE)
 
     @classmethod
-    def unknown(cls, wanted: str, data: Path) -> Self:
+    def session_unknown(cls, ref: str, data: Path) -> Self:
         """Return the error of a session that does not exist."""
-        message = f"there is no session {wanted} in {data}; see: statehold sessions list --all"
+        message = f"there is no session {ref} in {data}; see: statehold sessions list --all"
         return cls("session_not_found", message, NOT_FOUND)
 
     @classmethod
-    def closed(cls, record: SessionRecord) -> Self:
+    def session_closed(cls, record: SessionRecord) -> Self:
         """Return the error of a session that is closed."""
         return cls("session_closed", f"{record.id} is closed; make a new session")
 

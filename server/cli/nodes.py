@@ -29,10 +29,10 @@ class LiveNodes:
         self._sessions: dict[str, JSON] = {}
         self._silent: set[str] = set()
 
-    async def ask(self, wanted: Iterable[str | None]) -> None:
+    async def ask(self, node_ids: Iterable[str | None]) -> None:
         """Ask these nodes, all at once, which sessions they hold."""
         async with anyio.create_task_group() as tasks:
-            for node in {node for node in wanted if node is not None}:
+            for node in {node for node in node_ids if node is not None}:
                 tasks.start_soon(self._ask_node, node)
 
     async def _ask_node(self, node: str) -> None:
@@ -47,12 +47,12 @@ class LiveNodes:
 
     def merge_report(self, record: SessionRecord) -> SessionRecord:
         """Return a record with the status and the last use that its owner reported."""
-        found = self._sessions.get(record.id, {})
-        if found.get("status") not in list(Status) or record.node is None:
+        report = self._sessions.get(record.id, {})
+        if report.get("status") not in list(Status) or record.node is None:
             return record
-        used = seconds_of(found.get("used_at"))
-        times = {} if used is None else {"used_at": max(used, record.used_at)}
-        return record.model_copy(update={"status": Status(found["status"]), **times})
+        used_at = seconds_of(report.get("used_at"))
+        times = {} if used_at is None else {"used_at": max(used_at, record.used_at)}
+        return record.model_copy(update={"status": Status(report["status"]), **times})
 
     def bindings(self, session_id: str) -> list[JSON] | None:
         """Return the bindings of a session that its owner reported, None when no owner reported any."""
@@ -77,8 +77,8 @@ class LiveNodes:
         """Return a description of the process in which a session is open, None for none."""
         if node is None:
             return None
-        found = self._nodes.get(node)
-        if found is None:
+        record = self._nodes.get(node)
+        if record is None:
             return "a process that is gone"
-        where = found.address or f"pid {found.pid}"
+        where = record.address or f"pid {record.pid}"
         return f"{where} (does not answer)" if node in self._silent else where

@@ -29,10 +29,10 @@ def say_json(document: object) -> None:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return rows in aligned columns. Columns in which every row is empty are left out."""
-    shown = [[plain(value) for value in row] for row in rows]
-    kept = [n for n in range(len(head)) if any(row[n] for row in shown)]
-    lines = [[head[n] for n in kept], *([row[n] for n in kept] for row in shown)]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(kept))]
+    cells = [[plain(value) for value in row] for row in rows]
+    columns = [n for n in range(len(head)) if any(row[n] for row in cells)]
+    lines = [[head[n] for n in columns], *([row[n] for n in columns] for row in cells)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
@@ -41,9 +41,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def pairs(values: Sequence[tuple[str, Any]]) -> str:
     """Return name and value, one per line, without the empty ones."""
-    kept = [(name, plain(value)) for name, value in values if plain(value)]
-    width = max((len(name) for name, _ in kept), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in kept)
+    filled = [(name, plain(value)) for name, value in values if plain(value)]
+    width = max((len(name) for name, _ in filled), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in filled)
 
 
 def plain(value: Any) -> str:

@@ -97,11 +97,11 @@ def _values(ctx: click.Context) -> Iterator[tuple[str, Any]]:
     for param in ctx.command.params:
         assert param.name is not None
         value: Any = ctx.params[param.name]
-        given = ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        is_given = ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
         if isinstance(value, tuple):
             several = cast("tuple[Any, ...]", value)
-            value = list(several) if given or isinstance(param, click.Argument) else None
-        if given or not isinstance(param, Setting):
+            value = list(several) if is_given or isinstance(param, click.Argument) else None
+        if is_given or not isinstance(param, Setting):
             yield param.name, value
 
 
@@ -116,26 +116,26 @@ def walk(command: click.Command, path: str = PROGRAM) -> Iterator[tuple[str, Com
 
 def parse(root: Group, words: Sequence[str]) -> CommandLine:
     """Read a command line. Ends with SystemExit after --help and after a mistake, which it explains in one line."""
-    known = {option for _, command in walk(root) for option in _options(command)}
+    known_options = {option for _, command in walk(root) for option in _options(command)}
     for word in words:
         if word == "--":
             break
         name = word.split("=")[0]
         # click would first take the value behind an unknown option for a command, and complain about that.
-        if name.startswith("--") and name not in known:
-            _complain(f"there is no option {name}{_hint(name, known)}", PROGRAM)
+        if name.startswith("--") and name not in known_options:
+            _complain(f"there is no option {name}{_hint(name, known_options)}", PROGRAM)
     try:
-        found = root.main(list(words), prog_name=PROGRAM, standalone_mode=False)
+        command_line = root.main(list(words), prog_name=PROGRAM, standalone_mode=False)
     except click.UsageError as error:
         _complain(_problem(error), error.ctx.command_path if error.ctx else PROGRAM)
-    if not isinstance(found, CommandLine):
-        raise SystemExit(found)
-    return found
+    if not isinstance(command_line, CommandLine):
+        raise SystemExit(command_line)
+    return command_line
 
 
 def _options(command: click.Command) -> list[str]:
-    declared = [option for param in command.params for option in param.opts]
-    return [option for option in declared if option.startswith("-")] + ["-h", "--help"]
+    names = [option for param in command.params for option in param.opts]
+    return [option for option in names if option.startswith("-")] + ["-h", "--help"]
 
 
 def _problem(error: click.UsageError) -> str:
@@ -203,8 +203,8 @@ def _write_params(
     options = [param for param in params if isinstance(param, click.Option)]
     own = [option for option in options if not isinstance(option, Setting)]
     settings = [option for option in options if isinstance(option, Setting)]
-    for title, chosen in (("Options", own), ("Settings", settings)):
-        rows = [(spell(param), help_of(param)) for param in chosen]
+    for title, shown_options in (("Options", own), ("Settings", settings)):
+        rows = [(spell(param), help_of(param)) for param in shown_options]
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows)

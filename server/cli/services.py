@@ -34,10 +34,10 @@ def run(config: Config, arguments: CommandLine) -> int:
 
 
 def _list(config: Config, *, json: bool) -> int:
-    found = [_describe(name, service) for name, service in config.services.items()]
+    services = [_describe(name, service) for name, service in config.services.items()]
     if json:
-        say_json({"services": found})
-    elif found:
+        say_json({"services": services})
+    elif services:
         head = ("NAME", "TRANSPORT", "TARGET", "PREFIX", "SCOPE", "PAUSE", "CONNECT", "")
         keys = ("name", "transport", "target", "prefix", "scope", "pause", "connect")
         say(
@@ -45,7 +45,7 @@ def _list(config: Config, *, json: bool) -> int:
                 head,
                 [
                     (*(service[key] for key in keys), "disabled" if service["disabled"] else "")
-                    for service in found
+                    for service in services
                 ],
             )
         )
@@ -75,7 +75,7 @@ def _describe(name: str, service: ServiceConfig) -> JSON:
 
 
 def _describe_browser(name: str, service: BrowserConfig) -> JSON:
-    """Return the same of the built-in browser; the address of a remote browser may hold a key."""
+    """Return the settings of a browser service without secrets: the address of a remote browser may hold a key."""
     return {
         "name": name,
         "transport": "browser",
@@ -91,14 +91,14 @@ def _describe_browser(name: str, service: BrowserConfig) -> JSON:
 
 
 def _check(config: Config, arguments: CommandLine) -> int:
-    wanted = config.enabled_services()
-    for name in arguments.wanted:
-        if name not in wanted:
-            known = ", ".join(wanted) or "none"
-            raise ConfigError(f"{name}: is not an enabled service; there are: {known}")
-    if arguments.wanted:
-        wanted = {name: wanted[name] for name in arguments.wanted}
-    checks = anyio.run(_check_all, config, wanted)
+    services = config.enabled_services()
+    for name in arguments.names:
+        if name not in services:
+            names = ", ".join(services) or "none"
+            raise ConfigError(f"{name}: is not an enabled service; there are: {names}")
+    if arguments.names:
+        services = {name: services[name] for name in arguments.names}
+    checks = anyio.run(_check_all, config, services)
     if arguments.json:
         say_json({"services": [asdict(check) for check in checks]})
     elif checks:
@@ -110,13 +110,13 @@ def _check(config: Config, arguments: CommandLine) -> int:
     return OK if all(check.ok for check in checks) else FAILURE
 
 
-async def _check_all(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[Check]:
-    """Start them, a few at a time, in folders of their own that are removed again."""
+async def _check_all(config: Config, services: Mapping[str, ServiceConfig]) -> list[Check]:
+    """Start the services, a few at a time. Their working folders are temporary."""
     from ...tools.processes.ledger import Ledger
     from ..gateway.services import service_of
     from ..gateway.tool_names import configured_renames
 
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
     slots = anyio.Semaphore(_AT_ONCE)
     ledger = Ledger(None)
@@ -124,20 +124,20 @@ async def _check_all(config: Config, wanted: Mapping[str, ServiceConfig]) -> lis
 
     async def check(name: str, service: ServiceConfig) -> None:
         async with slots:
-            opened = service_of(name, service, apart, ledger, alone=True)
-            found[name] = await opened.check()
-            if found[name].ok:
-                tools[name] = await opened.tools()
+            built_service = service_of(name, service, apart, ledger, alone=True)
+            checks[name] = await built_service.check()
+            if checks[name].ok:
+                tools[name] = await built_service.tools()
 
     try:
         async with anyio.create_task_group() as tasks:
-            for name, service in wanted.items():
+            for name, service in services.items():
                 tasks.start_soon(check, name, service)
     finally:
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
     renames = configured_renames(config, tools)
-    return [replace(found[name], renamed=renames.get(name)) for name in wanted]
+    return [replace(checks[name], renamed=renames.get(name)) for name in services]
 
 
 def _row(check: Check) -> tuple[Any, ...]:

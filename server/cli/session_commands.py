@@ -14,10 +14,10 @@ STATUSES: Final = ("creating", "idle", "active", "paused", "error", "closing", "
 
 JSON_OPTION: Final = click.Option(["--json"], is_flag=True, help="print one JSON document")
 _METAVAR_HELP: Final[dict[str, Any]] = {"metavar": "SESSION", "help": "id or name of a session"}
-# "session" is the name of the setting --session.
-_SESSION: Final = click.Argument(["wanted"], **_METAVAR_HELP)
-_SESSIONS: Final = click.Argument(["wanted"], nargs=-1, required=True, **_METAVAR_HELP)
-_ANY_SESSIONS: Final = click.Argument(["wanted"], nargs=-1, **_METAVAR_HELP)
+# Not "session", which is the destination of the setting --session.
+_SESSION: Final = click.Argument(["ref"], **_METAVAR_HELP)
+_SESSIONS: Final = click.Argument(["refs"], nargs=-1, required=True, **_METAVAR_HELP)
+_ANY_SESSIONS: Final = click.Argument(["refs"], nargs=-1, **_METAVAR_HELP)
 
 
 def session_commands() -> list[click.Command]:

@@ -61,7 +61,7 @@ class DemoServer:
         return self._process.pid
 
     @property
-    def last_words(self) -> list[str]:
+    def last_log_lines(self) -> list[str]:
         """Return the last lines of its log."""
         if not self._log.exists():
             return []
@@ -90,15 +90,15 @@ class DemoServer:
         with anyio.move_on_after(START_SECONDS):
             while not self.url and self._process.returncode is None:
                 await anyio.sleep(0.02)
-                self.url = self._announced()
+                self.url = self._read_url()
         if not self.url:
             raise DemoFailed("it does not listen")
 
-    def _announced(self) -> str:
-        found = re.search(
+    def _read_url(self) -> str:
+        match = re.search(
             r"^Statehold listens on (\S+)\n", self._log.read_text("utf-8", "replace"), re.M
         )
-        return found[1] if found else ""
+        return match[1] if match else ""
 
     async def kill(self) -> None:
         """Kill it with SIGKILL and wait until it is gone."""
@@ -122,18 +122,18 @@ class DemoServer:
             await self.stop()
 
 
-async def gone(pids: Iterable[int], *, within: float = 5.0) -> float:
+async def wait_until_gone(pids: Iterable[int], *, within: float = 5.0) -> float:
     """Wait until these processes are gone and return the seconds that took.
 
     Raises:
         DemoFailed: one of them is still there.
     """
-    begun, left = anyio.current_time(), list(pids)
-    while left := [pid for pid in left if procfs.start_time(pid) is not None]:
-        if anyio.current_time() - begun > within:
-            raise DemoFailed(f"still running: {', '.join(map(str, left))}")
+    started_at, remaining = anyio.current_time(), list(pids)
+    while remaining := [pid for pid in remaining if procfs.start_time(pid) is not None]:
+        if anyio.current_time() - started_at > within:
+            raise DemoFailed(f"still running: {', '.join(map(str, remaining))}")
         await anyio.sleep(0.005)
-    return anyio.current_time() - begun
+    return anyio.current_time() - started_at
 
 
-__all__ = ["CONFIG", "DemoFailed", "DemoServer", "gone"]
+__all__ = ["CONFIG", "DemoFailed", "DemoServer", "wait_until_gone"]

@@ -26,7 +26,7 @@ async def _demo(outcome: list[int]) -> None:
     from .process import DemoFailed
     from .tour import Tour
 
-    failed: DemoFailed | None = None
+    failure: DemoFailed | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(_until_signal, tasks.cancel_scope)
         try:
@@ -34,10 +34,10 @@ async def _demo(outcome: list[int]) -> None:
                 await tour.run()
             outcome.append(OK)
         except DemoFailed as error:
-            failed = error
+            failure = error
         tasks.cancel_scope.cancel()
-    if failed is not None:
-        outcome.append(complain(f"demo: {failed}", FAILURE))
+    if failure is not None:
+        outcome.append(complain(f"demo: {failure}", FAILURE))
 
 
 async def _until_signal(

@@ -1,4 +1,4 @@
-"""The steps of the demo: their actions, output and expected results."""
+"""The steps of the demo: what each does, prints and expects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mcp.types import CallToolResult, TextContent
 
 from ....sessions.concurrency import unwrap_group
 from ..output import say
-from .process import DemoFailed, DemoServer, gone
+from .process import DemoFailed, DemoServer, wait_until_gone
 
 STEP_SECONDS = 40.0
 READING_SECONDS = 1.2
@@ -34,15 +34,15 @@ class Screen:
     """The output of the tour: plain lines, with some styling in a terminal unless NO_COLOR is set."""
 
     def __init__(self) -> None:
-        self.watched = sys.stdout.isatty()
-        self._styled = self.watched and not os.environ.get("NO_COLOR")
+        self.is_terminal = sys.stdout.isatty()
+        self._uses_style = self.is_terminal and not os.environ.get("NO_COLOR")
         self._width = min(shutil.get_terminal_size().columns, 110)
 
     def title(self, text: str) -> None:
         say(f"\n{self._style(text, '1')}")
 
-    def line(self, who: str, did: str, found: object = "") -> None:
-        say(f"   {who:<6}{did:<42}{found}".rstrip())
+    def line(self, who: str, action: str, result: object = "") -> None:
+        say(f"   {who:<6}{action:<42}{result}".rstrip())
 
     def note(self, text: str) -> None:
         """Show a longer text, with a mark in front of it."""
@@ -53,7 +53,7 @@ class Screen:
         say("\n".join(f"   {line}" for line in textwrap.wrap(text, max(40, self._width - 3))))
 
     def _style(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._styled else text
+        return f"\x1b[{code}m{text}\x1b[0m" if self._uses_style else text
 
 
 class Tour:
@@ -85,7 +85,7 @@ class Tour:
         Raises:
             DemoFailed: a step failed; the error names it.
         """
-        begun = anyio.current_time()
+        started_at = anyio.current_time()
         self._screen.title("Statehold in a minute")
         self._screen.remark(
             "A notebook server that knows nothing of sessions and keeps everything in memory. Two agents, ada and bob, "
@@ -100,7 +100,7 @@ class Tour:
             ("Clean up", self._clean_up),
         ):
             await self._take(title, step)
-        seconds = anyio.current_time() - begun
+        seconds = anyio.current_time() - started_at
         self._screen.title(
             f"That was all real, in {seconds:.0f} seconds. Now with servers of yours:"
         )
@@ -109,7 +109,7 @@ class Tour:
 
     async def _take(self, title: str, step: Any) -> None:
         self._number += 1
-        if self._screen.watched and self._number > 1:
+        if self._screen.is_terminal and self._number > 1:
             await anyio.sleep(READING_SECONDS)
         self._screen.title(f"{self._number}. {title}")
         try:
@@ -117,7 +117,7 @@ class Tour:
                 await step()
         except Exception as error:
             cause = _words(error)
-            words = "\n".join(f"  | {line}" for line in self._server.last_words)
+            words = "\n".join(f"  | {line}" for line in self._server.last_log_lines)
             raise DemoFailed(f"step {self._number} ({title}) failed: {cause}\n{words}") from error
 
     # The steps.
@@ -129,9 +129,9 @@ class Tour:
 
     async def _isolate(self) -> None:
         for who in ("ada", "bob"):
-            created = _content(await self._call("session_create", name=who))
-            self._ids[who] = created["session_id"]
-            self._screen.line(who, f'session_create(name="{who}")', created["session_id"])
+            session = _content(await self._call("session_create", name=who))
+            self._ids[who] = session["session_id"]
+            self._screen.line(who, f'session_create(name="{who}")', session["session_id"])
         await self._use("ada", "write_note", "notes", ["ada was here"], text="ada was here")
         for who, expected in (("ada", 1), ("ada", 2), ("bob", 1), ("ada", 3)):
             await self._count(who, expected)
@@ -141,16 +141,16 @@ class Tour:
         self._screen.remark(f"A process for each: {ada} is ada's, {bob} is bob's.")
 
     async def _pause(self) -> None:
-        paused = _content(await self._call("session_pause", session_id=self._ids["ada"]))
-        _check(paused["status"] == "paused", f"the session is {paused['status']}")
-        await gone([self._pids["ada"]])
-        found = f"{paused['status']}; process {self._pids['ada']} has ended"
-        self._screen.line("ada", "session_pause()", found)
+        session = _content(await self._call("session_pause", session_id=self._ids["ada"]))
+        _check(session["status"] == "paused", f"the session is {session['status']}")
+        await wait_until_gone([self._pids["ada"]])
+        result = f"{session['status']}; process {self._pids['ada']} has ended"
+        self._screen.line("ada", "session_pause()", result)
         await self._count("ada", 1, generation=2)
         await self._use("ada", "read_notes", "notes", ["ada was here"])
 
     async def _crash(self) -> None:
-        result = await self._killed_during_a_call(self._pids["ada"])
+        result = await self._kill_during_call(self._pids["ada"])
         code, _, advice = _text(result).partition("\n")
         _check(code.startswith("outcome_unknown: "), f"the call was answered with {code}")
         self._screen.note(code)
@@ -162,21 +162,21 @@ class Tour:
             "Bob noticed nothing. Ada was told; nothing was repeated behind her back."
         )
 
-    async def _killed_during_a_call(self, pid: int) -> CallToolResult:
-        begun, results = anyio.Event(), list[CallToolResult]()
+    async def _kill_during_call(self, pid: int) -> CallToolResult:
+        call_started, results = anyio.Event(), list[CallToolResult]()
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            begun.set()
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            call_started.set()
 
         async def think() -> None:
-            async with self._connected() as client:
+            async with self._connect() as client:
                 arguments = {"session_id": self._ids["ada"], "seconds": 60}
-                called = await client.call_tool("think", arguments, progress_callback=told)
-                results.append(called)
+                result = await client.call_tool("think", arguments, progress_callback=on_progress)
+                results.append(result)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(think)
-            await begun.wait()
+            await call_started.wait()
             self._screen.line("ada", "think(seconds=60)", "thinking ...")
             os.kill(pid, signal.SIGKILL)
             self._screen.line("$", f"kill -9 {pid}")
@@ -185,38 +185,38 @@ class Tour:
     async def _restart(self) -> None:
         await self._call("session_pause", session_id=self._ids["bob"])
         self._screen.line("bob", "session_pause()", "paused")
-        killed = self._server.pid
+        pid = self._server.pid
         await self._server.kill()
-        self._screen.line("$", f"kill -9 {killed}")
-        await gone(self._pids.values())
+        self._screen.line("$", f"kill -9 {pid}")
+        await wait_until_gone(self._pids.values())
         self._screen.line("", "processes that it left behind", "none")
         await self._server.start()
         self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
-        listed = _content(await self._call("session_list"))["sessions"]
-        found = {session["name"]: session for session in listed}
+        sessions = _content(await self._call("session_list"))["sessions"]
+        by_name = {session["name"]: session for session in sessions}
         for who in ("ada", "bob"):
-            status = found[who]["status"] if who in found else "not there"
+            status = by_name[who]["status"] if who in by_name else "not there"
             _check(status == "paused", f"{who}'s session is {status}")
-            _check(found[who]["session_id"] == self._ids[who], f"{who} has another session")
-            self._screen.line(who, "session_list()", f"{found[who]['session_id']}, paused")
+            _check(by_name[who]["session_id"] == self._ids[who], f"{who} has another session")
+            self._screen.line(who, "session_list()", f"{by_name[who]['session_id']}, paused")
         await self._use("ada", "read_notes", "notes", ["ada was here"], generation=4)
         await self._use("bob", "read_notes", "notes", ["bob's own"], generation=2)
         await self._count("ada", 1)
 
     async def _clean_up(self) -> None:
         for who, session in self._ids.items():
-            closed = _content(await self._call("session_close", session_id=session))
-            self._screen.line(who, "session_close()", closed["status"])
-        killed = self._server.pid
+            session_status = _content(await self._call("session_close", session_id=session))
+            self._screen.line(who, "session_close()", session_status["status"])
+        pid = self._server.pid
         code = await self._server.stop()
         _check(code == 0, f"Statehold ended with exit code {code}")
-        await gone([killed, *self._pids.values()])
-        self._screen.line("$", f"kill {killed}", f"exit code {code}, no process left")
+        await wait_until_gone([pid, *self._pids.values()])
+        self._screen.line("$", f"kill {pid}", f"exit code {code}, no process left")
 
     # Calls.
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Client]:
+    async def _connect(self) -> AsyncGenerator[Client]:
         """Open one more connection, without the proxy of the environment."""
         async with (
             httpx2.AsyncClient(trust_env=False, timeout=60) as http,
@@ -225,7 +225,7 @@ class Tour:
             yield client
 
     async def _call(self, tool: str, **arguments: Any) -> CallToolResult:
-        async with self._connected() as client:
+        async with self._connect() as client:
             return await client.call_tool(tool, arguments)
 
     async def _count(self, who: str, expected: int, *, generation: int | None = None) -> None:
@@ -245,8 +245,8 @@ class Tour:
         result = await self._call(tool, session_id=self._ids[who], **arguments)
         content = _content(result)
         self._pids[who] = content["pid"]
-        given = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
-        self._screen.line(who, f"{tool}({given})", f"{key} = {json.dumps(content[key])}")
+        shown_arguments = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
+        self._screen.line(who, f"{tool}({shown_arguments})", f"{key} = {json.dumps(content[key])}")
         _check(content[key] == expected, f"{who} should get {expected}")
         notes = [block.text for block in result.content[:-1] if isinstance(block, TextContent)]
         for note in notes:
@@ -267,10 +267,10 @@ def _text(result: CallToolResult) -> str:
 
 
 def _content(result: CallToolResult) -> dict[str, Any]:
-    found: object = result.structured_content
-    if result.is_error or not isinstance(found, dict):
+    content: object = result.structured_content
+    if result.is_error or not isinstance(content, dict):
         raise DemoFailed(_text(result))
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", content)
 
 
 def _words(error: BaseException) -> str:

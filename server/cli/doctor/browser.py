@@ -30,33 +30,33 @@ def check_browser(config: Config) -> Iterator[Finding]:
     machine = Machine()
     services = config.browsers()
     for name, service in services.items():
-        yield from _service(f"service {name}", service, machine)
+        yield from _check_service(f"service {name}", service, machine)
     if not services:
-        yield _unused(machine)
+        yield _check_unused(machine)
 
 
 def install_missing(config: Config, *, consent: bool, machine: Machine | None = None) -> None:
-    """Install the browsers that services of the configuration lack; without consent, when the user says yes to each.
+    """Install the missing browsers of the configured services. Without `consent`, ask the user before each.
 
-    Without such a service, the browser that one with default settings would use is installed, only with consent.
+    If no browser service is configured, `consent` installs the browser for the default settings.
     """
     machine = machine or Machine()
-    wanted = list(config.browsers().values())
-    if consent and not wanted:
-        wanted = [BrowserConfig()]
-    for service in wanted:
+    configs = list(config.browsers().values())
+    if consent and not configs:
+        configs = [BrowserConfig()]
+    for service in configs:
         if service.remote or not can_install(service, machine):
             continue
         try:
             find_browser(service, machine)
         except NoBrowser:
-            if consent or _agrees(service, machine):
+            if consent or _ask_consent(service, machine):
                 # The installer reports a failure itself, and the check that follows finds it.
                 with suppress(NoBrowser):
                     anyio.run(partial(install_browser, config=service, machine=machine))
 
 
-def _agrees(config: BrowserConfig, machine: Machine) -> bool:
+def _ask_consent(config: BrowserConfig, machine: Machine) -> bool:
     """Ask the user at the terminal; without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
@@ -67,12 +67,12 @@ def _agrees(config: BrowserConfig, machine: Machine) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:
+def _check_service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:
     if config.remote:
         yield Finding(title, "ok", f"a browser at {config.place}")
         return
     try:
-        found = find_browser(config, machine)
+        executable = find_browser(config, machine)
     except NoBrowser as error:
         problem, _, remedy = error.message.rstrip(".").partition(": ")
         if may_install(config, machine):
@@ -84,39 +84,41 @@ def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Fi
         else:
             yield Finding(title, "fail", problem, remedy)
         return
-    version = read_version(found)
-    where = found.path or f"the {found.channel} that is installed"
-    if version is None and found.path is not None:
+    version = read_version(executable)
+    where = executable.path or f"the {executable.channel} that is installed"
+    if version is None and executable.path is not None:
         yield Finding(title, "fail", f"{where} does not start", "install it again")
         return
-    kind = "headless shell" if found.shell else found.kind.capitalize()
+    kind = "headless shell" if executable.shell else executable.kind.capitalize()
     yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
-    yield _sandbox(f"{title} sandbox", config, machine, found.path)
+    yield _check_sandbox(f"{title} sandbox", config, machine, executable.path)
     if "devtools" in config.caps:
-        yield _videos(f"{title} videos", machine)
+        yield _check_videos(f"{title} videos", machine)
 
 
-def _sandbox(title: str, config: BrowserConfig, machine: Machine, path: str | None) -> Finding:
+def _check_sandbox(
+    title: str, config: BrowserConfig, machine: Machine, path: str | None
+) -> Finding:
     if turned_off(config.args):
         return Finding(title, "warn", "off: `args` says so", "take --no-sandbox out of `args`")
-    found = sandbox(machine, None if path is None else Path(path))
-    if not found.on:
-        detail = f"off: {found.reason}"
+    status = sandbox(machine, None if path is None else Path(path))
+    if not status.on:
+        detail = f"off: {status.reason}"
         return Finding(title, "warn", detail, "run statehold as another user, not as root")
-    if found.remedy:
-        return Finding(title, "warn", f"on, {found.reason}", found.remedy)
-    return Finding(title, "ok", f"on, {found.reason}")
+    if status.remedy:
+        return Finding(title, "warn", f"on, {status.reason}", status.remedy)
+    return Finding(title, "ok", f"on, {status.reason}")
 
 
-def _videos(title: str, machine: Machine) -> Finding:
+def _check_videos(title: str, machine: Machine) -> Finding:
     if is_program(ffmpeg_path(machine)):
         return Finding(title, "ok", f"made by {ffmpeg_path(machine)}")
     return Finding(title, "warn", "need Playwright's ffmpeg", "run: playwright install ffmpeg")
 
 
-def _unused(machine: Machine) -> Finding:
+def _check_unused(machine: Machine) -> Finding:
     try:
-        found = find_browser(BrowserConfig(), machine)
+        executable = find_browser(BrowserConfig(), machine)
     except NoBrowser:
         return Finding("browser", "ok", "not found, and no service needs it")
-    return Finding("browser", "ok", f"{found.path}, and no service uses it")
+    return Finding("browser", "ok", f"{executable.path}, and no service uses it")

@@ -25,19 +25,19 @@ from ..nodes import LiveNodes
 from ..output import plural
 from .finding import Finding
 
-_LITTLE_SPACE = 200 * 1024 * 1024
-_SHOWN = 5
+_LOW_SPACE = 200 * 1024 * 1024
+_LISTED_CHILDREN = 5
 
 
 def check_folder(config: Config) -> Iterator[Finding]:
     """Look at the owner, the permissions and the space of the data folder."""
     folder = config.data
     if not folder.exists():
-        yield _may_be_made(folder)
+        yield _check_new_folder(folder)
         return
-    found = folder.stat()
-    if os.name == "posix" and found.st_mode & 0o077:
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    status = folder.stat()
+    if os.name == "posix" and status.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
         yield Finding(
             "data folder", "fail", f"{folder}: others may enter ({mode})", f"chmod 700 {folder}"
         )
@@ -46,16 +46,16 @@ def check_folder(config: Config) -> Iterator[Finding]:
         yield Finding("data folder", "fail", f"{folder}: cannot be written", remedy)
     else:
         yield Finding("data folder", "ok", str(folder))
-    yield from _open_files(folder)
+    yield from _check_file_modes(folder)
     free = shutil.disk_usage(folder).free
     remedy = "free some space, or choose another folder with --data"
     if free < LEAST_FREE:
         yield Finding("disk", "fail", "full", remedy)
-    elif free < _LITTLE_SPACE:
+    elif free < _LOW_SPACE:
         yield Finding("disk", "warn", f"{free // 1024 // 1024} MiB free", remedy)
 
 
-def _may_be_made(folder: Path) -> Finding:
+def _check_new_folder(folder: Path) -> Finding:
     above = next(parent for parent in folder.parents if parent.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return Finding("data folder", "ok", f"{folder} (will be made)")
@@ -63,7 +63,7 @@ def _may_be_made(folder: Path) -> Finding:
     return Finding("data folder", "fail", f"{folder} cannot be made in {above}", remedy)
 
 
-def _open_files(folder: Path) -> Iterator[Finding]:
+def _check_file_modes(folder: Path) -> Iterator[Finding]:
     files = [path for path in folder.glob(f"{FILE_NAME}*") if path.stat().st_mode & 0o077]
     if os.name == "posix" and files:
         names = " ".join(str(path) for path in files)
@@ -84,22 +84,24 @@ def check_store(config: Config) -> Iterator[Finding]:
         store = store_of(config)
         problems, refusal, counts, nodes = anyio.run(_ask_store, store)
     except (StoreUnavailable, ConfigError) as error:
-        yield _refusing(str(error))
+        yield _store_failure(str(error))
         return
     for problem in problems:
         what = "the database" if is_remote(config) else str(config.data / FILE_NAME)
         yield Finding("store", "fail", problem, f"restore a copy of {what}, or move it away")
     if refusal is not None:
-        yield _refusing(refusal)
+        yield _store_failure(refusal)
     elif not problems:
         open_ones = sum(count for status, count in counts.items() if status != "closed")
-        closed = counts.get("closed", 0)
+        closed_count = counts.get("closed", 0)
         where = f"{store.place}: " if is_remote(config) else ""
-        yield Finding("store", "ok", f"{where}{plural(open_ones, 'open session')}, {closed} closed")
-    yield from anyio.run(_processes, config, nodes)
+        yield Finding(
+            "store", "ok", f"{where}{plural(open_ones, 'open session')}, {closed_count} closed"
+        )
+    yield from anyio.run(_check_processes, config, nodes)
 
 
-def _refusing(message: str) -> Finding:
+def _store_failure(message: str) -> Finding:
     what, _, advice = message.partition(". ")
     return Finding("store", "fail", what.rstrip("."), advice or "see the message")
 
@@ -113,33 +115,39 @@ async def _ask_store(
         return problems, refusal, await store.counts(), await store.nodes()
 
 
-async def _processes(config: Config, nodes: list[NodeRecord]) -> list[Finding]:
+async def _check_processes(config: Config, nodes: list[NodeRecord]) -> list[Finding]:
     live = LiveNodes(config.data, nodes)
     await live.ask(node.id for node in nodes)
     running = [node for node in nodes if live.answers(node.id)]
     silent = [node for node in nodes if not live.answers(node.id) and procfs.start_time(node.pid)]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if running:
-        places = ", ".join(node.address or f"pid {node.pid}" for node in running)
-        found.append(Finding("processes", "ok", f"{len(running)} running: {places}"))
+        addresses = ", ".join(node.address or f"pid {node.pid}" for node in running)
+        findings.append(Finding("processes", "ok", f"{len(running)} running: {addresses}"))
     for node in silent:
         remedy = f"look whether process {node.pid} hangs; end it if so"
-        found.append(
+        findings.append(
             Finding("processes", "warn", f"{node.address or node.id} does not answer", remedy)
         )
-    return found
+    return findings
 
 
 def check_children(config: Config) -> Iterator[Finding]:
     """Look for children that outlived the process that started them."""
-    left = [child for child in _children(config.data) if _is_left(child)]
-    if not left:
+    leftovers = [child for child in _children(config.data) if _is_leftover(child)]
+    if not leftovers:
         yield Finding("leftover children", "ok", "none")
         return
-    shown = ", ".join(f"pid {child.pid} of {child.service}" for child in left[:_SHOWN])
-    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    listed_pids = ", ".join(
+        f"pid {child.pid} of {child.service}" for child in leftovers[:_LISTED_CHILDREN]
+    )
+    more = (
+        f" and {len(leftovers) - _LISTED_CHILDREN} more"
+        if len(leftovers) > _LISTED_CHILDREN
+        else ""
+    )
     remedy = "start Statehold once with this data folder: it ends them"
-    yield Finding("leftover children", "fail", shown + more, remedy)
+    yield Finding("leftover children", "fail", listed_pids + more, remedy)
 
 
 def _children(data: Path) -> Iterator[ChildRecord]:
@@ -150,7 +158,7 @@ def _children(data: Path) -> Iterator[ChildRecord]:
             continue
 
 
-def _is_left(child: ChildRecord) -> bool:
+def _is_leftover(child: ChildRecord) -> bool:
     if child.machine != procfs.machine_id():
         return False
     owner = procfs.start_time(child.owner_pid)

@@ -25,41 +25,41 @@ def run(arguments: CommandLine) -> int:
     from .data import check_children, check_folder, check_store
     from .system import check_files, check_programs, check_python, check_services, check_tool_names
 
-    config, configured = _configuration(arguments)
+    config, configuration = _load_config(arguments)
     checks: list[Check] = [check_python, check_programs]
-    if configured.status != "fail":
+    if configuration.status != "fail":
         checks += [check_services, check_browser, check_tokens, check_files]
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children]
-    if configured.status != "fail" and not config.ephemeral:
+    if configuration.status != "fail" and not config.ephemeral:
         checks.append(check_tool_names)
-    if configured.status != "fail" and (arguments.install or not arguments.json):
+    if configuration.status != "fail" and (arguments.install or not arguments.json):
         install_missing(config, consent=arguments.install)
-    found = [configured]
+    findings = [configuration]
     for check in checks:
-        found += _guarded(check, config)
-    sound = all(finding.status != "fail" for finding in found)
+        findings += _run_check(check, config)
+    is_ok = all(finding.status != "fail" for finding in findings)
     if arguments.json:
-        say_json({"ok": sound, "checks": [asdict(finding) for finding in found]})
+        say_json({"ok": is_ok, "checks": [asdict(finding) for finding in findings]})
     else:
-        _print(found)
-    return OK if sound else FAILURE
+        _print(findings)
+    return OK if is_ok else FAILURE
 
 
-def _guarded(check: Check, config: Config) -> list[Finding]:
-    found: list[Finding] = []
+def _run_check(check: Check, config: Config) -> list[Finding]:
+    findings: list[Finding] = []
     try:
         # One by one: findings before an error are still shown.
         for finding in check(config):
-            found.append(finding)  # noqa: PERF402
+            findings.append(finding)  # noqa: PERF402
     except Exception as error:
         name = check.__name__.removeprefix("check_")
         detail = f"could not be checked: {type(error).__name__}: {error}"
-        found.append(Finding(name, "fail", detail, "report this"))
-    return found
+        findings.append(Finding(name, "fail", detail, "report this"))
+    return findings
 
 
-def _configuration(arguments: CommandLine) -> tuple[Config, Finding]:
+def _load_config(arguments: CommandLine) -> tuple[Config, Finding]:
     try:
         config = load_for(arguments)
     except ConfigError as error:
@@ -90,13 +90,13 @@ def check_tokens(config: Config) -> Iterator[Finding]:
         yield Finding("tokens", "ok", f"{count} in {config.server.tokens}")
 
 
-def _print(found: list[Finding]) -> None:
-    rows = [(finding.status, finding.name, finding.detail) for finding in found]
+def _print(findings: list[Finding]) -> None:
+    rows = [(finding.status, finding.name, finding.detail) for finding in findings]
     say(table(("", "WHAT", "FOUND"), rows))
-    wrong = [finding for finding in found if finding.status != "ok" and finding.remedy]
-    if wrong:
+    fixable = [finding for finding in findings if finding.status != "ok" and finding.remedy]
+    if fixable:
         say("\nwhat to do:")
-    for finding in wrong:
+    for finding in fixable:
         say(f"  {finding.name}: {finding.remedy}")
-    failed = sum(finding.status == "fail" for finding in found)
-    say(f"\n{failed} wrong" if failed else "\nnothing is wrong")
+    failures = sum(finding.status == "fail" for finding in findings)
+    say(f"\n{failures} wrong" if failures else "\nnothing is wrong")

@@ -30,11 +30,11 @@ _FILES_PER_SESSION = 12  # pipes, sockets and the loop's own, with a margin
 def check_python(config: Config) -> Iterator[Finding]:
     """Look at the interpreter and the packages that matter."""
     yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
-    for name, needed in (("statehold", True), ("mcp", True), ("uvloop", False)):
+    for name, is_required in (("statehold", True), ("mcp", True), ("uvloop", False)):
         try:
             yield Finding(name, "ok", version(name))
         except PackageNotFoundError:
-            if needed:
+            if is_required:
                 yield Finding(name, "fail", "not installed", "install statehold again")
             elif sys.platform != "win32":
                 yield Finding(name, "warn", "not installed", f"pip install {name} (faster)")
@@ -44,27 +44,27 @@ def check_programs(config: Config) -> Iterator[Finding]:
     """Look for the programs that start many MCP servers. Missing ones matter only when a service uses them."""
     commands = [Path(service.command or "").name for service in config.upstreams().values()]
     for name in ("node", "npx"):
-        used = "npx" in commands or name in commands
-        yield _program(name, used, "install Node.js 20 or newer from https://nodejs.org")
+        is_used = "npx" in commands or name in commands
+        yield _check_program(name, is_used, "install Node.js 20 or newer from https://nodejs.org")
     words = [word for s in config.upstreams().values() for word in s.args]
     if any("playwright" in word for word in words):
-        yield _chromium()
+        yield _check_chromium()
 
 
-def _chromium() -> Finding:
+def _check_chromium() -> Finding:
     """Look for the browser of a Playwright server; check_browser() looks for that of a built-in service."""
-    found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
-    if found is not None:
-        return Finding("chromium", "ok", found)
+    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if path is not None:
+        return Finding("chromium", "ok", path)
     remedy = "install Chromium (apt install chromium), or: npx playwright install chromium"
     return Finding("chromium", "warn", "not found", remedy)
 
 
-def _program(name: str, used: bool, remedy: str) -> Finding:
+def _check_program(name: str, is_used: bool, remedy: str) -> Finding:
     path = shutil.which(name)
     if path is None:
-        detail = "not found" if used else "not found, and no service needs it"
-        return Finding(name, "fail" if used else "ok", detail, remedy)
+        detail = "not found" if is_used else "not found, and no service needs it"
+        return Finding(name, "fail" if is_used else "ok", detail, remedy)
     if name != "node":  # the others are scripts of its, and slow to ask
         return Finding(name, "ok", path)
     try:
@@ -77,7 +77,7 @@ def _program(name: str, used: bool, remedy: str) -> Finding:
             text=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return Finding(name, "fail" if used else "warn", f"{path} does not start", remedy)
+        return Finding(name, "fail" if is_used else "warn", f"{path} does not start", remedy)
     return Finding(name, "ok", f"{output.stdout.strip()} at {path}")
 
 
@@ -87,7 +87,7 @@ def check_services(config: Config) -> Iterator[Finding]:
         if service.command is None:
             yield Finding(f"service {name}", "ok", f"at {_origin(service.url or '')}")
             continue
-        path = _find(service.command, service.env)
+        path = _find_program(service.command, service.env)
         if path is not None:
             yield Finding(f"service {name}", "ok", path)
         else:
@@ -101,17 +101,17 @@ def check_tool_names(config: Config) -> Iterator[Finding]:
     from ....tools.upstream.profile_file import ProfileFile
     from ...gateway.tool_names import configured_renames
 
-    kept = {
+    profiles = {
         name: ProfileFile(config.data, name, config_hash(service)).read()
         for name, service in config.upstreams().items()
     }
-    tools = {name: profile.tools for name, profile in kept.items() if profile is not None}
+    tools = {name: profile.tools for name, profile in profiles.items() if profile is not None}
     for name, line in configured_renames(config, tools).items():
-        renamed, _, remedy = line.rpartition("; ")
-        yield Finding(f"tools of {name}", "warn", renamed, remedy)
+        detail, _, remedy = line.rpartition("; ")
+        yield Finding(f"tools of {name}", "warn", detail, remedy)
 
 
-def _find(command: str, env: Mapping[str, str]) -> str | None:
+def _find_program(command: str, env: Mapping[str, str]) -> str | None:
     return shutil.which(command.replace("{python}", sys.executable), path=env.get("PATH"))
 
 
@@ -124,17 +124,21 @@ def _origin(url: str) -> str:
 
 def check_files(config: Config) -> Iterator[Finding]:
     """Compare the limit of open files with what the configured number of sessions needs."""
-    found = file_limit()
-    if found is None:
+    limit = file_limit()
+    if limit is None:
         return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     services = max(1, len(config.enabled_services()))
-    needed = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION
-    if found >= needed:
-        yield Finding("open files", "ok", f"{found} allowed")
+    needed_files = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION
+    if limit >= needed_files:
+        yield Finding("open files", "ok", f"{limit} allowed")
         return
-    remedy = f"ulimit -n {needed}" if hard == resource.RLIM_INFINITY or hard >= needed else ""
+    remedy = (
+        f"ulimit -n {needed_files}"
+        if hard == resource.RLIM_INFINITY or hard >= needed_files
+        else ""
+    )
     remedy += f"{' or ' if remedy else ''}lower limits.live_sessions"
-    yield Finding("open files", "warn", f"{found} allowed, {needed} may be needed", remedy)
+    yield Finding("open files", "warn", f"{limit} allowed, {needed_files} may be needed", remedy)

@@ -41,12 +41,12 @@ def parse_metadata(text: str) -> JSON:
         CommandError: it is no JSON object.
     """
     try:
-        found: object = json.loads(text)
+        metadata: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CommandError.usage(f"--metadata: this is not JSON ({error}); quote it") from None
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         raise CommandError.usage("--metadata: should be an object, in braces")
-    return cast("JSON", found)
+    return cast("JSON", metadata)
 
 
 __all__ = ["filter_fields", "parse_metadata"]

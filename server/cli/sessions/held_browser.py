@@ -1,4 +1,4 @@
-"""The browser of a session that no process holds, opened by this process for a person."""
+"""Opens the browser of a session in this process, for a person; no other process may hold the session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAUSE = "window"
 
 
 class HeldBrowser:
-    """A session that this process holds, and the open connection of its browser. See hold_browser()."""
+    """A session held by this process, with the open connection of its browser. Created by hold_browser()."""
 
     def __init__(
         self,
@@ -43,29 +43,30 @@ class HeldBrowser:
         self.session = session
         self.binding = binding
         self.connection = connection
-        self.saved: Snapshot | None = None
-        """The snapshot to store at the end; None to take one then."""
+        self.final_snapshot: Snapshot | None = None
+        """The snapshot that end() stores; if it is None, end() takes one."""
         self._newest = newest
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store a snapshot of the browser now, in case this process dies.
 
         Raises:
-            SessionBusy, StoreUnavailable: it was not written.
+            SessionBusy: another process holds the session now; nothing was written.
+        StoreUnavailable: the snapshot could not be written.
         """
         await self.session.save(snapshots=[self._record(snapshot)])
 
     async def end(self) -> None:
-        """Save the browser, close it, and release the session, which is paused then."""
-        saved = self.saved or await self._take_snapshot()
+        """Save the browser, close it, and pause and release the session."""
+        snapshot = self.final_snapshot or await self._take_snapshot()
         await self.connection.aclose()
-        status = BindingStatus.PAUSED if saved is not None else BindingStatus.LOST
-        unsaved = self.connection.reason or "it was not saved"
-        error = unsaved if saved is None else OPENED_IN_WINDOW
+        status = BindingStatus.PAUSED if snapshot is not None else BindingStatus.LOST
+        reason = self.connection.reason or "it was not saved"
+        error = reason if snapshot is None else OPENED_IN_WINDOW
         binding = self.binding.model_copy(
             update={"status": status, "last_error": error, "since": time.time()}
         )
-        snapshots = [] if saved is None else [self._record(saved)]
+        snapshots = [] if snapshot is None else [self._record(snapshot)]
         await _pause(self.session, bindings=[binding], snapshots=snapshots)
 
     async def _take_snapshot(self) -> Snapshot | None:
@@ -119,17 +120,17 @@ async def hold_browser(
 
 async def _claim(caller: ToolCaller, node: Node, record: SessionRecord) -> Session:
     store = caller.store
-    loaded = await store.claim(record.id, node.id, time.time())
-    if loaded is None:
-        fresh = await store.get(record.id) or record
-        raise await caller.busy(fresh, "which was faster; try again")
+    claimed = await store.claim(record.id, node.id, time.time())
+    if claimed is None:
+        current = await store.get(record.id) or record
+        raise await caller.busy(current, "which was faster; try again")
     return Session(
-        loaded.session,
-        loaded.state,
+        claimed.session,
+        claimed.state,
         store=store,
         node=node.id,
         clock=SystemClock(),
-        last_seq=loaded.last_seq,
+        last_seq=claimed.last_seq,
     )
 
 
@@ -138,8 +139,8 @@ async def _connect(
     caller: ToolCaller, node: Node, session: Session, name: str, browser: BrowserConfig
 ) -> AsyncGenerator[HeldBrowser]:
     store, config = caller.store, caller.config
-    found = {binding.service: binding for binding in await store.bindings(session.id)}
-    binding = found.get(name, BindingRecord(session_id=session.id, service=name))
+    bindings = {binding.service: binding for binding in await store.bindings(session.id)}
+    binding = bindings.get(name, BindingRecord(session_id=session.id, service=name))
     record = await store.snapshot(session.id, name) if binding.generation else None
     ledger = Ledger(config.data, node=node.id)
     try:
@@ -148,8 +149,8 @@ async def _connect(
         service = service_of(name, browser, config, ledger, alone=alone)
         assert isinstance(service, BrowserService)
         async with service:
-            saved = None if record is None else decode_snapshot(record.data)
-            connection = await _open(service, session.view(binding.generation + 1), saved)
+            snapshot = None if record is None else decode_snapshot(record.data)
+            connection = await _open(service, session.view(binding.generation + 1), snapshot)
             binding = _with_next_connection(binding)
             try:
                 await session.save(bindings=[binding])
@@ -163,11 +164,11 @@ async def _connect(
 
 
 async def _open(
-    service: BrowserService, view: SessionView, saved: Snapshot | None
+    service: BrowserService, view: SessionView, snapshot: Snapshot | None
 ) -> BrowserConnection:
     try:
         with anyio.fail_after(service.connect_seconds):
-            return await service.open(view, saved)
+            return await service.open(view, snapshot)
     except TimeoutError:
         seconds = f"{service.connect_seconds:g} seconds"
         raise ServiceUnavailable(f"The browser did not open within {seconds}.") from None
@@ -186,7 +187,7 @@ def _with_next_connection(binding: BindingRecord) -> BindingRecord:
     )
 
 
-async def _pause(session: Session, **written: Any) -> None:
+async def _pause(session: Session, **changes: Any) -> None:
     try:
         session.apply(Event.PAUSE_REQUESTED, cause=CAUSE)
         await session.save(
@@ -195,10 +196,10 @@ async def _pause(session: Session, **written: Any) -> None:
             used_at=session.idle_since,
             due_at=session.deadline(),
             node=None,
-            **written,
+            **changes,
         )
     except SessionBusy:
-        # Another process took it over: it is that one's now.
+        # Another process holds the session by now.
         session.released = True
 
 

@@ -1,4 +1,4 @@
-"""`statehold sessions history` and `summary`: the stored history of a session, open in any process or in none."""
+"""`statehold sessions history` and `summary`: read the stored history of a session, also while a process holds it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ WIDTH = 100
 """Characters of a message that a line of the table shows."""
 
 
-async def history(
+async def show_history(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print a page of entries."""
-    record = await _as_reported(config, store, record)
+    record = await _merge_report(config, store, record)
     last: int = min(arguments.last, 1000)
-    wanted = HistoryFilter(
-        before=_before(arguments.cursor),
+    history_filter = HistoryFilter(
+        before=_parse_cursor(arguments.cursor),
         kinds=[JournalKind(kind) for kind in arguments.kind] if arguments.kind else None,
         tools=arguments.tool,
         statuses=arguments.status,
@@ -39,41 +39,41 @@ async def history(
         skip_roles=arguments.skip_role,
         limit=last + 1,
     )
-    found = await store.history(record.id, wanted)
-    kept = found[-last:]
-    cursor = cursor_before(kept[0].seq) if len(found) > last else None
+    entries = await store.history(record.id, history_filter)
+    page = entries[-last:]
+    cursor = cursor_before(page[0].seq) if len(entries) > last else None
     if arguments.json:
-        entries = [show_in_session(entry, record, None) for entry in kept]
-        say_json({"session_id": record.id, "entries": entries, "next_cursor": cursor})
+        documents = [show_in_session(entry, record, None) for entry in page]
+        say_json({"session_id": record.id, "entries": documents, "next_cursor": cursor})
         return OK
-    if not kept:
+    if not page:
         say("no such entries")
         return OK
     now = time.time()
     head = ("#", "WHEN", "WHAT", "RESULT", "TOOK", "RUN", "SAID")
-    say(table(head, [_line(entry, record, now) for entry in kept]))
+    say(table(head, [_format_entry(entry, record, now) for entry in page]))
     if cursor is not None:
         say(f"... and older ones: --cursor {cursor}")
     return OK
 
 
-def _before(cursor: str | None) -> int | None:
+def _parse_cursor(cursor: str | None) -> int | None:
     try:
         return None if cursor is None else position(cursor)
     except InvalidArgument as error:
         raise CommandError.usage(f"--cursor: {error.message}") from None
 
 
-def _line(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any, ...]:
-    found = show_in_session(entry, record, None)
-    took = "" if "duration_ms" not in found else f"{found['duration_ms']:.0f} ms"
-    status = found.get("status")
-    text = " ".join(_text_of(found).split())
+def _format_entry(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any, ...]:
+    document = show_in_session(entry, record, None)
+    took = "" if "duration_ms" not in document else f"{document['duration_ms']:.0f} ms"
+    status = document.get("status")
+    text = " ".join(_text_of(document).split())
     text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     return (
         entry.seq,
         ago(entry.started_at, now),
-        _describe_entry(found),
+        _describe_entry(document),
         status,
         took,
         entry.run,
@@ -81,55 +81,67 @@ def _line(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any,
     )
 
 
-def _describe_entry(found: dict[str, Any]) -> str:
-    match found["kind"]:
+def _describe_entry(document: dict[str, Any]) -> str:
+    match document["kind"]:
         case "call":
-            return f"{found.get('service')}: {found.get('tool')}"
+            return f"{document.get('service')}: {document.get('tool')}"
         case "message":
-            return str(found.get("role"))
+            return str(document.get("role"))
         case "transition":
-            return f"{found['transition'].get('code')} {found['transition'].get('event')}"
+            return f"{document['transition'].get('code')} {document['transition'].get('event')}"
         case _:
             return "compacted"
 
 
-def _text_of(found: dict[str, Any]) -> str:
-    match found["kind"]:
+def _text_of(document: dict[str, Any]) -> str:
+    match document["kind"]:
         case "call":
-            given = found.get("arguments")
-            return str(found.get("error") or (_json(given) if given else ""))
+            arguments = document.get("arguments")
+            return str(document.get("error") or (_json(arguments) if arguments else ""))
         case "message":
-            return str(found.get("content"))
+            return str(document.get("content"))
         case "transition":
-            return str(found["transition"].get("cause") or "")
+            return str(document["transition"].get("cause") or "")
         case _:
-            return f"{found['compacted'].get('entries')} entries"
+            return f"{document['compacted'].get('entries')} entries"
 
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-async def _as_reported(config: Config, store: SQLStore, record: SessionRecord) -> SessionRecord:
-    """Return a record with what the process that holds the session reports of it."""
+async def _merge_report(config: Config, store: SQLStore, record: SessionRecord) -> SessionRecord:
+    """Return the record, updated with the report of the process that holds the session, if any."""
     live = LiveNodes(config.data, await store.nodes())
     await live.ask([record.node])
     return live.merge_report(record)
 
 
-async def summary(
+async def show_summary(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print the summary of a session."""
-    found = await summarize(store, record, redactor_of(config.policy()))
+    summaries = await summarize(store, record, redactor_of(config.policy()))
     if arguments.json:
-        say_json({"session_id": record.id, **found})
+        say_json({"session_id": record.id, **summaries})
         return OK
-    written = found["summary"]
-    if written is not None:
-        topics = f"\nTopics: {', '.join(written['topics'])}." if written["topics"] else ""
-        since = f" ({written['entries_since']} entries ago)" if written["entries_since"] else ""
-        say(plain_lines(f"{written['text']}{topics}\n-- written {written['updated_at']}{since}"))
+    written_summary = summaries["summary"]
+    if written_summary is not None:
+        topics = (
+            f"\nTopics: {', '.join(written_summary['topics'])}."
+            if written_summary["topics"]
+            else ""
+        )
+        since = (
+            f" ({written_summary['entries_since']} entries ago)"
+            if written_summary["entries_since"]
+            else ""
+        )
+        say(
+            plain_lines(
+                f"{written_summary['text']}{topics}\n-- written {written_summary['updated_at']}{since}"
+            )
+        )
         say("")
-    say(plain_lines(found["digest"]["text"]))
+    say(plain_lines(summaries["digest"]["text"]))
     return OK

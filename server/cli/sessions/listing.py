@@ -28,26 +28,26 @@ async def list_sessions(config: Config, store: SQLStore | None, arguments: Comma
     if Status.ACTIVE in statuses:
         # Only the process that holds a session knows that it is active.
         statuses.append(Status.IDLE)
-    wanted = SessionFilter(
+    session_filter = SessionFilter(
         owner=parse_owner(arguments.owner),
         statuses=sorted(set(statuses)) or None,
         **filter_fields(arguments),
     )
     records, more = (
-        ([], False) if store is None else await read_pages(store, wanted, arguments.limit)
+        ([], False) if store is None else await read_pages(store, session_filter, arguments.limit)
     )
     live = LiveNodes(config.data, [] if store is None else await store.nodes())
     await live.ask(record.node for record in records)
-    found = [live.merge_report(record) for record in records]
+    reported = [live.merge_report(record) for record in records]
     if arguments.status:
-        found = [record for record in found if record.status.value in arguments.status]
+        reported = [record for record in reported if record.status.value in arguments.status]
     if arguments.json:
-        say_json({"sessions": [_as_json(record, live) for record in found], "more": more})
+        say_json({"sessions": [_as_json(record, live) for record in reported], "more": more})
         return OK
-    if not found:
+    if not reported:
         say(f"no sessions in {config.data}")
         return OK
-    say(_table(found, live))
+    say(_table(reported, live))
     if more:
         say(f"... and more: --limit {arguments.limit * 10} shows them")
     return OK

@@ -1,4 +1,4 @@
-"""Finding sessions in the store for a command: by id, by name, or with a filter."""
+"""Lookup of sessions in the store for a command: by id, by name, or with a filter."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ def parse_owner(text: str | None) -> str | None:
 
 
 async def read_pages(
-    store: SQLStore, wanted: SessionFilter, limit: int
+    store: SQLStore, session_filter: SessionFilter, limit: int
 ) -> tuple[list[SessionRecord], bool]:
     """Return the first `limit` sessions of a filter, and whether there are more."""
-    found: list[SessionRecord] = []
+    records: list[SessionRecord] = []
     cursor: str | None = None
-    while len(found) < limit:
-        size = min(_PAGE, limit - len(found))
-        page = wanted.model_copy(update={"limit": size, "cursor": cursor})
-        records, cursor = await store.list_sessions(page)
-        found += records
+    while len(records) < limit:
+        size = min(_PAGE, limit - len(records))
+        page = session_filter.model_copy(update={"limit": size, "cursor": cursor})
+        page_records, cursor = await store.list_sessions(page)
+        records += page_records
         if cursor is None:
             break
-    return found, cursor is not None
+    return records, cursor is not None
 
 
-async def find_session(store: SQLStore, wanted: str, data: Path) -> SessionRecord:
-    """Return the session of an id, or of a name: an open one first, of the local user first.
+async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
+    """Return the session with an id or a name. Of several with the name: the open one, of the local user if possible.
 
     Raises:
-        CommandError: there is none, or more than one.
+        CommandError: there is no such session, or the name is ambiguous.
     """
-    record = await store.get(wanted)
+    record = await store.get(ref)
     if record is not None:
         return record
-    found, _ = await read_pages(store, SessionFilter(name_prefix=wanted), 10_000)
-    found = [record for record in found if record.name == wanted]
+    matches, _ = await read_pages(store, SessionFilter(name_prefix=ref), 10_000)
+    matches = [record for record in matches if record.name == ref]
     for choice in (
-        [r for r in found if r.status is not Status.CLOSED and r.owner == LOCAL.key],
-        [r for r in found if r.status is not Status.CLOSED],
-        found,
+        [r for r in matches if r.status is not Status.CLOSED and r.owner == LOCAL.key],
+        [r for r in matches if r.status is not Status.CLOSED],
+        matches,
     ):
         if len(choice) == 1:
             return choice[0]
         if choice:
             raise CommandError(
                 "ambiguous",
-                f"{wanted} is the name of {len(choice)} sessions; give the id: {', '.join(r.id for r in choice[:5])}",
+                f"{ref} is the name of {len(choice)} sessions; give the id: {', '.join(r.id for r in choice[:5])}",
                 USAGE,
             )
-    raise CommandError.unknown(wanted, data)
+    raise CommandError.session_unknown(ref, data)
 
 
 __all__ = ["find_session", "parse_owner", "read_pages", "show_owner"]

@@ -26,11 +26,11 @@ def run(config: Config, arguments: CommandLine) -> int:
     try:
         return anyio.run(_run, config, arguments)
     except (CommandError, StoreUnavailable) as error:
-        known = isinstance(error, CommandError)
+        is_command_error = isinstance(error, CommandError)
         if arguments.json:
-            code = error.code if known else "store_unavailable"
+            code = error.code if is_command_error else "store_unavailable"
             say_json({"error": {"code": code, "message": str(error)}})
-        return complain(str(error), error.exit_code if known else FAILURE)
+        return complain(str(error), error.exit_code if is_command_error else FAILURE)
 
 
 async def _run(config: Config, arguments: CommandLine) -> int:
@@ -51,8 +51,8 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 return await import_session(config, store, arguments)
             case _:
                 if store is None:
-                    raise CommandError.unknown(arguments.wanted, config.data)
-                record = await find_session(store, arguments.wanted, config.data)
+                    raise CommandError.session_unknown(arguments.ref, config.data)
+                record = await find_session(store, arguments.ref, config.data)
                 return await _run_on(config, store, record, arguments)
 
 
@@ -66,9 +66,9 @@ async def _run_on(
 
             return await show_session(config, store, record, arguments)
         case "history" | "summary":
-            from .history import history, summary
+            from .history import show_history, show_summary
 
-            action = history if arguments.action == "history" else summary
+            action = show_history if arguments.action == "history" else show_summary
             return await action(config, store, record, arguments)
         case "state":
             from .state import read_state, update_state

@@ -22,7 +22,7 @@ from .tool_calls import ToolCaller
 KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 _TOOL = "operator_screenshot"
 _ELSEWHERE = ("session_not_found", "service_not_bound")
-"""The codes with which a process refuses a session that another process, or this one, may be able to open."""
+"""Error codes of a process that cannot open the session, after which another process is asked."""
 
 
 async def save_screenshot(
@@ -36,28 +36,28 @@ async def save_screenshot(
         CommandError: there is no picture.
     """
     file = Path(arguments.file)
-    wanted: JSON = {"kind": _kind(file), "full_page": bool(arguments.full_page)}
+    options: JSON = {"kind": _kind(file), "full_page": bool(arguments.full_page)}
     if record.status in (Status.CLOSED, Status.CLOSING):
-        raise CommandError.closed(record)
+        raise CommandError.session_closed(record)
     async with ToolCaller(config, store) as caller:
-        found = await _take(caller, record, wanted)
-    await _write(file, base64.b64decode(found["picture"]))
+        picture = await _take(caller, record, options)
+    await _write(file, base64.b64decode(picture["picture"]))
     if arguments.json:
         summary = {"session_id": record.id, "name": record.name, "file": str(file)}
-        say_json({**summary, "url": found["url"], "title": found["title"]})
+        say_json({**summary, "url": picture["url"], "title": picture["title"]})
     else:
-        say(f"{file} shows {plain(found['title']) or 'a page'} ({plain(found['url'])})")
+        say(f"{file} shows {plain(picture['title']) or 'a page'} ({plain(picture['url'])})")
     return OK
 
 
-async def _take(caller: ToolCaller, record: SessionRecord, wanted: JSON) -> JSON:
-    found, record = await caller.ask_holder(record, _TOOL, **wanted)
-    if found is None:
-        found = await caller.ask_any(record, _TOOL, unless=_ELSEWHERE, **wanted)
-    if found is None:
+async def _take(caller: ToolCaller, record: SessionRecord, options: JSON) -> JSON:
+    picture, record = await caller.ask_holder(record, _TOOL, **options)
+    if picture is None:
+        picture = await caller.ask_any(record, _TOOL, unless=_ELSEWHERE, **options)
+    if picture is None:
         services = await _opened_browser(caller, record)
-        found = await caller.call_here(record, _TOOL, services=services, **wanted)
-    return found
+        picture = await caller.call_here(record, _TOOL, services=services, **options)
+    return picture
 
 
 async def _opened_browser(caller: ToolCaller, record: SessionRecord) -> dict[str, ServiceConfig]:
@@ -90,13 +90,13 @@ def refuse_without_browser(config: Config, record: SessionRecord) -> None:
 
 
 def _kind(file: Path) -> str:
-    found = KINDS.get(file.suffix.lower())
-    if found is None:
+    kind = KINDS.get(file.suffix.lower())
+    if kind is None:
         endings = ", ".join(KINDS)
         raise CommandError.usage(f"{file}: a picture is one of {endings}; name it like that")
     if not file.parent.is_dir():
         raise CommandError.usage(f"{file}: there is no folder {file.parent}; make it first")
-    return found
+    return kind
 
 
 async def _write(file: Path, data: bytes) -> None:

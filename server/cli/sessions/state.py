@@ -32,20 +32,20 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: CommandL
         value = value_at(state.value, tokens_of(arguments.path))
     except SessionError as error:
         raise CommandError.of_session(record, error) from None
-    found = value is not MISSING
+    exists = value is not MISSING
     if arguments.json:
         content: JSON = {
-            "found": found,
-            "value": value if found else None,
+            "found": exists,
+            "value": value if exists else None,
             "version": state.version,
         }
         say_json({"session_id": record.id, "name": record.name, **content})
-    elif found:
+    elif exists:
         say_json(value)
     else:
         message = f"{record.id}: there is nothing at {arguments.path} in its state"
         raise CommandError("state_invalid", message)
-    return OK if found else FAILURE
+    return OK if exists else FAILURE
 
 
 async def update_state(
@@ -58,7 +58,7 @@ async def update_state(
     """
     change = _read_change(arguments)
     if record.status in (Status.CLOSED, Status.CLOSING):
-        raise CommandError.closed(record)
+        raise CommandError.session_closed(record)
     async with ToolCaller(config, store) as caller:
         version = (await caller.call(record, "state_update", **change))["version"]
     if arguments.json:

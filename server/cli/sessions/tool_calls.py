@@ -1,4 +1,4 @@
-"""Calls of our own tools from the command line: in the process that holds the session, else in this process."""
+"""Calls of our own tools from the command line: in the process that holds the session; if there is none, in this one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ..exit_codes import BUSY
 class ToolCaller:
     """Calls tools for one command, and lives as long as the command.
 
-    It opens a registry in this process when a tool has to act on a session that no process holds. This process is a node
-    of the data folder from then on.
+    If a tool has to act on a session that no process holds, it opens a registry in this process, which from then on is a
+    node of the data folder.
     """
 
     def __init__(self, config: Config, store: SQLStore) -> None:
@@ -60,7 +60,7 @@ class ToolCaller:
     ) -> JSON:
         """Call a tool on a session and return the content of its result.
 
-        `services` are those that the tool needs if it runs in this process.
+        `services`: the services that the tool needs if it runs in this process.
 
         Raises:
             CommandError: the tool refused, or a process that does not answer holds the session.
@@ -153,7 +153,7 @@ class ToolCaller:
         """
         if self._registry is None:
             node = await self.join()
-            built: dict[str, Any] = {}
+            service_objects: dict[str, Any] = {}
             if services:
                 from ...gateway.services import service_of
 
@@ -161,26 +161,28 @@ class ToolCaller:
                 self._stack.push_async_callback(ledger.aclose)
                 await ledger.sweep()
                 for name, settings in services.items():
-                    built[name] = service_of(name, settings, self.config, ledger, alone=alone)
-            for service in built.values():
+                    service_objects[name] = service_of(
+                        name, settings, self.config, ledger, alone=alone
+                    )
+            for service in service_objects.values():
                 if isinstance(service, AbstractAsyncContextManager):
                     await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
-            core = Core.create(self.store, node, built, policy=self.config.policy())
+            core = Core.create(self.store, node, service_objects, policy=self.config.policy())
             registry = Registry(core)
             registry.on_purged.append(self.delete_files)
             self._registry = await self._stack.enter_async_context(registry)
         return self._registry
 
-    async def join(self, place: str = "command line") -> Node:
+    async def join(self, description: str = "command line") -> Node:
         """Join the data folder as a node until the end of the command. A later call returns the same node."""
         if self._node is None:
-            starting = Node.start(
+            membership = Node.start(
                 self.store,
                 self.config.data,
-                address=f"{place}, pid {os.getpid()}",
+                address=f"{description}, pid {os.getpid()}",
                 clock=SystemClock().now,
             )
-            self._node = await self._stack.enter_async_context(starting)
+            self._node = await self._stack.enter_async_context(membership)
         return self._node
 
     async def recover(self, record: SessionRecord) -> SessionRecord:
@@ -190,13 +192,13 @@ class ToolCaller:
             CommandError: the node lives.
         """
         await (await self.join()).recover()
-        fresh = await self.store.get(record.id)
-        if fresh is None:
-            raise CommandError.unknown(record.id, self.config.data)
-        if fresh.node is not None:
+        current = await self.store.get(record.id)
+        if current is None:
+            raise CommandError.session_unknown(record.id, self.config.data)
+        if current.node is not None:
             advice = "which does not answer; end that process, then try again"
-            raise await self.busy(fresh, advice)
-        return fresh
+            raise await self.busy(current, advice)
+        return current
 
     async def busy(self, record: SessionRecord, advice: str) -> CommandError:
         """Return the error for a session that another process holds."""
@@ -211,8 +213,8 @@ class ToolCaller:
 
 
 def _request(record: SessionRecord, tool: str, arguments: Mapping[str, Any]) -> ControlRequest:
-    named = {"session_id": record.id, **arguments}
-    return ControlRequest(tool=tool, arguments=named, owner=record.owner)
+    all_arguments = {"session_id": record.id, **arguments}
+    return ControlRequest(tool=tool, arguments=all_arguments, owner=record.owner)
 
 
 def _address(node: NodeRecord | None) -> str:

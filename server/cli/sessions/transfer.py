@@ -34,15 +34,15 @@ async def rename(
 ) -> int:
     """Change the name of a session, or its metadata."""
     _refuse_closed(record)
-    change: JSON = {}
+    changes: JSON = {}
     if arguments.name is not None or arguments.unname:
-        change["name"] = arguments.name
+        changes["name"] = arguments.name
     if arguments.metadata is not None:
-        change["metadata"] = parse_metadata(arguments.metadata)
-    if not change or (arguments.name is not None and arguments.unname):
+        changes["metadata"] = parse_metadata(arguments.metadata)
+    if not changes or (arguments.name is not None and arguments.unname):
         raise CommandError.usage("rename needs a NAME, or --unname, or --metadata; give one")
     async with ToolCaller(config, store) as caller:
-        session = await caller.call(record, "session_rename", **change)
+        session = await caller.call(record, "session_rename", **changes)
     if arguments.json:
         say_json({key: session[key] for key in ("session_id", "name", "metadata")})
     else:
@@ -59,21 +59,21 @@ async def fork(
     names: list[str] | None = arguments.name
     count: int = arguments.count or len(names or [1])
     async with ToolCaller(config, store) as caller:
-        wanted: JSON = {"count": count, "names": names}
-        found, record = await caller.ask_holder(record, "session_fork", **wanted)
-        if found is None:
+        options: JSON = {"count": count, "names": names}
+        result, record = await caller.ask_holder(record, "session_fork", **options)
+        if result is None:
             # A child uses the services of its parent, so they have to be configured here.
             _refuse_unknown(config, record)
             services = _without_start(config)
-            found = await caller.call_here(record, "session_fork", services=services, **wanted)
-    children: list[JSON] = found["children"]
+            result = await caller.call_here(record, "session_fork", services=services, **options)
+    children: list[JSON] = result["children"]
     if arguments.json:
-        say_json({"session_id": record.id, "children": children, "services": found["services"]})
+        say_json({"session_id": record.id, "children": children, "services": result["services"]})
         return OK
     for child in children:
         name = f" ({plain(child['name'])})" if child["name"] else ""
         say(f"{child['session_id']}{name} was forked from {record.id}")
-    for service in found["services"]:
+    for service in result["services"]:
         if not service["copied"]:
             say(f"  {plain(service['service'])}: {service['note']}")
     return OK
@@ -86,15 +86,17 @@ async def merge(
     _refuse_closed(record)
     sources = [(await find_session(store, name, config.data)).id for name in arguments.sources]
     async with ToolCaller(config, store) as caller:
-        found = await caller.call(record, "session_merge", sources=sources, policy=arguments.policy)
+        result = await caller.call(
+            record, "session_merge", sources=sources, policy=arguments.policy
+        )
     if arguments.json:
-        say_json({"session_id": record.id, **found})
+        say_json({"session_id": record.id, **result})
         return OK
-    count: int = found["conflict_count"]
+    count: int = result["conflict_count"]
     say(
-        f"the state of {record.id} is at version {found['version']}, with {plural(count, 'conflict')}"
+        f"the state of {record.id} is at version {result['version']}, with {plural(count, 'conflict')}"
     )
-    for conflict in found["conflicts"]:
+    for conflict in result["conflicts"]:
         outcome = "taken" if conflict["taken"] else "left out"
         say(f"  {plain(conflict['path']) or '/'}: that of {conflict['source']} was {outcome}")
     return OK
@@ -124,8 +126,8 @@ async def export(
         summary = {"session_id": record.id, "name": record.name, "file": arguments.file}
         say_json({**summary, "bytes": len(text), "secrets": document.secrets})
     else:
-        what = "with" if document.secrets else "without"
-        say(f"{arguments.file} has {record.id}, {what} its secrets ({len(text)} bytes)")
+        with_or_without = "with" if document.secrets else "without"
+        say(f"{arguments.file} has {record.id}, {with_or_without} its secrets ({len(text)} bytes)")
     return OK
 
 
@@ -135,10 +137,10 @@ def _write(file: Path, text: bytes, force: bool) -> None:
         raise CommandError.usage(f"{file} is there already; name another file, or add --force")
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -154,25 +156,25 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
         registry = await caller.open_registry(_without_start(config))
         try:
             document = await anyio.to_thread.run_sync(read_document, text)
-            found = await registry.porting.import_session(
+            imported_session = await registry.porting.import_session(
                 owner, document, name=arguments.name, strict=not arguments.lenient
             )
         except SessionError as error:
             advice = error.recovery.replace("strict=false", "--lenient")
             message = f"{file}: {error.message} {advice}".strip()
             raise CommandError(error.code, message) from None
-    record, origin = found.record, document.session.id
+    record, origin = imported_session.record, document.session.id
     if arguments.json:
         summary: JSON = {
             "session_id": record.id,
             "name": record.name,
             "status": record.status.value,
         }
-        say_json({**summary, "imported_from": origin, "left_out": found.left_out})
+        say_json({**summary, "imported_from": origin, "left_out": imported_session.left_out})
         return OK
     name = f" ({plain(record.name)})" if record.name else ""
     say(f"{record.id}{name} is {record.status.value}, imported from {plain(origin)}")
-    for part in found.left_out:
+    for part in imported_session.left_out:
         say(f"  left out: {plain(part)}")
     return OK
 
@@ -186,8 +188,8 @@ def _read(file: str) -> bytes:
 
 def _without_start(config: Config) -> dict[str, ServiceConfig]:
     """Return the services, none of which is started when a session is created."""
-    enabled = config.enabled_services().items()
-    return {name: found.model_copy(update={"connect": "lazy"}) for name, found in enabled}
+    services = config.enabled_services().items()
+    return {name: service.model_copy(update={"connect": "lazy"}) for name, service in services}
 
 
 def _refuse_unknown(config: Config, record: SessionRecord) -> None:
@@ -201,7 +203,7 @@ def _refuse_unknown(config: Config, record: SessionRecord) -> None:
 
 def _refuse_closed(record: SessionRecord) -> None:
     if record.status in (Status.CLOSED, Status.CLOSING):
-        raise CommandError.closed(record)
+        raise CommandError.session_closed(record)
 
 
 Action = Callable[[Config, SQLStore, SessionRecord, CommandLine], Awaitable[int]]

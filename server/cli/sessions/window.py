@@ -1,4 +1,4 @@
-"""`statehold sessions open`: a person works in the browser of a session, in a window, and gives it back."""
+"""`statehold sessions open`: opens the browser of a session in a window, for a person, until the window is closed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def open_window(
         CommandError: it cannot be opened, and is unchanged.
     """
     if record.status in (Status.CLOSED, Status.CLOSING):
-        raise CommandError.closed(record)
+        raise CommandError.session_closed(record)
     async with ToolCaller(config, store) as caller:
         name, browser = await _browser_of(caller, record)
         browser = _with_window(browser)
@@ -73,11 +73,11 @@ async def _browser_of(caller: ToolCaller, record: SessionRecord) -> tuple[str, B
     Raises:
         CommandError: it uses none of this configuration.
     """
-    known = caller.config.browsers()
-    opened = [b.service for b in await caller.store.bindings(record.id) if b.generation]
+    browsers = caller.config.browsers()
+    opened_services = [b.service for b in await caller.store.bindings(record.id) if b.generation]
     refuse_without_browser(caller.config, record)
-    name = next(name for name in (*opened, *record.services) if name in known)
-    return name, known[name]
+    name = next(name for name in (*opened_services, *record.services) if name in browsers)
+    return name, browsers[name]
 
 
 def _with_window(browser: BrowserConfig) -> BrowserConfig:
@@ -94,17 +94,19 @@ def _with_window(browser: BrowserConfig) -> BrowserConfig:
             "statehold sessions screenshot",
         )
     local = {"headless": False, "cdp_endpoint": None, "ws_endpoint": None}
-    wanted = browser.model_copy(update=local)
+    windowed = browser.model_copy(update=local)
     try:
-        found = find_browser(wanted, machine)
+        executable = find_browser(windowed, machine)
     except NoBrowser:
         # The configured one may be a headless shell, which has no windows.
-        wanted = wanted.model_copy(update={"executable": None, "channel": None})
+        windowed = windowed.model_copy(update={"executable": None, "channel": None})
         try:
-            found = find_browser(wanted, machine)
+            executable = find_browser(windowed, machine)
         except NoBrowser as error:
             raise CommandError(error.code, error.message) from None
-    return wanted.model_copy(update={"executable": found.path, "channel": found.channel})
+    return windowed.model_copy(
+        update={"executable": executable.path, "channel": executable.channel}
+    )
 
 
 async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) -> SessionRecord:
@@ -114,9 +116,9 @@ async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) 
     holder = record.node
     if await caller.ask(record, holder, "operator_release" if force else "session_pause") is None:
         return await caller.recover(record)
-    fresh = await caller.store.get(record.id) or record
-    if fresh.node is None:
-        return fresh
+    current = await caller.store.get(record.id) or record
+    if current.node is None:
+        return current
     if record.status is not Status.PAUSED:
         await caller.ask(record, holder, "session_resume")
     raise CommandError(
@@ -131,27 +133,29 @@ async def _work_in_window(
 ) -> None:
     node = await caller.join(WINDOW_NODE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
-    async with hold_browser(caller, node, record, name, browser) as held:
-        window = Window(held.connection, encryption=seal)
-        async with _answer_commands(caller.config.data, node.id, held):
+    async with hold_browser(caller, node, record, name, browser) as held_browser:
+        window = Window(held_browser.connection, encryption=seal)
+        async with _answer_commands(caller.config.data, node.id, held_browser):
             try:
-                await _wait_until_closed(window, held, record)
+                await _wait_until_closed(window, held_browser, record)
             finally:
                 with anyio.CancelScope(shield=True):
-                    held.saved = await window.final_snapshot()
+                    held_browser.final_snapshot = await window.final_snapshot()
 
 
-async def _wait_until_closed(window: Window, held: HeldBrowser, record: SessionRecord) -> None:
+async def _wait_until_closed(
+    window: Window, held_browser: HeldBrowser, record: SessionRecord
+) -> None:
     async def work() -> None:
         await window.show()
         _announce(record)
-        await window.save_until_closed(held.save)
+        await window.save_until_closed(held_browser.save)
 
     with suppress(RaceLost):
         try:
             await race(_wait_for_signal, work)
         except Exception:
-            if not held.connection.lost.is_set():
+            if not held_browser.connection.lost.is_set():
                 raise
 
 
@@ -167,19 +171,21 @@ def _announce(record: SessionRecord) -> None:
 
 
 @asynccontextmanager
-async def _answer_commands(data: Path, node: str, held: HeldBrowser) -> AsyncGenerator[None]:
+async def _answer_commands(
+    data: Path, node: str, held_browser: HeldBrowser
+) -> AsyncGenerator[None]:
     """Answer other commands while the window is open: they may read, but change nothing."""
 
     async def handler(request: ControlRequest) -> JSON:
         if request.tool == "operator_sessions":
-            return {"sessions": [held.session.info()]}
-        if request.arguments.get("session_id") != held.session.id:
+            return {"sessions": [held_browser.session.info()]}
+        if request.arguments.get("session_id") != held_browser.session.id:
             raise SessionNotFound
         if request.tool == "operator_screenshot":
-            wanted = Screenshot.model_validate(request.arguments)
-            browser = held.connection.session
-            found = await take_picture(browser, kind=wanted.kind, full_page=wanted.full_page)
-            return picture_to_json(found)
+            options = Screenshot.model_validate(request.arguments)
+            browser = held_browser.connection.session
+            picture = await take_picture(browser, kind=options.kind, full_page=options.full_page)
+            return picture_to_json(picture)
         raise SessionBusy(f"It is open in {WINDOW_NODE}.", recovery="Close the window first.")
 
     async with serve_control(data / NODES, node, handler):
@@ -195,13 +201,13 @@ async def _give_back(caller: ToolCaller, record: SessionRecord, holder: str) -> 
 
 
 async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine) -> int:
-    fresh = await store.get(record.id) or record
+    current = await store.get(record.id) or record
     if arguments.json:
         summary = {"session_id": record.id, "name": record.name}
-        say_json({**summary, "status": fresh.status.value})
+        say_json({**summary, "status": current.status.value})
     else:
         name = f" ({record.name})" if record.name else ""
-        say(f"{record.id}{name} is {fresh.status.value}")
+        say(f"{record.id}{name} is {current.status.value}")
     return OK
 
 

@@ -41,7 +41,7 @@ def test_flags_count_before_and_after_the_command() -> None:
     before = parse(["--data", "d", "--session", "s", "--ephemeral", "sessions", "show", "x"])
     after = parse(["sessions", "show", "x", "--data", "d", "--session", "s", "--ephemeral"])
     assert before == after
-    assert (before.data, before.session, before.wanted) == ("d", "s", "x")
+    assert (before.data, before.session, before.ref) == ("d", "s", "x")
     assert parse(["--port", "1", "serve", "--port", "2"]).port == "2"
     assert not hasattr(parse(["serve"]), "port")
 
