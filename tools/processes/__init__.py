@@ -1,1 +1,1 @@
-"""Child processes: starting them, finding them, and ending them with us."""
+"""Child processes: start them, find them, and end them together with this process."""

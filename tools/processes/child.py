@@ -1,4 +1,4 @@
-"""A child process that speaks JSON-RPC on its pipes. When it is closed, no process of it stays behind."""
+"""A child process that speaks JSON-RPC on its pipes. Closing it also ends every process that it started."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from .pipes import PipeEnd
 logger = logging.getLogger("statehold.upstream")
 
 LAST_OUTPUT_SECONDS: Final = 0.5
-"""Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
+"""Seconds to read the remaining output after a child exited or closed its stdin."""
 
 ORDERLY_SECONDS: Final = 0.3
-"""Seconds that the processes a child started may take to end after it; then they count as left behind."""
+"""Seconds for the child's own subprocesses to end after it; those that run longer are logged as left behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """The bounds of one child: its memory with us in bytes, and the steps of its end in seconds."""
+    """The limits of one child: bytes of its output that we hold, and seconds for each step of ending it."""
 
     line_bytes: int = 64 * 2**20
     """The longest line on stdout; a longer one ends the connection."""
     stderr_bytes: int = 64 * 1024
     """The bytes of stderr that are kept."""
     eof_grace: float = 1.0
-    """Seconds that it may take to exit by itself after its stdin was closed."""
+    """Seconds to wait for its exit after closing its stdin."""
     term_grace: float = 2.0
-    """Seconds that its group may take to end after SIGTERM."""
+    """Seconds to wait for the end of its process group after SIGTERM."""
     kill_grace: float = 1.0
-    """Seconds that the system may take to end its group after SIGKILL."""
+    """Seconds to wait for the end of its process group after SIGKILL."""
 
 
 class ChildProcess:
-    """A running child in a process group of its own. It lives until aclose(), which ends the whole group.
+    """A running child in its own process group. It lives until aclose(), which ends the whole group.
 
-    `read` and `write` are the SDK's streams over its stdout and stdin. `fault` says how the child broke the connection, if
-    it did.
+    `read_stream` and `write_stream` are the SDK's streams over its stdout and stdin. `fault` describes a violation of the
+    protocol by the child, such as an endless line.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ChildProcess:
         """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
 
         Raises:
-            OSError, ValueError: it cannot be started.
+            OSError, ValueError: The program cannot be started.
         """
         mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
         variables = {**inherited_environment(), **(env or {}), procfs.MARK: mark}
@@ -130,8 +130,6 @@ class ChildProcess:
             await loop.connect_read_pipe(lambda: self.read_stream, PipeEnd.of(popen.stdout))
             await loop.connect_write_pipe(lambda: self.write_stream, PipeEnd.of(popen.stdin))
 
-    # The end of the process.
-
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         try:
@@ -162,7 +160,7 @@ class ChildProcess:
         self._close_stdout_soon()
 
     def _close_stdout_soon(self) -> None:
-        # A grandchild may hold stdout open for good; what the child itself wrote is there within this time.
+        # A grandchild may keep stdout open for ever; the output of the child itself arrives within this time.
         if self._closing is None:
             asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self.read_stream.abort)
 
@@ -176,11 +174,11 @@ class ChildProcess:
 
     @property
     def stderr(self) -> str:
-        """The last of what it wrote to stderr."""
+        """The last part of its stderr."""
         return self._stderr.text
 
     def describe_end(self) -> str:
-        """Say in a few words how it ended."""
+        """Return in a few words how it ended."""
         if self.fault is not None:
             return self.fault
         if self.returncode is None:
@@ -193,28 +191,28 @@ class ChildProcess:
             return f"was killed by signal {-self.returncode}"
 
     def last_output(self) -> str:
-        """Return the last of stderr, or the last lines of stdout that were no messages."""
+        """Return the last part of its stderr; if that is empty, the last lines of stdout that were not JSON-RPC."""
         output = self.stderr.strip()
         if not output and self.read_stream.noise_count:
             output = "\n".join(self.read_stream.noise_tail)
         return output
 
     async def wait_for_exit(self, seconds: float) -> None:
-        """Wait a moment for its exit code and the end of its stderr, which follow the end of stdout."""
+        """Wait up to `seconds` for its exit code and the end of its stderr, which arrive after the end of stdout."""
         with anyio.move_on_after(seconds):
             await self.exited.wait()
             await self._stderr.ended.wait()
 
     def kill_nowait(self) -> None:
-        """Kill its whole group now; aclose() is still needed."""
+        """Kill its process group now. aclose() must still be called."""
         if self._is_running():
             procfs.signal_group(self.pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
-        """Close its stdin and wait, then SIGTERM, then SIGKILL to its whole group, each within its bound.
+        """Close its stdin, then send SIGTERM and SIGKILL to its process group, waiting after each step as its limits say.
 
         On Linux, processes that left the group are found by their mark and killed. May be called twice; the second call
-        waits for the first. A cancelled caller does not stop it.
+        waits for the first. Cancellation does not interrupt it.
         """
         if self._closing is not None:
             with anyio.CancelScope(shield=True):
@@ -225,7 +223,7 @@ class ChildProcess:
             with anyio.CancelScope(shield=True):
                 await self._stop()
         except BaseException:
-            # Only a task that is cancelled behind anyio's back gets here.
+            # Reached only when the task is cancelled without anyio.
             self.kill_nowait()
             raise
         finally:
@@ -238,7 +236,7 @@ class ChildProcess:
         self.write_stream.close()
         limits = self._limits
         if self._is_running():
-            # A stopped process would use up all of every bound.
+            # A stopped process ignores SIGTERM and would use up every grace period.
             procfs.signal_group(self.pid, signal.SIGCONT)
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
@@ -256,7 +254,7 @@ class ChildProcess:
             await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
 
     async def _log_remaining(self) -> None:
-        """Log the processes that a child which ended by itself left running; they are killed after this."""
+        """Log the processes that the child left running when it exited by itself. _stop() kills them afterwards."""
         remaining: dict[int, str] = {}
         with anyio.move_on_after(ORDERLY_SECONDS):
             while remaining := await self._find_remaining():  # noqa: ASYNC110 - nothing tells
@@ -269,7 +267,7 @@ class ChildProcess:
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
 
     async def _find_remaining(self) -> dict[int, str]:
-        """Return the names of the programs of an ended child that still run, by pid."""
+        """Return the processes of an ended child that still run: program names by pid."""
         marked_pids = await anyio.to_thread.run_sync(procfs.find_marked, self._mark.__eq__)
         group_pids = self._group_members if self._is_running() else ()
         return {
@@ -279,7 +277,7 @@ class ChildProcess:
         }
 
     def _is_running(self) -> bool:
-        # The group exists until its leader is reaped; reaping the group's orphans earlier would take the leader's exit code.
+        # The group exists until its leader is reaped. group_members() would reap it and lose its exit code.
         if self.returncode is None:
             return True
         if not (procfs.LINUX and any(procfs.start_time(member) for member in self._group_members)):
@@ -298,11 +296,13 @@ class ChildProcess:
                 pause = min(pause * 2, 0.05)
 
     def _finish(self) -> None:
-        # A pipe belongs to its transport, which closes it.
+        # The transport of each pipe closes its descriptor.
         for stream in (self.read_stream, self.write_stream, self._stderr):
             stream.abort()
         if self.returncode is None:
-            logger.warning("child %d does not end; the next start will look for it", self.pid)
+            logger.warning(
+                "child %d does not end; the next start of Statehold will try again", self.pid
+            )
         elif self._ledger is not None:
             self._ledger.remove(self.pid)
 

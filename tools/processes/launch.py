@@ -1,8 +1,8 @@
-"""Starting a program so that it dies with us.
+"""Starts a program so that it is killed when this process dies.
 
-On Linux the kernel is asked to kill it when we die. A fork that runs Python code in the child could ask for that, but
-copies the page tables of this process: 5 ms in which the loop stands still, 15 ms when we are large. So util-linux' setpriv
-asks in our place, where it is installed, and then becomes the program.
+On Linux the kernel kills a child whose parent-death signal is set when the parent dies. Setting it in Python code after the
+fork copies the page tables of this process and blocks the event loop for 5 to 15 ms. So the child starts as `setpriv` of
+util-linux, where that is installed, which sets the signal and then executes the program.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ INHERITED: Final = frozenset(
         *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     }
 )
-"""The variables of our environment that a child gets: what any program needs to find files, the network and its language.
+"""The environment variables that every child inherits: to find files, the network and its language.
 
-All others stay with us, unless the configuration names them: they may be secrets.
+Other variables may be secrets; a child gets them only if the configuration names them.
 """
 INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 
@@ -41,13 +41,13 @@ _libc: ctypes.CDLL | None = ctypes.CDLL(None) if _LINUX else None
 
 
 def inherited_environment(extra_names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables of our environment that a child gets: the usual ones, and those of the names in `more`."""
+    """Return the environment variables that a child inherits: INHERITED, and those in `extra_names`."""
     names = INHERITED.union(extra_names)
     return {
         name: value
         for name, value in os.environ.items()
         if (name in names or name.startswith(INHERITED_PREFIXES))
-        # Exported shell functions are code.
+        # Exported shell functions are code, not settings.
         and not value.startswith("()")
     }
 
@@ -55,13 +55,13 @@ def inherited_environment(extra_names: Iterable[str] = ()) -> dict[str, str]:
 def launch(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str | None
 ) -> subprocess.Popen[bytes]:
-    """Start a program with pipes and in a session of its own.
+    """Start a program with pipes, in its own process session.
 
     The thread that calls this must live as long as the loop: the kernel kills the child when that thread ends.
 
     Raises:
-        OSError: there is no such program or folder, or it cannot be run.
-        ValueError: a null byte somewhere.
+        OSError: The program or the folder does not exist, or the program cannot be run.
+        ValueError: The command or the environment contains a null byte.
     """
     prefix, preexec_fn = _death_signal_options()
     if prefix:
@@ -91,7 +91,7 @@ def _death_signal_options() -> tuple[list[str], Callable[[], None] | None]:
 
 @functools.cache
 def find_setpriv() -> str | None:
-    """Return the path of a setpriv that knows the death signal; the one of busybox does not. Blocks once, for 2 ms."""
+    """Return the path of a setpriv that supports --pdeathsig (that of busybox does not), or None. Blocks once, for 2 ms."""
     path = shutil.which("setpriv", path=f"/usr/bin:/bin:{os.defpath}")
     if path is None:
         return None
@@ -106,7 +106,7 @@ def find_setpriv() -> str | None:
 
 
 def _die_with(parent: int) -> None:
-    """Run in the child before its program: have the kernel kill it when we die."""
+    """Set the parent-death signal. Runs in the child before its program."""
     assert _libc is not None
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # If the parent died before the call above, the kernel never kills this child.

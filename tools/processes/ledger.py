@@ -1,7 +1,7 @@
-"""The ledger of children: a record of the processes that this Statehold started, so that none outlives it unnoticed.
+"""The ledger: a record on disk of the child processes, so that the next start can end those that outlived a crash.
 
-One small file per child below `<data>/children/<node>/`. A process that dies leaves its files; the next start sweeps them:
-it kills the remaining processes of those children, and never a process that merely got the same number.
+One small file per child below `<data>/children/<node>/`. A process that crashes leaves its files behind; the next start
+kills the processes that they record and removes the files. Start times tell them from other processes with the same pid.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .workdir import private_folder
 logger = logging.getLogger("statehold.upstream")
 
 FOREIGN_FILE_SECONDS: Final = 7 * 86_400.0
-"""Age in seconds after which a file of another container on the same folder counts as abandoned."""
+"""Age in seconds after which the file of a container that shares the folder counts as abandoned."""
 
 KILL_SECONDS: Final = 2.0
 REMAINING_KEPT: Final = 100
-"""Children whose left-behind processes are remembered, at most."""
+"""Most entries in `Ledger.remaining`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRecord:
-    """One line of the ledger."""
+    """The content of one file of the ledger; the field names are the keys of its JSON."""
 
     pid: int
     """The pid of the leader; also the number of its process group."""
@@ -53,7 +53,7 @@ class ChildRecord:
 
 @dataclass(frozen=True, slots=True)
 class KilledChild:
-    """A child of a dead process that was still there, and the processes that were killed for it."""
+    """A child that outlived its Statehold process, and the pids that the sweep killed for it."""
 
     service: str
     pid: int
@@ -62,17 +62,17 @@ class KilledChild:
 
 @dataclass(frozen=True, slots=True)
 class RemainingProcesses:
-    """The processes that an ended child had left running and that we killed: names of programs by pid."""
+    """The processes that a child left running when it exited and that were then killed: program names by pid."""
 
     service: str
     processes: Mapping[int, str]
 
 
 class Ledger:
-    """The children of this process. It lives as long as the process; aclose() when all connections are closed.
+    """The children of this process. It lives as long as the process; call aclose() after all connections are closed.
 
-    `folder` is the data folder, None to keep no files. With `watchdog`, a small shell kills the children should this
-    process be killed.
+    `folder` is the data folder; None keeps no files. With `watchdog`, a small shell process kills the children if this
+    process is killed.
     """
 
     def __init__(self, folder: Path | None, *, node: str = "local", watchdog: bool = True) -> None:
@@ -82,7 +82,7 @@ class Ledger:
         self._numbers = itertools.count(1)
         self._children: dict[int, ChildRecord] = {}
         self.remaining: deque[RemainingProcesses] = deque(maxlen=REMAINING_KEPT)
-        """The last processes that ended children had left running."""
+        """The most recent processes that children left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
         self._machine = procfs.machine_id()
@@ -100,11 +100,11 @@ class Ledger:
         return self._watchdog.pid if self._watchdog is not None else None
 
     def mark(self) -> str:
-        """Return a new mark for the environment of a child that is about to be started."""
+        """Return a new mark: the value of procfs.MARK in the environment of the next child."""
         return f"{self._instance}{next(self._numbers)}"
 
     def add(self, pid: int, mark: str, service: str) -> None:
-        """Write a child down. It blocks for some 100 microseconds, so that no await stands between start and ledger."""
+        """Record a child. Blocks for about 100 microseconds: an await between start and record could lose the child."""
         if self._watchdog is not None:
             self._watchdog.add(pid)
         if self._own_start_time is None:
@@ -123,7 +123,7 @@ class Ledger:
             _write_record(self._folder, child)
 
     def remove(self, pid: int) -> None:
-        """Strike out a child whose whole group is gone."""
+        """Remove the record of a child whose process group has ended."""
         if self._children.pop(pid, None) is None:
             return
         if self._watchdog is not None:
@@ -136,7 +136,7 @@ class Ledger:
         self.remaining.append(RemainingProcesses(service, processes))
 
     async def sweep(self) -> list[KilledChild]:
-        """Kill the remaining processes of the children of dead processes and forget them. Called at the start, once."""
+        """Kill the children of crashed Statehold processes and remove their records. Called once, at the start."""
         if self._root is None:
             return []
         return await anyio.to_thread.run_sync(self._sweep, self._root)
@@ -161,7 +161,7 @@ class Ledger:
         return killed_children
 
     async def aclose(self) -> None:
-        """End the watchdog, which kills the children that still run. May be called twice."""
+        """Stop the watchdog, which kills the children that still run. May be called twice."""
         if self._watchdog is not None:
             await self._watchdog.aclose()
         for pid in list(self._children):
@@ -187,7 +187,7 @@ def _write_record(folder: Path, child: ChildRecord) -> None:
             json.dump(asdict(child), out)
         draft.replace(target)
     except OSError as error:
-        # The watchdog and the parent-death signal remain.
+        # The watchdog and the parent-death signal still end the child.
         logger.warning("child %d is not in the ledger: %s", child.pid, error.strerror)
 
 

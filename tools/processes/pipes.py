@@ -1,4 +1,4 @@
-"""Ends of pipes as an event loop takes them over."""
+"""Pipe ends that can be passed to an event loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import IO, Self
 
 
 class PipeEnd:
-    """A descriptor that is given to `connect_read_pipe` or `connect_write_pipe`, and closed with their transport, once.
+    """A pipe end for `connect_read_pipe` or `connect_write_pipe`. Its descriptor is closed exactly once, by the transport.
 
-    uvloop has libuv close the descriptor and closes the file object it was given afterwards. In between, another thread may
-    have opened a file of the same number: then that one would be closed, and with the next number the loop's own, upon which
-    libuv aborts the process.
+    uvloop closes a descriptor twice: through libuv, and later through the file object that it was given. In between, another
+    thread may open a file with the same number. The second close() would close that file, or a descriptor of the loop, which
+    makes libuv abort the process.
     """
 
     def __init__(self, fd: int) -> None:
@@ -21,7 +21,7 @@ class PipeEnd:
 
     @classmethod
     def of(cls, pipe: IO[bytes]) -> Self:
-        """Take the place of a file object without a buffer, which is closed."""
+        """Take over the descriptor of an unbuffered file object and close the object."""
         with pipe:
             return cls(os.dup(pipe.fileno()))
 

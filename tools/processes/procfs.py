@@ -1,6 +1,6 @@
-"""Facts about processes from the operating system: when one started, what it started, which ones carry our mark.
+"""Reads facts about processes: start time, children, open files, and the mark in the environment.
 
-Linux answers from /proc. Elsewhere `ps` tells the start time, and the rest is unknown.
+Linux has them in /proc. On other systems the start time comes from `ps` and the rest is unknown.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import anyio
 LINUX: Final = sys.platform == "linux"
 PROC: Final = Path("/proc")
 MARK: Final = "STATEHOLD_CHILD"
-"""Environment variable that every child and what it starts inherits: `<node>:<instance>-<number>`."""
+"""Environment variable that marks a child and all its descendants, with the value `<node>:<instance>-<number>`."""
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process started, in a form that only another process can differ from; None when there is none.
+    """Return the start time of a process as text that identifies it together with its pid; None if there is no such process.
 
-    A zombie counts as gone. Blocks: a few microseconds on Linux, some milliseconds elsewhere.
+    A zombie counts as ended. Blocks: a few microseconds on Linux, some milliseconds elsewhere.
     """
     if not LINUX:
         return _start_time_by_ps(pid)
@@ -44,7 +44,7 @@ def _start_time_by_ps(pid: int) -> str | None:
 
 
 def machine_id() -> str:
-    """Name this run of this machine, and on Linux this namespace of process ids: elsewhere a pid means nothing."""
+    """Return an id of this boot of this machine and, on Linux, of the pid namespace. Pids are unique within one id."""
     if not LINUX:
         return os.uname().nodename
     try:
@@ -55,7 +55,7 @@ def machine_id() -> str:
 
 
 def has_children(pid: int) -> bool:
-    """Whether a process has children now. True when that cannot be told."""
+    """Whether a process has children now. True if that is unknown."""
     try:
         return LINUX and any(_children(pid))
     except OSError:
@@ -93,7 +93,7 @@ def command_line(pid: int) -> str:
 
 
 def open_descriptors(pid: int) -> list[str]:
-    """Return the target of each open descriptor of a process, kinds without numbers; Linux only, else empty."""
+    """Return the target of each open descriptor of a process, such as a path or `socket`; Linux only, else empty."""
     folder = PROC / str(pid) / "fd"
     targets: list[str] = []
     with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def open_descriptors(pid: int) -> list[str]:
 
 
 def find_marked(is_ours: Callable[[str], bool]) -> list[int]:
-    """Find processes by the value of their mark. Blocks for some milliseconds; Linux only, else empty."""
+    """Return the processes for whose mark `is_ours` is true. Blocks for some milliseconds; Linux only, else empty."""
     if not LINUX:
         return []
     return [
@@ -132,7 +132,7 @@ def kill_marked(marks: Iterable[str]) -> list[int]:
     """Kill every process that carries one of these marks and return their pids. Blocks like find_marked()."""
     mark_set = frozenset(marks)
     killed_pids: list[int] = []
-    # More than once: one of them may start another while we look.
+    # Repeated because one of them may start another meanwhile.
     for _ in range(3):
         pids = [pid for pid in find_marked(mark_set.__contains__) if _kill_if_marked(pid, mark_set)]
         if not pids:
@@ -143,7 +143,7 @@ def kill_marked(marks: Iterable[str]) -> list[int]:
 
 def _kill_if_marked(pid: int, marks: frozenset[str]) -> bool:
     try:
-        # The handle makes sure that the process killed is the one whose mark is read.
+        # The pidfd ensures that the signal goes to the process whose mark was read.
         handle = os.pidfd_open(pid)
     except OSError:
         return False
@@ -159,7 +159,7 @@ def _kill_if_marked(pid: int, marks: frozenset[str]) -> bool:
 
 
 async def wait_for_exit(pid: int) -> bool:
-    """Wait until a process ends that is not our child, and return True; False at once where the system does not tell."""
+    """Wait until a process ends that is not our child, and return True. Return False at once where that is not supported."""
     if not LINUX:
         return False
     try:
@@ -176,9 +176,9 @@ async def wait_for_exit(pid: int) -> bool:
 
 
 def group_members(pgid: int) -> list[int]:
-    """Find the living members of a process group. Elsewhere than on Linux: the group itself, if it has any.
+    """Return the living members of a process group; on systems other than Linux the group's own number, if it has members.
 
-    Those that are our children are reaped on the way, so never call it while a leader's exit code is still wanted.
+    Reaps members that are our children, so do not call it while the exit code of the leader is still needed.
     """
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-pgid, os.WNOHANG)[0]:
@@ -198,24 +198,24 @@ def _group(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Return the fields of /proc/PID/stat from the third on, None for a process that is gone or a zombie."""
+    """Return the fields of /proc/PID/stat from the third on, None if the process has ended or is a zombie."""
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    # The name of the program stands in brackets and may hold anything, so count from the last bracket.
+    # The program name is in brackets and may contain any character, so split after the last bracket.
     fields = stat.rpartition(b")")[2].split()
     return None if fields[0] in (b"Z", b"X") else fields
 
 
 def signal_group(pgid: int, number: int) -> bool:
-    """Signal a whole process group. False: it has no members."""
+    """Send a signal to a process group. Return False if it has no members."""
     try:
         os.killpg(pgid, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # macOS says so of a group of zombies, Linux of members that changed their user.
+        # macOS raises this for a group of zombies, Linux for members that run as another user.
         return LINUX
     return True
 

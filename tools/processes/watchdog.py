@@ -1,4 +1,4 @@
-"""The watchdog: a tiny shell that kills our children when we are killed without a chance to do it ourselves."""
+"""The watchdog: a small shell process that kills the children when this process is killed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import anyio
 
 from . import procfs
 
-# Reads "+pgid" and "-pgid" lines. The end of its input means that Statehold is gone: it kills the groups that are still
-# listed, and on Linux the processes that left their group but carry our mark.
+# Reads "+pgid" and "-pgid" lines. Its input ends when Statehold ends. Then it kills the groups that are still listed and,
+# on Linux, the marked processes that left their group.
 _SCRIPT: Final = r"""
 groups=' '
 while read -r line; do
@@ -37,9 +37,9 @@ CLOSE_SECONDS: Final = 3.0
 
 
 class Watchdog:
-    """One `/bin/sh` for all children of this process. It is started with the first child and ends with us.
+    """One `/bin/sh` for all children of this process. It starts with the first child and ends with this process.
 
-    It holds no file but its pipe. Should it die, it is started again with the next change.
+    It has no open file except its pipe. If it dies, the next add() or remove() starts it again.
     """
 
     def __init__(self, mark: str) -> None:
@@ -68,7 +68,7 @@ class Watchdog:
         self._write("".join(f"+{group}\n" for group in sorted(self._groups)).encode())
 
     def _start(self) -> None:
-        # The shell inherits these signals as blocked, so that only the end of its input ends it.
+        # The shell inherits the blocked signals, so that only the end of its input ends it.
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINATION_SIGNALS)
         try:
             self._shell = self._spawn_shell()
@@ -102,14 +102,14 @@ class Watchdog:
         shell, self._shell = self._shell, None
         if shell is None:
             return
-        # Killed before its input ends: at that end it would kill the groups that it still lists.
+        # Kill it before closing its input; otherwise it would kill the groups that are still listed.
         shell.kill()
         shell.wait()
         if shell.stdin is not None:
             shell.stdin.close()
 
     async def aclose(self) -> None:
-        """End it, after it killed the groups that are still listed. Bounded; may be called twice."""
+        """Close its input and wait until it has killed the listed groups, CLOSE_SECONDS at most. May be called twice."""
         shell, self._shell = self._shell, None
         if shell is None or shell.stdin is None:
             return

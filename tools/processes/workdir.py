@@ -1,4 +1,4 @@
-"""The folder of one session and service, and the values of the placeholders of a configuration there."""
+"""The working folder of a session and service, and the values of the placeholders in a configuration."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _UNSAFE: Final = re.compile(r"[^\w.@+-]|^[.-]+")
 
 
 def safe_name(name: str) -> str:
-    """Return a name without characters of a path or an option; callers choose names, so they are not trusted."""
+    """Return a name in which characters that have a meaning in paths or options are replaced. Callers choose the names."""
     return _UNSAFE.sub("_", name)[:120]
 
 
 def distinct_name(session: SessionView) -> str:
-    """Return the text for `{session_name}`: plain, and different for any two owners, namespaces and names.
+    """Return the text for `{session_name}`: safe, and different for any two owners, namespaces and names.
 
-    A plain name of the local caller stays as it is. Any other gets a digest behind a `~`, which no plain name has.
+    A safe name of the local caller is not changed. Others get `~` and a digest; safe names contain no `~`.
     """
     name = session.name or ""
     if session.owner in ("", LOCAL.key) and not session.namespace and safe_name(name) == name:
         return name
-    # Callers choose the names: with a shorter digest one could search for a name with the folder of another caller.
+    # With a shorter digest a caller could search for a name that leads to the folder of another caller.
     identity = "\0".join((session.owner, session.namespace, name))
     return f"{safe_name(name)}~{hashlib.sha256(identity.encode(errors='surrogatepass')).hexdigest()[:24]}"
 
@@ -46,7 +46,7 @@ class Placeholders:
     session_name: str
 
     def fill(self, text: str) -> str:
-        """Replace the placeholders and nothing else: the text may well be JSON with braces of its own."""
+        """Replace the placeholders only; other braces stay, because the text may be JSON."""
         text = text.replace("{python}", sys.executable)
         text = text.replace("{session_id}", self.session_id)
         text = text.replace("{session_name}", self.session_name)
@@ -54,14 +54,17 @@ class Placeholders:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and what is missing above it, for the user alone: `parents=True` would open the upper ones to all."""
+    """Create a folder and its missing parents, all with mode 0700; `mkdir(parents=True)` ignores the mode for parents."""
     for part in (*reversed(path.parents), path):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)
 
 
 class WorkFolders:
-    """The folders of one service, `<data>/work/<session>/<service>`, made when needed and removed by forget()."""
+    """The folders of one service, `<data>/work/<session>/<service>`. placeholders_for() creates them, forget() removes them.
+
+    Without a data folder they are in a temporary folder.
+    """
 
     def __init__(self, data: Path | None, service: str) -> None:
         self._service = safe_name(service)
@@ -69,7 +72,7 @@ class WorkFolders:
         self._temporary: Path | None = None
 
     async def placeholders_for(self, session: SessionView, *, needs_folder: bool) -> Placeholders:
-        """Return the place of a session, with its folder when that is wanted."""
+        """Return the placeholders of a session. With `needs_folder`, create its folder; else `{dir}` is not replaced."""
         name = distinct_name(session)
         if not needs_folder:
             return Placeholders(None, safe_name(session.id), name)

@@ -1,8 +1,8 @@
-"""The requests in flight on one connection: their notes to the caller, and the assignment of questions to calls.
+"""The requests in flight on one connection: their progress and log messages, and the call that a question belongs to.
 
-A legacy upstream that asks for input does not say for which call. So calls of tools that have asked take turns, and a
-question is only put to a caller when it can belong to no other call. A call with an open question holds up no other call,
-and a call whose client is gone keeps no other caller from being asked.
+A question of a legacy upstream does not name its call. So calls of tools that have asked before take turns, and a question
+is only forwarded when it can belong to a single call. A call with an open question delays no other call, and a call whose
+client has disconnected does not prevent questions to other callers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...sessions.services import CallContext
 logger = logging.getLogger("statehold.upstream")
 
 MESSAGES_KEPT: Final = 512
-"""Notes that may wait for a caller who is slow to take them; then the oldest are dropped."""
+"""Messages that may wait for a slow caller; the oldest are dropped."""
 
 FLUSH_SECONDS: Final = 5.0
 ATTRIBUTION_SECONDS: Final = 10.0
-"""Seconds that a question may wait until it is clear to which call it belongs."""
+"""Seconds that a question may wait until it can be assigned to a call."""
 CHECK_SECONDS: Final = 1.0
-"""Seconds between two checks of a waiting question for callers that are gone, which no event announces."""
+"""Seconds between two checks for disconnected callers while a question waits; no event reports them."""
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -37,7 +37,7 @@ Spawn = Callable[[contextvars.Context, Callable[[], Awaitable[None]]], bool]
 
 
 class UpstreamCall:
-    """One request in flight. It lives from entering `Calls` until leaving it."""
+    """One request in flight, from ActiveCalls.enter() until leave()."""
 
     __slots__ = (
         "_context",
@@ -94,13 +94,13 @@ class UpstreamCall:
             while self._messages:
                 await self._messages.popleft()()
         except Exception:
-            logger.exception("a caller could not be told of its call")
+            logger.exception("a progress or log message could not be delivered to the caller")
         finally:
             self._is_delivering = False
             self._idle.set()
 
     async def flush(self) -> None:
-        """Wait, within a bound, until the caller has the notes that came before the answer."""
+        """Wait up to FLUSH_SECONDS until the caller has received the messages that came before the answer."""
         if self._is_delivering and self._idle is not None:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self._idle.wait()
@@ -108,18 +108,18 @@ class UpstreamCall:
 
 
 def reaches(level: object, threshold: str | None) -> bool:
-    """Whether a message of a level reaches a caller who wants `wanted` and above."""
+    """Whether a message of `level` reaches a caller who wants messages of `threshold` and above."""
     if threshold not in LEVELS:
         return False
     return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(threshold)
 
 
 class ActiveCalls:
-    """The calls in flight on one connection, and the turn of those that may ask.
+    """The calls in flight on one connection, and the turn among those that may ask questions.
 
-    Calls of a tool that has asked once take turns, so that a question can be assigned to one of them. A call gives its turn
-    away while its question is open and takes it again before the answer goes on; it waits for a turn `ATTRIBUTION_SECONDS`
-    at most. Other calls never wait. Over a `shared` connection a question is only put to a call that is alone.
+    Calls of a tool that has asked before take turns, so that a question can be assigned to one of them. A call releases its
+    turn while its question is open and retakes it before the answer is passed on. It waits ATTRIBUTION_SECONDS at most for
+    a turn. Calls of other tools never wait. On a `shared` connection, a question is only forwarded if one call is in flight.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -138,14 +138,14 @@ class ActiveCalls:
         return self._active.get(number) if isinstance(number, int) else None
 
     def only(self) -> UpstreamCall | None:
-        """Return the call that a message without a request id belongs to, None unless exactly one is in flight."""
+        """Return the call in flight if there is exactly one; a message without a request id belongs to it."""
         return next(iter(self._active.values())) if len(self._active) == 1 else None
 
     def latest(self) -> UpstreamCall | None:
         return next(reversed(self._active.values()), None)
 
     async def enter(self, call: UpstreamCall) -> None:
-        """Add a call, in turn when its tool is known to ask. Follow with leave(), also when cancelled."""
+        """Add a call; if its tool has asked before, wait for its turn. Call leave() afterwards, also after cancellation."""
         if call.tool in self._asking_tools:
             await self._take_turn(call)
         self._active[call.number] = call
@@ -158,12 +158,12 @@ class ActiveCalls:
         self._wake()
 
     def release_turn(self, call: UpstreamCall) -> None:
-        """Note that the caller is asked: others may have the turn meanwhile."""
+        """Let other calls have the turn while the caller answers a question."""
         self._pass_turn(call)
         self._wake()
 
     async def retake_turn(self, call: UpstreamCall) -> None:
-        """Take the turn again, before the answer is passed on."""
+        """Take the turn again before the answer is passed on."""
         if call.number in self._active:
             await self._take_turn(call)
 
@@ -194,10 +194,10 @@ class ActiveCalls:
             self._change = anyio.Event()
 
     async def find_asker(self) -> UpstreamCall:
-        """Return the call that a question belongs to, waiting until it can be only one.
+        """Return the call that a question belongs to. Waits until only one call is possible.
 
         Raises:
-            NotAllowed: none is in flight, or it cannot be told which.
+            NotAllowed: No call is in flight, or more than one remains possible.
         """
         began = anyio.current_time()
         self._asking += 1
@@ -224,19 +224,19 @@ class ActiveCalls:
         )
 
     def _may_clear_up(self) -> bool:
-        """Whether waiting may clear up to which call a question belongs."""
+        """Whether waiting may leave only one possible call."""
         candidates = self._candidates()
         if self._is_shared and any(call.questions for call in candidates):
-            # That call is in flight until a person answers.
+            # A call with an open question stays in flight until a person answers.
             return False
-        # When every call waits for a question none will end: one is refused, which lets the others go on.
+        # If every call waits for a question none will end; refusing one lets the others continue.
         return len(candidates) > max(1, self._asking)
 
     def _candidates(self) -> list[UpstreamCall]:
         """Return the calls that a question may belong to.
 
-        A call whose question is open asks nothing else before the answer. A call whose client is gone is taken to ask
-        nothing, unless its tool has asked before.
+        A call with an open question asks no second one before the answer. A call whose client has disconnected is assumed
+        to ask nothing, unless its tool has asked before.
         """
         calls = list(self._active.values())
         if self._is_shared or len(calls) == 1:
@@ -250,7 +250,7 @@ class ActiveCalls:
     def _find_candidate(self) -> UpstreamCall | None:
         candidates = self._candidates()
         if len(candidates) > 1 and not self._is_shared and self._holder in candidates:
-            # The others are calls of tools that have never asked.
+            # Prefer the holder of the turn over calls of tools that have never asked.
             asking = [call for call in candidates if call.tool in self._asking_tools]
             return self._holder if asking == [self._holder] else None
         return candidates[0] if len(candidates) == 1 else None

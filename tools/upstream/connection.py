@@ -1,7 +1,7 @@
 """One live connection to an upstream, as a session sees it.
 
-Results are passed on as unchanged JSON. The questions, logs and progress reports of an upstream during a call reach the
-caller of that call, in all four pairings of the two protocol eras.
+Results are passed on as unchanged JSON. The questions, logs and progress reports that an upstream sends during a call reach
+the caller of that call, for both protocol eras on either side.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
 logger = logging.getLogger("statehold.upstream")
 
 ROUNDS: Final = 10
-"""Rounds in which one call may ask for input, the limit of the SDKs."""
+"""How often one call may ask for input, as in the SDKs."""
 
 STATE_ONLY_SECONDS: Final = 0.1
-"""Pause before a call is repeated whose answer asked for a repetition only."""
+"""Seconds before a request is repeated whose `input_required` answer contains no questions."""
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
-"""Seconds to wait for the acknowledgement of a subscription to a resource; later it still takes effect."""
+"""Seconds to wait for the acknowledgement of a resource subscription; a later one still takes effect."""
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
 HeaderBuilder = Callable[[str, Mapping[str, Any]], dict[str, str]]
-"""The `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
+"""Returns the `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
 ChangeCallback = Callable[[str, JSON], None]
 """Called with `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
 
 
 class UpstreamConnection:
-    """A connection to one upstream, open when connect() returns and until aclose() or until the upstream is gone.
+    """A connection to one upstream. It is open from the return of connect() until aclose() or until the upstream ends.
 
-    It may be called, and closed, from any task, by any number of callers at once. It has no time limit for calls: the caller
-    cancels them.
+    Any number of tasks may call and close it concurrently. Calls have no time limit; callers cancel them.
     """
 
     def __init__(self, service: str, *, shared: bool = False) -> None:
@@ -68,7 +67,7 @@ class UpstreamConnection:
         self.on_changed: ChangeCallback | None = None
         self.param_headers: HeaderBuilder | None = None
         self.session_id: str | None = None
-        """The session it belongs to, None when several share it."""
+        """The session that it belongs to, None for a shared connection."""
         self._followed_uris: set[str] = set()
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         self._is_shared = shared
@@ -93,12 +92,12 @@ class UpstreamConnection:
         secrets: Secrets,
         remedy: str = "",
     ) -> None:
-        """Connect in the first era that works; an upstream that dies in the first is started again for the second.
+        """Connect with the first of `eras` that works. An upstream that ends during the first attempt is started again.
 
-        `remedy` is added to the error when the time is over.
+        `remedy` is appended to the error of a timeout.
 
         Raises:
-            ServiceUnavailable: no era worked in time; nothing is left behind.
+            ServiceUnavailable: No era worked in time; nothing is left behind.
         """
         first_failure: HandshakeFailed | None = None
         with anyio.move_on_after(seconds):
@@ -110,7 +109,7 @@ class UpstreamConnection:
                     await self._rpc.open(eras[number:])
                 except HandshakeFailed as error:
                     first_failure = first_failure or error
-                    # The next try offers the other era only: the first one may have ended the upstream.
+                    # The first era may have ended the upstream, so try the other one alone.
                     continue
                 return
             assert first_failure is not None
@@ -121,14 +120,14 @@ class UpstreamConnection:
         )
 
     async def aclose(self) -> None:
-        """Close within a bound; requests in flight end with OutcomeUnknown."""
+        """Close within a bound. Requests in flight fail with OutcomeUnknown."""
         self._is_closed = True
         if self._rpc is not None:
             await self._rpc.aclose()
 
     @property
     def is_open(self) -> bool:
-        """Whether it was neither closed nor lost."""
+        """True until it is closed or lost."""
         return not self._is_closed and not self.lost.is_set()
 
     async def snapshot(self) -> Snapshot | None:
@@ -147,26 +146,24 @@ class UpstreamConnection:
         return self.rpc.peer
 
     def stderr_tail(self) -> str:
-        """Return the server's last lines on stderr, without secrets, also after its end; empty for a remote server."""
+        """Return the last lines of the server's stderr, without secrets, also after its end; empty if it is remote."""
         return "" if self._rpc is None else self._rpc.stderr_tail()
-
-    # Requests of ours.
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         """Run one tool.
 
         Raises:
-            OutcomeUnknown, ConnectionLost: as the contract of a connection says.
-            UpstreamRefused: it answered with a JSON-RPC error.
-            UpstreamMisbehaved: it answered with something that is no tool result.
-            NotAllowed: it needs input that this caller cannot give.
+            OutcomeUnknown, ConnectionLost: See Connection.call() in sessions/services.py.
+            UpstreamRefused: The upstream answered with a JSON-RPC error.
+            UpstreamMisbehaved: The answer is not a tool result.
+            NotAllowed: The tool asks for input that this caller cannot give.
         """
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         return CallResult(await self._request("tools/call", params, ctx))
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        """Forward one request other than tools/call and return its result. Raises as call() does."""
+        """Forward one request other than tools/call and return its result. Raises like call()."""
         uri: object = params.get("uri")
         if method == "resources/subscribe" and isinstance(uri, str):
             return await self._subscribe(uri, ctx)
@@ -177,7 +174,7 @@ class UpstreamConnection:
     # Subscriptions to resources.
 
     def follow(self, uris: set[str]) -> None:
-        """Subscribe to resources in the background, and keep `uris` as they are subscribed to from now on."""
+        """Subscribe to the resources `uris` in the background. Later changes of the subscriptions update the set."""
         self._followed_uris = uris
         for uri in list(uris):
             self.rpc.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
@@ -186,7 +183,7 @@ class UpstreamConnection:
         try:
             await self._subscribe(uri, InternalContext())
         except SessionError as error:
-            logger.debug("%s is not followed any more: %s", uri, error)
+            logger.debug("the subscription to %s could not be renewed: %s", uri, error)
 
     async def _subscribe(self, uri: str, ctx: CallContext) -> JSON:
         if not self.peer.modern:
@@ -217,7 +214,7 @@ class UpstreamConnection:
             await listener.run()
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        """Send a request, and again with the caller's answers for as long as it asks for input."""
+        """Send a request, and repeat it with the caller's answers while its result asks for input."""
         rpc, modern = self.rpc, self.peer.modern
         tool = method == "tools/call"
         call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
@@ -245,7 +242,7 @@ class UpstreamConnection:
             self._calls.leave(call)
 
     def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
-        """Return the parameters of a request with the caller's `_meta` and that of our own hop."""
+        """Return the parameters of a request with the caller's `_meta` and the members that this connection needs."""
         peer, ctx = self.peer, call.ctx
         meta = dict(ctx.meta)
         if peer.modern:
@@ -273,7 +270,7 @@ class UpstreamConnection:
         }
 
     async def _lower_log_level(self, level: str) -> None:
-        """Have a legacy upstream log at least what this caller wants; each caller still gets no more than that."""
+        """Lower the log level of a legacy upstream if this caller wants more; each caller still gets only its own level."""
         current = LEVELS.index(self._log_level) if self._log_level in LEVELS else len(LEVELS)
         if level not in LEVELS or LEVELS.index(level) >= current:
             return
@@ -287,21 +284,19 @@ class UpstreamConnection:
                 "logging/setLevel", {"level": level}, number=number, headers=headers
             )
         except UpstreamRefused:
-            logger.debug("%s does not set its log level", self.service)
-
-    # Messages that the upstream sends by itself.
+            logger.debug("%s refused to set its log level", self.service)
 
     def listen(self, turn: anyio.Lock | None = None) -> None:
-        """Subscribe to list changes while the connection lives, if the upstream announces them to subscribers only.
+        """Subscribe to list changes for the lifetime of the connection, if the upstream needs a subscription for them.
 
-        Connections that would receive the same notifications share a `turn`: one of them listens at a time.
+        Connections that would receive the same notifications share the lock `turn`, so that only one listens at a time.
         """
         filters = list_change_filter(self.peer)
         if filters and self._listener is None:
             self._listener = Listener(
                 self.service, filters, self._send_subscription, self._report_change
             )
-            # An empty context: the opener's token and trace must not live as long as the connection.
+            # An empty context, so that the opener's token and trace do not live as long as the connection.
             self.rpc.spawn(contextvars.Context(), partial(self._listener.run, turn))
 
     async def _send_subscription(self, filters: JSON) -> None:
@@ -315,13 +310,13 @@ class UpstreamConnection:
             self.on_changed(method, {})
 
     async def on_request(self, method: str, params: JSON) -> JSON:
-        """Answer a question of the upstream by putting it to the caller it belongs to."""
+        """Forward a question of the upstream to the caller of the call that it belongs to, and return the answer."""
         if method == "ping":
             return {}
         if method not in QUESTIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         if method == "roots/list" and not len(self._calls):
-            # Servers ask for these as soon as they are initialized, before there is a caller to ask.
+            # Servers request the roots right after initialization, when there is no caller yet.
             return {"roots": []}
         strip_our_meta(params)
         attribute_question(self.service, method, params)
@@ -343,8 +338,10 @@ class UpstreamConnection:
         except MCPError:
             raise
         except Exception as error:
-            logger.exception("a question of %s could not be put to the caller", self.service)
-            raise MCPError(INTERNAL_ERROR, "The question could not be put to the caller") from error
+            logger.exception("a question of %s could not be forwarded to the caller", self.service)
+            raise MCPError(
+                INTERNAL_ERROR, "The question could not be forwarded to the caller"
+            ) from error
 
     def on_lost(self, reason: str) -> None:
         self.reason = reason
@@ -356,7 +353,7 @@ class UpstreamConnection:
             if (call := self._calls.get(params.get("progressToken"))) is not None:
                 call.progress(params)
         elif method == "notifications/message":
-            # Several callers of a shared connection must not read each other's messages.
+            # Callers of a shared connection must not see each other's messages.
             call = self._calls.only() or (None if self._is_shared else self._calls.latest())
             if call is not None:
                 call.log(params)
@@ -376,7 +373,7 @@ def _is_change(method: str) -> bool:
 
 
 def _next_round(params: JSON, responses: JSON | None, state: object) -> JSON:
-    """Return the params of the next round of a request: the answers, and the upstream's own note to itself."""
+    """Return the params that repeat a request with the answers and the `requestState` of the upstream."""
     next_params = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
     if responses is not None:
         next_params["inputResponses"] = responses

@@ -1,7 +1,7 @@
-"""The errors of an upstream, as errors of a session.
+"""The errors of an upstream, as subclasses of the session errors.
 
 RequestRefused
- └── UpstreamRefused            it answered the request itself with a JSON-RPC error
+ └── UpstreamRefused            it answered the request with a JSON-RPC error
 ServiceUnavailable
  └── UpstreamMisbehaved         it answered with something that is not MCP
 """
@@ -16,7 +16,7 @@ class UpstreamRefused(RequestRefused):
 
 
 class UpstreamMisbehaved(ServiceUnavailable):
-    """Raised when an upstream answered, but not with what the protocol demands; the call did run."""
+    """Raised when an upstream violated the protocol in its answer; the call did run."""
 
     retryable = False
     recovery = "The server behind this tool is at fault: look at the effect of the call before you repeat it."

@@ -1,4 +1,4 @@
-"""Properties of an upstream that follow from its configuration alone, before it is started."""
+"""Properties of an upstream that its configuration alone determines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def transport_of(config: UpstreamConfig) -> Transport:
 def config_hash(config: UpstreamConfig) -> str:
     """Return a digest of the settings that a snapshot or a tool list depends on.
 
-    It takes only 16 bits of the hash of each secret value: enough to notice a change, too few to find the value.
+    Each secret value contributes only 16 bits of its hash: enough to detect a change, too few to recover the value.
     """
     fields = config.model_dump(mode="json", include=set(_IDENTITY))
     fields["recipe"] = None if config.recipe is None else config.recipe.model_dump(mode="json")
@@ -52,7 +52,7 @@ def needs_folder(config: UpstreamConfig) -> bool:
 
 
 def is_filled(config: UpstreamConfig) -> bool:
-    """Whether a remote upstream can tell sessions apart, because its URL or a header names them."""
+    """Whether the URL or a header of a remote upstream differs between sessions."""
     texts = (config.url or "", *config.headers.values())
     return any(name in text for text in texts for name in PLACEHOLDERS)
 

@@ -1,4 +1,4 @@
-"""Subscriptions to list changes of a 2026-07-28 upstream, which announces them over `subscriptions/listen` only."""
+"""Subscriptions to the list changes of a 2026-07-28 upstream, which sends them over `subscriptions/listen` only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 PAUSES: Final = (1.0, 5.0, 30.0)
-"""Seconds before each new try after a stream that ended; after that many failures in a row the listener gives up."""
+"""Seconds before each retry after a stream ended. After as many consecutive failures the listener gives up."""
 
 LASTING_SECONDS: Final = 30.0
-"""A stream that was open so long does not count as a failure: proxies end silent streams."""
+"""A stream that was open this long does not count as a failure, because proxies end silent streams."""
 
 _KINDS: Final[Mapping[str, str]] = {
     "tools": "toolsListChanged",
@@ -32,11 +32,11 @@ _KINDS: Final[Mapping[str, str]] = {
 _WORTH_ANOTHER_TRY: Final = (CONNECTION_CLOSED, INTERNAL_ERROR)
 
 Send = Callable[[JSON], Awaitable[None]]
-"""Sends a subscription with this `notifications` filter and returns when its stream has ended. Raises MCPError."""
+"""Sends a subscription with a `notifications` filter and returns when its stream has ended. Raises MCPError."""
 
 
 def list_change_filter(peer: Peer) -> JSON:
-    """Return the filter for all list changes that a peer declares; empty for a legacy peer, or one that declares none."""
+    """Return the filter for all list changes that a peer declares; empty for a legacy peer and one that declares none."""
     filters: JSON = {}
     for kind, name in _KINDS.items():
         capability: object = peer.capabilities.get(kind)
@@ -46,9 +46,10 @@ def list_change_filter(peer: Peer) -> JSON:
 
 
 class Listener:
-    """The subscription of one connection, for as long as run() is not cancelled.
+    """The subscription of one connection. It lasts until run() is cancelled or gives up.
 
-    `changed` gets the lists that may have changed while no stream was open. Other changes arrive as notifications.
+    `on_change` is called with the notifications for lists that may have changed while no stream was open. All other changes
+    arrive as notifications of the connection.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Listener:
         self._heard_before = False
 
     async def run(self, turn: anyio.Lock | None = None) -> None:
-        """Listen, and again when a stream ends, until it gives up. Listeners that share a `turn` listen one at a time."""
+        """Listen, and reconnect when a stream ends. Listeners that share the lock `turn` listen one at a time."""
         try:
             if turn is None:
                 await self._follow()
@@ -70,10 +71,10 @@ class Listener:
                 async with turn:
                     await self._follow()
         except Exception:
-            logger.exception("the changes of %s are not heard any more", self._service)
+            logger.exception("the subscription to list changes of %s failed", self._service)
 
     def handle_acknowledgement(self, params: JSON, *, late: bool) -> None:
-        """Handle the first message of a stream, the filter that it will honour. `late`: changes may have come before it."""
+        """Handle the first message of a stream, which names the accepted filter. `late`: changes may have preceded it."""
         self._since = anyio.current_time()
         value: object = params.get("notifications")
         filters = cast("JSON", value) if isinstance(value, dict) else {}
@@ -98,10 +99,14 @@ class Listener:
                 tries = 0
             if tries == len(PAUSES):
                 break
-            logger.debug("%s tells no changes for the moment: %s", self._service, reason)
+            logger.debug(
+                "the subscription to list changes of %s ended and will be renewed: %s",
+                self._service,
+                reason,
+            )
             await anyio.sleep(PAUSES[tries])
             tries += 1
-        logger.debug("%s tells no changes: %s", self._service, reason)
+        logger.debug("the subscription to list changes of %s ended: %s", self._service, reason)
 
     def _was_lasting(self) -> bool:
         since = self._since

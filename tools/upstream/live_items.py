@@ -1,4 +1,4 @@
-"""Tools and prompts that a service has in some of its sessions only."""
+"""Tools and prompts that a service lists only in some of its sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ItemT = TypeVar("ItemT")
 
 
 class LiveItems(Generic[ItemT]):
-    """The items, by name, that live connections list beyond those of a fresh one."""
+    """Items, by name, that live connections list and a fresh connection does not."""
 
     def __init__(self) -> None:
         self._items: dict[str, ItemT] = {}
@@ -33,7 +33,7 @@ class LiveItems(Generic[ItemT]):
             self._listed_by.setdefault(name, WeakSet()).add(connection)
 
     def beyond(self, names: Collection[str]) -> tuple[ItemT, ...]:
-        """Return the items that are not among some names."""
+        """Return the items whose names are not in `names`."""
         return tuple(item for name, item in self._items.items() if name not in names)
 
 

@@ -1,4 +1,7 @@
-"""The negotiation of the protocol era with an upstream, and the metadata that each request carries in that era."""
+"""The negotiation of the protocol era with an upstream, and the metadata of requests in that era.
+
+The era `legacy` is the protocol with the initialize handshake, up to 2025-11-25; `modern` is 2026-07-28.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ OFFERED_CAPABILITIES: Final[JSON] = {
     "sampling": {},
     "roots": {},
 }
-"""The client capabilities declared to a legacy upstream; it gets them once, before any caller is known."""
+"""The client capabilities declared to a legacy upstream. The handshake declares them before there is a caller."""
 
 UNRELAYED_EXTENSIONS: Final = ("io.modelcontextprotocol/tasks",)
-"""Extensions whose results need further requests that do not pass through us."""
+"""Extensions that need further requests which Statehold does not forward."""
 
 SECOND_TRY_SECONDS: Final = 10.0
-"""Seconds to wait for an answer in the first era when there is another one to try."""
+"""Seconds to wait for an answer to a modern request when the legacy era is still to be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Peer:
 
 
 def relayable_capabilities(capabilities: Mapping[str, Any]) -> JSON:
-    """Return a caller's capabilities without those that cannot pass through us."""
+    """Return a caller's capabilities without UNRELAYED_EXTENSIONS."""
     extensions: object = capabilities.get("extensions")
     if not isinstance(extensions, dict) or not any(
         name in extensions for name in UNRELAYED_EXTENSIONS
@@ -110,8 +113,8 @@ async def negotiate(send: SendRequest, eras: Sequence[Era], *, service: str) -> 
     The caller still has to send `notifications/initialized` to a legacy peer.
 
     Raises:
-        UpstreamRefused: it refused all of them; the error is the one of the first.
-        UpstreamMisbehaved: its answer is malformed.
+        UpstreamRefused: The upstream refused all eras; this is the error of the first one.
+        UpstreamMisbehaved: The answer is malformed.
     """
     first_error: Exception | None = None
     for number, era in enumerate(eras, 1):

@@ -21,15 +21,15 @@ from .recipe import InternalContext
 logger = logging.getLogger("statehold.upstream")
 
 MAX_PAGES: Final = 1000
-"""Most pages of a list; a longer list is taken to have no end."""
+"""Most pages of a list; a longer list counts as endless."""
 
 HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
-"""The `Mcp-Param-*` header of each argument of a tool that has one."""
+"""The `Mcp-Param-*` header of each argument that has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The result of a probe: the upstream's introduction, tools and prompts."""
+    """The result of a probe: the upstream's handshake, tools and prompts."""
 
     peer: Peer
     tools: tuple[ToolSpec, ...]
@@ -37,17 +37,17 @@ class Profile:
 
 
 async def probe_upstream(connection: UpstreamConnection) -> Profile:
-    """Return the profile of an upstream.
+    """List the tools and prompts of an upstream and return its profile.
 
     Raises:
-        UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
+        UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: The tools could not be listed.
     """
     tools = await list_tools(connection)
     return Profile(connection.peer, tools, await list_prompts(connection))
 
 
 async def list_items(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
-    """Return all pages of a list, the objects among its items only."""
+    """Return the items of all pages of a list; items that are not objects are skipped."""
     items: list[JSON] = []
     seen_cursors: set[str] = set()
     cursor: object = None
@@ -89,7 +89,7 @@ async def list_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
 
 
 async def list_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
-    """Return the prompts a connection lists now; none when it refuses, so that its tools are listed all the same."""
+    """Return the prompts that a connection lists now; none if it refuses, because its tools are still usable."""
     if "prompts" not in connection.peer.capabilities:
         return ()
     try:
@@ -101,7 +101,7 @@ async def list_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
 
 
 def _is_prompt(prompt: JSON, service: str) -> bool:
-    """Whether clients accept a prompt: a broken one would cost them the whole list."""
+    """Whether clients accept a prompt; they reject a whole list with one malformed prompt."""
     try:
         Prompt.model_validate(prompt, by_name=False)
     except ValidationError:
@@ -111,7 +111,7 @@ def _is_prompt(prompt: JSON, service: str) -> bool:
 
 
 def header_map(spec: ToolSpec) -> HeaderMap:
-    """Return the headers a tool wants over HTTP; none when its annotations are not valid."""
+    """Return the headers that a tool declares for its arguments; none if its annotations are invalid."""
     schema = spec.definition.get("inputSchema")
     if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
         return {}

@@ -1,4 +1,4 @@
-"""The profile of an upstream from its last probe, kept on disk for the next start."""
+"""Stores the profile of an upstream from its last probe on disk, for the next start."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Content(BaseModel):
 class ProfileFile:
     """The file of one service, `<data>/profiles/<digest of its name>.json`; nothing without a data folder.
 
-    It holds the profile of one configuration: another `config_hash` makes it foreign, and the next write() replaces it.
-    Its methods block, and may run in any thread; several processes may share a data folder.
+    The profile belongs to one configuration: read() ignores a file with another `config_hash`, and write() replaces it.
+    The methods block and may run in any thread; several processes may share a data folder.
     """
 
     def __init__(self, data: Path | None, service: str, config_hash: str) -> None:
@@ -49,7 +49,7 @@ class ProfileFile:
         self._path = None if data is None else data / FOLDER / f"{digest}.json"
 
     def read(self) -> Profile | None:
-        """Return the kept profile; None when there is none, or it is damaged or of another configuration."""
+        """Return the stored profile; None if there is none, or it is damaged or belongs to another configuration."""
         if self._path is None:
             return None
         try:
@@ -58,7 +58,7 @@ class ProfileFile:
             return None
         except (OSError, ValueError, ValidationError, RecursionError) as error:
             logger.info(
-                "the kept tool list of %s is ignored: %s", self._service, type(error).__name__
+                "the stored tool list of %s is ignored: %s", self._service, type(error).__name__
             )
             return None
         if (content.service, content.config_hash) != (self._service, self._config_hash):
@@ -67,16 +67,16 @@ class ProfileFile:
         return Profile(content.peer, tools, tuple(content.prompts))
 
     def write(self, profile: Profile) -> None:
-        """Keep a profile, for the user alone. A failure is logged: the next start asks the upstream then."""
+        """Store a profile in a file with mode 0600. A failure is only logged; the next start then probes the upstream."""
         if self._path is None:
             return
         try:
             self._replace(self._path, self._text(profile))
         except (OSError, ValueError, RecursionError) as error:
-            logger.warning("the tool list of %s is not kept: %s", self._service, error)
+            logger.warning("the tool list of %s could not be stored: %s", self._service, error)
 
     def _text(self, profile: Profile) -> str:
-        # Not by pydantic: an upstream may send half a surrogate pair, which has no UTF-8.
+        # Not pydantic: an upstream may send half a surrogate pair, which UTF-8 cannot encode.
         return json.dumps(
             {
                 "format": 1,

@@ -1,4 +1,4 @@
-"""Marks that tell an upstream's words from ours: our `_meta` keys, our notes, and the name before a question."""
+"""Keeps the messages of an upstream distinguishable from our own: `_meta` keys, notes, and questions to the user."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ...sessions.json_codec import JSON
 
 OUR_META: Final = "statehold/"
 DEPTH: Final = 6
-"""Levels of a result that are searched for `_meta`: blocks, their resources, messages and the params of questions."""
+"""Levels of a result that are searched for `_meta`; content blocks, resources, messages and questions are within them."""
 
 _DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
-"""Members that are data of the upstream: a `_meta` in there means nothing to a client."""
+"""Members with data of the upstream, in which clients ignore a `_meta`."""
 _NOTE: Final = re.compile(
     r"(?i)(\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=[^\w\r\n]{0,20}note from statehold)"
 )
 
 
 def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
-    """Remove the `statehold/` keys from each `_meta` of a result or of params, in place."""
+    """Remove the `statehold/` keys, which only we may set, from each `_meta` of a result or of params, in place."""
     if isinstance(value, list):
         for item in cast(list[Any], value):
             if isinstance(item, dict):
@@ -41,7 +41,7 @@ def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
 
 
 def attribute_notes(result: JSON, service: str) -> None:
-    """Put the name of the service before each line of a text block that reads like a note of ours, in place."""
+    """Put the name of the service before each line of a text block that looks like a note of Statehold, in place."""
     for block in cast(list[JSON], result["content"]):
         text: object = block.get("text")
         if block["type"] == "text" and isinstance(text, str) and "tatehold" in text.lower():

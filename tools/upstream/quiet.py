@@ -1,4 +1,4 @@
-"""The call context of calls that Statehold makes by itself."""
+"""The context of calls that Statehold makes itself, such as probes and recipe steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...sessions.json_codec import JSON
 
 
 class InternalContext:
-    """The context of a call without a caller: it takes no questions, and discards progress and logs."""
+    """The context of a call without a caller. It refuses questions and discards progress and log messages."""
 
     meta: Mapping[str, Any] = {}
     wants_progress = False

@@ -30,14 +30,14 @@ _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
 class StepFailed(ServiceUnavailable):
-    """Raised when a step failed; the connection is still open."""
+    """Raised when a step of a recipe failed; the connection is still open."""
 
 
 async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> Snapshot:
     """Run the save steps and return the snapshot.
 
     Raises:
-        ServiceUnavailable: a step failed. No partial snapshot is returned; the earlier one is better.
+        ServiceUnavailable: A step failed. The previous snapshot stays, because it is better than a partial one.
     """
     snapshot = Snapshot()
     for step in recipe.save:
@@ -54,10 +54,10 @@ async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> 
 async def restore(
     recipe: Recipe, connection: UpstreamConnection, folder: Path, snapshot: Snapshot
 ) -> RestoreReport:
-    """Write kept files back and run the restore steps. A step that fails is reported in the result, not raised.
+    """Write the saved files back and run the restore steps. The result reports a failed step; it is not raised.
 
     Raises:
-        OutcomeUnknown, ConnectionLost: the connection died of it.
+        OutcomeUnknown, ConnectionLost: The connection ended during a step.
     """
     try:
         for name, path in _files(recipe, folder).items():
@@ -73,7 +73,7 @@ async def restore(
 
 
 def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot that this process did not save, with the names that the recipe keeps; all others are dropped.
+    """Return an imported snapshot reduced to the values that the recipe saves.
 
     Raises:
         InvalidArgument: A text is not a text, or a file is larger than a recipe may save.
@@ -95,7 +95,7 @@ def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
 
 
 def report_total_loss(recipe: Recipe | None) -> RestoreReport:
-    """Return the losses when a connection is replaced without a snapshot."""
+    """Return the report for a connection that is replaced without a snapshot."""
     if recipe is None:
         return RestoreReport("", "everything this server kept in memory")
     return RestoreReport("", f"{recipe.restores}, {recipe.loses}")
@@ -117,7 +117,7 @@ async def _run_step(
 
 
 def fill_placeholders(value: object, values: Mapping[str, Any]) -> object:
-    """Return a JSON value with each `{name}` replaced; unknown names stay as they are."""
+    """Return a JSON value in which each `{name}` is replaced; unknown names are not changed."""
     if isinstance(value, dict):
         return {key: fill_placeholders(item, values) for key, item in cast(JSON, value).items()}
     if isinstance(value, list):
@@ -137,9 +137,9 @@ def _as_text(value: object) -> str:
 
 
 def _values(recipe: Recipe, snapshot: Snapshot, folder: Path) -> JSON:
-    """Return the values of `{name}`: those that the recipe keeps, and the paths of its files.
+    """Return the values of the `{name}` placeholders: the saved values, and the paths of the recipe's files.
 
-    A snapshot may come from an imported document, so it never decides the path of a file.
+    The paths come from the recipe, never from the snapshot, which may be an imported document.
     """
     names = {name for name, source in _sources(recipe) if not source.startswith("file:")}
     values = {name: value for name, value in snapshot.data.items() if name in names}
@@ -164,8 +164,8 @@ def _resolve_below(folder: Path, path: str) -> Path:
     try:
         target = (root / path.replace("{dir}", str(root))).resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        # A loop of links, or a text that is no path.
-        raise StepFailed(f"{path!r} is no file below {{dir}} ({error})") from None
+        # A loop of links, or an invalid path.
+        raise StepFailed(f"{path!r} is not a file below {{dir}} ({error})") from None
     if not target.is_relative_to(root) or target == root:
         raise StepFailed("a kept file has to be below {dir}")
     return target

@@ -1,4 +1,4 @@
-"""The secrets of a configuration, which must not be shown in reasons, in logs, or where services are listed."""
+"""The secrets of a configuration: their detection, and their removal from errors, logs and lists."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SECRET_LOOK: Final = re.compile(
 )
 """The prefixes of keys of well-known providers and of a JSON Web Token."""
 _RANDOM: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w~=+.-]{16,}")
-"""A part of a path that looks so is treated as a password: many hosted servers have one in their address."""
+"""A path segment of this form counts as a secret, because many hosted servers have a token in their address."""
 
 
 class Secrets:
-    """The values of a configuration that must not be shown. It redacts them from texts."""
+    """The secret values of a configuration. redact() removes them from texts."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         secrets = set(values)
@@ -48,9 +48,9 @@ class Secrets:
 
     @classmethod
     def of(cls, config: UpstreamConfig, inherited_env: Mapping[str, str] | None = None) -> Secrets:
-        """Return the secrets of a service: all values of its environment and headers, and parts of its arguments and URL.
+        """Return the secrets of a service: all values of its `env` and headers, and parts of its arguments and URL.
 
-        From the variables that it inherits from us it takes those with the name of a secret, and the passwords of proxies.
+        Of the inherited variables, only those with the name of a secret and passwords in URLs count.
         """
         return cls((*_secret_parts(config), *_of_inherited(inherited_env or {})))
 
@@ -61,15 +61,15 @@ class Secrets:
         return text if self._pattern is None else self._pattern.sub("***", text)
 
     def describe_failure(self, cause: str, output: str = "") -> str:
-        """Return a cause and the line of the last words that explains it: one line without secrets, of bounded length."""
+        """Return a cause and the line of `output` that explains it, as one line without secrets and of bounded length."""
         cause = one_line(self.redact(cause))
-        # Secrets may have several lines, so redact before a line is chosen.
+        # Secrets may span lines, so redact before a line is selected.
         explanation = last_cause(self.redact(without_sequences(output)))
         return (f"{cause}; it last said: {explanation}" if explanation else cause)[:REASON_LENGTH]
 
 
 def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> Generator[str]:
-    """Yield the secrets found by name, flag, place in a URL or look, without the harmless values of `env`."""
+    """Yield the values that a name, a flag, a position in a URL or their form marks as secret."""
     yield from _of_inherited({**inherited_env, **config.env})
     for value in config.headers.values():
         yield value.rpartition(" ")[2]
@@ -94,7 +94,7 @@ def _of_inherited(variables: Mapping[str, str]) -> Generator[str]:
 
 
 def _of_arguments(args: Iterable[str]) -> Generator[str]:
-    """Yield the values of arguments such as `--api-key X`, `--token=X` and `--header "X-Key: Y"`, and what looks secret."""
+    """Yield the values of arguments such as `--api-key X`, `--token=X` and `--header "X-Key: Y"`, and known keys."""
     previous = ""
     for argument in args:
         yield from _of_text(argument)
@@ -119,7 +119,7 @@ def _of_url(url: str) -> Generator[str]:
         parts = urlsplit(url)
         pieces = [parts.username, parts.password, parts.query, parts.fragment]
     except ValueError:
-        # No URL after all; the part before an @ is a password all the same.
+        # Not a valid URL, but the part before an @ may still be a password.
         pieces = [url.partition("://")[2].rpartition("@")[0]]
         parts = None
     if parts is not None:
@@ -127,7 +127,7 @@ def _of_url(url: str) -> Generator[str]:
         pieces += (piece for piece in parts.path.split("/") if _RANDOM.fullmatch(piece))
     for piece in pieces:
         if piece:
-            # A library may write it either way.
+            # Messages of libraries contain it quoted or unquoted.
             yield piece
             yield unquote(piece)
 

@@ -1,7 +1,7 @@
 """Validation of tool results against the shape that the protocol demands.
 
-The SDK would turn a malformed result into an empty one for a 2026-07-28 client (sdk 2.3), so results are checked before they
-are passed on. Only the shape is checked: unknown fields pass unchanged.
+For a 2026-07-28 client the SDK (2.3) turns a malformed result into an empty one, so results are checked before they are
+passed on. Only the shape is checked; unknown fields pass unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "audio": ("data", "mimeType"),
     "resource_link": ("uri", "name"),
 }
-"""The text fields without which a content block is not one."""
+"""The text fields that a content block of each type must have."""
 
 
 def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
-    """Return a result as it may be passed on, or raise UpstreamMisbehaved. `tool`: it is the result of tools/call.
+    """Return a result that can be passed on, or raise UpstreamMisbehaved. `tool`: it is a result of tools/call.
 
     A result of a legacy upstream has no `resultType`; a modern one's is `complete` or `input_required`.
     """
@@ -50,7 +50,7 @@ def _validate_question(result: JSON, service: str) -> JSON:
     requests = cast(JSON, value) if isinstance(value, dict) else {}
     is_valid = all(isinstance(_get(request, "method"), str) for request in requests.values())
     if not is_valid or not (requests or isinstance(state, str)):
-        raise UpstreamMisbehaved(service, "it asks for input without saying for what")
+        raise UpstreamMisbehaved(service, "it asks for input without a question")
     _drop_server_info(result)
     strip_our_meta(result)
     for request in requests.values():
@@ -59,7 +59,7 @@ def _validate_question(result: JSON, service: str) -> JSON:
 
 
 def _drop_server_info(result: JSON) -> None:
-    """Take out the upstream's introduction of itself, which our own replaces, and a `_meta` that is none."""
+    """Remove the upstream's `serverInfo`, which ours replaces, and a `_meta` that is not an object."""
     meta = result.get("_meta")
     if not isinstance(meta, dict):
         result.pop("_meta", None)

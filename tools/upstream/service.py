@@ -1,4 +1,4 @@
-"""One configured upstream: any MCP server as a service of sessions."""
+"""One configured upstream: any MCP server as a service that sessions use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
 }
 
 ServiceChangeCallback = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
-"""Called after a change of a list or a resource with the service, the notification's method, its connection and params."""
+"""Called when a list or a resource changed: service, method of the notification, connection, params."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Check:
     server: JSON = field(default_factory=dict[str, Any])
     tools: int = 0
     renamed: str | None = None
-    """A line about its tools that are renamed, since an earlier service has tools of their names."""
+    """A line about its tools that have other names in the list; see describe_renames()."""
 
 
 class UpstreamService:
-    """An upstream of the configuration. It lives as long as the process and holds nothing open of its own.
+    """An upstream of the configuration. It lives as long as the process; the connections that it opens belong to sessions.
 
-    `on_changed` is called when a live connection announces a change of one of its lists: refresh() then asks a fresh one,
-    learn_tools() and learn_prompts() add what only the live one has. `inherit_env` names variables of our environment that
-    its process gets, besides those of the configuration.
+    `on_changed` is called when a live connection announces a change of a list. Then refresh() probes a fresh connection, and
+    learn_tools() and learn_prompts() add the items that only the live one has. `inherit_env` names environment variables
+    that its process inherits in addition to those of the configuration.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class UpstreamService:
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
-        """The result of the last probe; before the first, that of recall(), or None."""
+        """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
         self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
         self._base = base
@@ -118,12 +118,12 @@ class UpstreamService:
         self._reading = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
         self._followed_uris: dict[str, set[str]] = {}
-        """The resources that each session is subscribed to, for its next connection."""
+        """The resources to which each session is subscribed; its next connection subscribes to them again."""
         self._pages: dict[str, JSON] = {}
-        """The pages of MCP Apps that were read since the service last changed."""
+        """The pages of MCP Apps by URI; cleared when the service changes."""
         self._live_tools = LiveItems[ToolSpec]()
         self._specs: dict[str, ToolSpec] | None = None
-        """The tools by name; None until the first look-up after a change."""
+        """A cache of the tools by name; None after a change."""
         self._live_prompts = LiveItems[JSON]()
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
@@ -133,14 +133,14 @@ class UpstreamService:
 
     @property
     def connect_seconds(self) -> float:
-        """Seconds that opening a connection may take; more for a command that has not started here yet."""
+        """Seconds that opening a connection may take; more for the first start of a command."""
         first = self.config.first_connect_seconds
         if self._has_started or first is None or self.transport != "stdio":
             return self.config.connect_seconds
         return first
 
     def _remedy(self) -> str:
-        """Say what helps when a command did not start in time."""
+        """Return advice for a command that did not start in time; empty after its first start."""
         if self.transport != "stdio" or self._has_started:
             return ""
         return (
@@ -148,21 +148,19 @@ class UpstreamService:
             f"in [services.{self.name}]"
         )
 
-    # Tools and prompts.
-
     @property
     def capabilities(self) -> Collection[str]:
-        """The capabilities that it declared when it was probed."""
+        """The capabilities that it declared in the last probe."""
         return () if self.profile is None else self.profile.peer.capabilities.keys()
 
     @property
     def prompts(self) -> Sequence[JSON]:
-        """Its prompts: those of a fresh connection, and those that learn_prompts() added."""
+        """The prompts of a fresh connection, and those that learn_prompts() added."""
         fresh = () if self.profile is None else self.profile.prompts
         return (*fresh, *self._live_prompts.beyond({prompt["name"] for prompt in fresh}))
 
     async def recall(self) -> bool:
-        """Load the profile that an earlier process with this configuration stored. Returns whether there is one."""
+        """Load the profile that an earlier process with this configuration stored. Return whether there is one."""
         if self.profile is None:
             profile = await anyio.to_thread.run_sync(self._file.read)
             if self.profile is None and profile is not None:
@@ -171,10 +169,10 @@ class UpstreamService:
         return self.profile is not None
 
     async def tools(self) -> Sequence[ToolSpec]:
-        """Return its tools, asking a throw-away connection the first time. One probe serves all who wait for it.
+        """Return its tools. The first call probes the upstream; concurrent calls share that probe.
 
         Raises:
-            ServiceUnavailable: it cannot be opened or does not list its tools.
+            ServiceUnavailable: It cannot be opened or does not list its tools.
         """
         if self.profile is None:
             async with self._probing:
@@ -187,18 +185,18 @@ class UpstreamService:
         return (*fresh, *self._live_tools.beyond({spec.name for spec in fresh}))
 
     def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
-        """Add the tools that a live connection lists now beyond those of a fresh one, and drop what it lists no more."""
+        """Add the tools that only a live connection lists, and remove those that it no longer lists."""
         self._live_tools.learn(connection, tools)
         self._specs = None
         for name, spec in tools.items():
             self._header_maps.setdefault(name, header_map(spec))
 
     def learn_prompts(self, connection: UpstreamConnection, prompts: Mapping[str, JSON]) -> None:
-        """Add the prompts that a live connection lists now beyond those of a fresh one, and drop what it lists no more."""
+        """Add the prompts that only a live connection lists, and remove those that it no longer lists."""
         self._live_prompts.learn(connection, prompts)
 
     async def refresh(self) -> bool:
-        """Probe again. Returns whether the tools changed; raises as tools() does and then keeps the old ones."""
+        """Probe again and return whether the tools changed. Raises like tools(); then the old tools stay."""
         async with self._probing:
             before = self.profile
             await self._probe()
@@ -206,12 +204,12 @@ class UpstreamService:
 
     def tool(self, name: str) -> ToolSpec | None:
         if self._specs is None:
-            # The first of one name, as in a list of tools.
+            # The first tool of a name wins, as in the tool list.
             self._specs = {spec.name: spec for spec in reversed(self._all_tools())}
         return self._specs.get(name)
 
     async def check(self) -> Check:
-        """Probe and report, without raising."""
+        """Probe the upstream and return a report, also of a failure."""
         started_at = time.monotonic()
         try:
             await self.refresh()
@@ -254,13 +252,13 @@ class UpstreamService:
         self._header_maps = {spec.name: header_map(spec) for spec in self._all_tools()}
 
     async def read_page(self, uri: str) -> JSON | None:
-        """Return the result of `resources/read` for the page of an MCP App, None for a URI that no tool names as its page.
+        """Return the result of `resources/read` for a page of an MCP App, None if no tool names this URI as its page.
 
-        The page is the same for every session. It is read on a throw-away connection, and once until the service changes.
+        The page is the same for every session. It is read over a temporary connection and cached until the service changes.
 
         Raises:
-            ServiceUnavailable: the service cannot be opened or does not answer.
-            UpstreamRefused: it has no such page.
+            ServiceUnavailable: The service cannot be opened or does not answer.
+            UpstreamRefused: It has no such page.
         """
         if uri not in map(app_page, (spec.definition.get("_meta") for spec in await self.tools())):
             return None
@@ -283,7 +281,7 @@ class UpstreamService:
 
     @asynccontextmanager
     async def _open_probe_connection(self) -> AsyncGenerator[UpstreamConnection]:
-        """Open a connection outside of any session, and leave nothing of it."""
+        """Open a temporary connection outside of any session, and remove its folder afterwards."""
         view = SessionView(
             id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
         )
@@ -296,13 +294,11 @@ class UpstreamService:
         finally:
             await self._work_folders.forget(view.id)
 
-    # Its connections.
-
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> UpstreamConnection:
-        """Open a connection for a session and restore the snapshot in it.
+        """Open a connection for a session and restore the snapshot.
 
         Raises:
-            ServiceUnavailable: with the cause and the upstream's last words; nothing is left behind.
+            ServiceUnavailable: The connection failed. The message has the cause and the last output; nothing is left behind.
         """
         placeholders = await self._make_placeholders(session)
         connection = await self._connect(placeholders)
@@ -339,15 +335,15 @@ class UpstreamService:
         return recipes.report_total_loss(recipe) if session.generation > 1 else RestoreReport()
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """Return an imported snapshot with the values that the recipe keeps; empty without a recipe. May run in any thread.
+        """Return an imported snapshot reduced to the values that the recipe saves; empty without a recipe. Thread-safe.
 
         Raises:
-            InvalidArgument: A value cannot be one that the recipe saved.
+            InvalidArgument: The recipe cannot have saved one of the values.
         """
         return recipes.check_snapshot(self.config.recipe, snapshot)
 
     async def forget(self, session_id: str) -> None:
-        """Remove the folder of a session that was purged."""
+        """Remove the folder and the subscriptions of a deleted session."""
         self._followed_uris.pop(session_id, None)
         await self._work_folders.forget(session_id)
 
@@ -358,14 +354,14 @@ class UpstreamService:
             )
         except OSError as error:
             raise ServiceUnavailable(
-                f"{self.name} has no place to work: its folder cannot be made ({error.strerror})."
+                f"{self.name} cannot start: its working folder cannot be created ({error.strerror})."
             ) from error
 
     async def _connect(self, placeholders: Placeholders) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
         connection.on_changed = partial(self._handle_change, connection)
         connection.param_headers = self._param_headers
-        # A little less than the core allows, so that the error names the cause.
+        # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
             partial(self._open_transport, placeholders),
@@ -376,7 +372,7 @@ class UpstreamService:
         )
         self._has_started = True
         if self.config.era == "auto":
-            # Try the era that worked first the next time.
+            # Next time, try the era that worked first.
             era = connection.peer.era
             self._eras = (era, "modern" if era == "legacy" else "legacy")
         return connection
@@ -401,7 +397,7 @@ class UpstreamService:
         )
 
     def _log_stderr(self, line: str) -> None:
-        # Redacted first: an escaped secret would not be recognised.
+        # Redact before escaping; an escaped secret would not be recognised.
         logger.debug("%s stderr: %s", self.name, escape_controls(self._secrets.redact(line)))
 
     def _cwd(self, placeholders: Placeholders) -> str | None:

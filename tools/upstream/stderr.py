@@ -1,4 +1,4 @@
-"""The text that a program writes before it ends: made harmless, and reduced to the line that names the cause."""
+"""Finds the line that explains why a program ended in its last output, without escape sequences."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _NPM: Final = re.compile(r"(?i)npm (?:err!|error)\s+(?:\d{3}\s+)?")
 _FRAME: Final = re.compile(r"\s|at \S|[|>^~]")
 """The beginning of a line of a stack trace or of quoted source."""
 _TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]*|\s+$")
-"""The lines with which `uv` and others draw a chain of causes, the innermost last."""
+"""The characters with which `uv` and others draw a chain of causes, the innermost last."""
 
 
 def last_cause(text: str) -> str:
-    """Return the one line of a program's last output that says why it ended, without control characters.
+    """Return the line of a program's last output that explains why it ended, without control characters.
 
     For a Python traceback it is the exception, for a Node error its `Error:` line, for npm the first line of its report. For
     any other text it is the last line that is neither indented nor a banner.

@@ -1,4 +1,4 @@
-"""Trace contexts of callers (SEP-414), passed on to upstreams."""
+"""Passes the trace contexts of callers on to upstreams (SEP-414)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...sessions.json_codec import JSON
 
 
 def is_tracing() -> bool:
-    """Whether OpenTelemetry is set up, so that the SDK has to make a span for each request."""
+    """Whether OpenTelemetry is set up; then the SDK must create a span for each request."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 

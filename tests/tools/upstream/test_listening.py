@@ -207,7 +207,7 @@ async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
         await heard.of(TOOLS)
     try:
         with anyio.fail_after(10):
-            while "tells no changes: " not in caplog.text:
+            while "the subscription to list changes of counter ended: " not in caplog.text:
                 await anyio.wait_all_tasks_blocked()
         with running([*command, str(port)]):
             assert not connection.lost.is_set()
@@ -226,7 +226,7 @@ async def test_an_upstream_that_knows_no_subscriptions_costs_a_line_for_who_look
             await connection.call("get", {}, Caller())
     said = [r for r in caplog.records if r.name == "statehold.upstream" and "changes" in r.msg]
     assert [(r.levelname, r.getMessage()) for r in said] == [
-        ("DEBUG", "asking tells no changes: Method not found")
+        ("DEBUG", "the subscription to list changes of asking ended: Method not found")
     ]
 
 

@@ -31,7 +31,7 @@ class ClosingStream:
 
 
 class Transport(Protocol):
-    """An open transport: the SDK's two streams and the causes of their errors."""
+    """An open transport: the two streams of the SDK, and explanations for their errors."""
 
     @property
     def read_stream(self) -> ReadStream[SessionMessage | Exception]: ...
@@ -45,15 +45,15 @@ class Transport(Protocol):
         ...
 
     def is_unsent(self, number: int) -> bool:
-        """Whether the request of that id is known not to have left."""
+        """Whether the request with that id is known not to have been sent."""
         ...
 
     def loss_reason(self) -> str | None:
-        """Return why the server no longer knows this connection, None unless it said so."""
+        """Return the reason if the server reported that it no longer knows this connection, else None."""
         ...
 
     async def describe_end(self) -> tuple[str, str]:
-        """Return why the read stream ended, and the server's last output. Waits a moment for both."""
+        """Return why the read stream ended, and the server's last output. Waits a short time for both."""
         ...
 
     def last_output(self) -> str:

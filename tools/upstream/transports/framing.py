@@ -1,7 +1,7 @@
 """The two pipes of a child process as the SDK's streams: one JSON-RPC message per line, in both directions.
 
-Both are protocols of event-loop transports, so that a message costs no thread and no task of its own. Memory is bounded: a
-line has a longest length, and a pipe is not read while too much of it waits to be consumed.
+Both are asyncio protocols, so a message needs no thread or task. Memory is bounded: lines have a maximum length, and
+reading pauses while too many messages wait for the consumer.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ..sdk import ReadStream
 from .base import ClosingStream
 
 QUEUE_BYTES: Final = 4 * 2**20
-"""Bytes that may wait to be consumed; while there are more, the pipe is not read."""
+"""Bytes that may wait for the consumer; reading pauses while there are more."""
 
 NOISE_LINES: Final = 8
 NOISE_LENGTH: Final = 200
 BURST: Final = 64
-"""Messages taken in a row before other tasks get a turn, so that a flood does not own the loop."""
+"""Messages received in a row before other tasks run, so that a flood of messages does not block the loop."""
 
 
 def encode(message: JSONRPCMessage) -> bytes:
-    """Return the line of a message. Every JSON value is written exactly, integers beyond 64 bits too."""
+    """Return a message as a line. Every JSON value is written exactly, also integers beyond 64 bits."""
     fields: dict[str, Any] = {"jsonrpc": "2.0"}
     match message:
         case JSONRPCRequest(id=number, method=method, params=params):
@@ -66,14 +66,14 @@ def encode(message: JSONRPCMessage) -> bytes:
 _ANSWER_ID: Final = re.compile(
     rb'^\s*\{(?:"jsonrpc":\s*"2.0",\s*)?"id":\s*(\d+)|"id":\s*(\d+)\s*\}\s*$'
 )
-"""The id at the beginning or the end of an answer that no parser reads. Our ids are numbers."""
+"""The id at the beginning or the end of an answer that is not valid JSON. Our ids are numbers."""
 
 
 def decode(line: bytes) -> JSONRPCMessage | None:
-    """Return the message of a line, None when it is none.
+    """Return the message of a line, None if the line is not JSON-RPC.
 
-    An answer that is not a valid one becomes an error answer, so that its caller does not wait. Half of a surrogate pair,
-    which JavaScript servers produce when they cut a text, becomes a replacement character.
+    An invalid answer becomes an error answer, so that its caller does not wait for ever. Half of a surrogate pair, which
+    JavaScript servers send when they truncate a text, becomes a replacement character.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -101,7 +101,7 @@ def _repair(line: bytes) -> JSONRPCMessage | None:
 
 
 class StdoutReader(ClosingStream, asyncio.Protocol):
-    """The stdout of a child as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
+    """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line."""
 
     def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
         self._line_bytes = line_bytes
@@ -117,10 +117,8 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
         self._discarding = False
         self.has_ended = False
         self.noise_count = 0
-        """The number of lines that were no JSON-RPC."""
+        """The number of lines that were not JSON-RPC."""
         self.noise_tail: deque[str] = deque(maxlen=NOISE_LINES)
-
-    # For the pipe.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.ReadTransport, transport)
@@ -199,8 +197,6 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
             self._transport.close()
         self._end()
 
-    # For the SDK: one consumer.
-
     async def receive(self) -> SessionMessage | Exception:
         while True:
             if self._burst_size >= BURST:
@@ -240,7 +236,7 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
 
 
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):
-    """The stdin of a child as the SDK's write stream. Closing it is the end of the child's stdin."""
+    """The stdin of a child as the SDK's write stream. close() ends the child's stdin."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
@@ -249,7 +245,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self._can_write.set()
         self.has_ended = False
         self.unsent: set[int | str] = set()
-        """The ids of requests that were not written any more."""
+        """The ids of the requests that could not be written."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
@@ -267,7 +263,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self._on_end()
 
     async def send(self, item: SessionMessage) -> None:
-        # Only requests wait for room: a cancellation that waits behind a child that reads nothing would hold up its caller.
+        # Only requests wait for the child to read; a cancellation must not delay its caller.
         if not self._can_write.is_set() and isinstance(item.message, JSONRPCRequest):
             await self._can_write.wait()
         if self.has_ended or self._transport is None or self._transport.is_closing():
@@ -287,17 +283,17 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             self._transport.abort()
 
     async def aclose(self) -> None:
-        """Accept nothing more. The pipe itself is closed by the process, which knows when."""
+        """Accept no more messages. ChildProcess closes the pipe itself."""
         self.has_ended = True
         self._can_write.set()
 
 
 LINE_BYTES: Final = 8192
-"""The longest piece of stderr that is logged as one line."""
+"""The longest part of stderr that is logged as one line."""
 
 
 class OutputTail(asyncio.Protocol):
-    """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line as the program wrote it."""
+    """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped."""
 
     def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
         self._size = size

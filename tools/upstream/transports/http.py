@@ -19,7 +19,7 @@ from ..list_changes import LISTEN
 from .base import Transport
 
 RESULT_BYTES: Final = 64 * 2**20
-"""The longest message taken from an upstream, as an event or as a JSON body."""
+"""The longest message accepted from an upstream, as an event or as a JSON body."""
 
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
@@ -37,15 +37,15 @@ _KEEPALIVE: Final = [
 
 @functools.cache
 def ssl_context() -> ssl.SSLContext:
-    """Return the one context of this process: each of its own would cost 20 ms and most of a megabyte."""
+    """Return the shared context of this process: creating one takes 20 ms and almost a megabyte."""
     return httpx2.create_ssl_context()
 
 
 class Client(httpx2.AsyncClient):
-    """The HTTP client of one connection. It notes the failures of its requests and refuses messages that are too long."""
+    """The HTTP client of one connection. It records why requests failed and refuses messages that are too long."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        # Reading has no limit here: a call may be silent for as long as its caller lets it.
+        # No read timeout: callers decide how long a call may take.
         super().__init__(
             headers={"accept-encoding": "identity", **headers},
             verify=ssl_context(),
@@ -54,9 +54,9 @@ class Client(httpx2.AsyncClient):
         )
         self.unsent: set[int] = set()
         self.error_status: int | None = None
-        """The last status that refused a request."""
+        """The status of the last error response."""
         self.is_session_unknown = False
-        """Whether the server said that it does not know our session."""
+        """Whether the server responded that it does not know our MCP session."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         is_subscription = request.headers.get(MCP_METHOD_HEADER) == LISTEN
@@ -94,12 +94,12 @@ class Client(httpx2.AsyncClient):
 
 
 def _unreachable(request: httpx2.Request) -> httpx2.Response:
-    """Return an answer to a subscription that met a network error; as an exception it would end the whole transport."""
+    """Return a response for a subscription that failed with a network error. An exception would end the whole transport."""
     return httpx2.Response(503, request=request)
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that is given up when it becomes too long."""
+    """A response body that fails when it becomes too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -117,9 +117,9 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 class _DrainedStream(httpx2.AsyncByteStream):
-    """The event stream of one answer, read to its end when closed, so that its TCP connection serves the next request.
+    """The event stream of one answer. Closing it first reads it to its end, so that its TCP connection can be reused.
 
-    The SDK (2.3) closes it right after the answer, before the end that follows at once.
+    The SDK (2.3) closes it right after the answer, just before its end arrives.
     """
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
@@ -140,7 +140,7 @@ class _DrainedStream(httpx2.AsyncByteStream):
                     async for _ in chunks:
                         pass
         except httpx2.HTTPError:
-            pass  # Closed below, whatever state it is in.
+            pass  # It is closed below in any case.
         finally:
             await self._inner.aclose()
 
@@ -175,9 +175,9 @@ class HttpTransport:
 
 @asynccontextmanager
 async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
-    """Connect to a Streamable HTTP endpoint; leaving ends its session.
+    """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session.
 
-    A request that meets a network error ends the whole transport, in the task that entered it.
+    A network error in any request ends the whole transport: it is raised in the task that entered the block.
     """
     async with (
         Client(headers) as client,

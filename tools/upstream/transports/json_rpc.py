@@ -1,4 +1,4 @@
-"""One open transport with the SDK's dispatcher on it, and the task that owns both.
+"""A JSON-RPC connection: one transport, the SDK's dispatcher on it, and the task that owns both.
 
 Above: the connection, which knows MCP. Below: a transport. Requests and results pass as unchanged JSON: nothing is parsed
 into models, so unknown fields and large numbers survive.
@@ -39,13 +39,13 @@ from .pipe_requests import PipeRequests
 logger = logging.getLogger("statehold.upstream")
 
 EXPLAIN_SECONDS: Final = 0.8
-"""Seconds that a call whose connection died waits for the reason."""
+"""Seconds that a failed call waits for the reason why its connection ended."""
 
 STDERR_TAIL: Final = 8192
-"""Characters of stderr that an operator is shown of one connection."""
+"""Characters of stderr that an operator is shown for one connection."""
 
 LEAVE_SECONDS: Final = 2.0
-"""Seconds that an orderly close over the network may take; a child process has bounds of its own."""
+"""Seconds that closing over the network may take; a child process has its own limits."""
 
 CLOSE_SECONDS: Final = 8.0
 
@@ -54,14 +54,14 @@ _STREAM: Final = "SSE stream"
 
 
 class Handler(Protocol):
-    """Receives the messages of the upstream that are no answers."""
+    """Receives the requests and notifications of the upstream."""
 
     async def on_request(self, method: str, params: JSON) -> JSON:
         """Answer a request of the upstream. Raises MCPError to refuse it."""
         ...
 
     def on_notify(self, method: str, params: JSON) -> None:
-        """Take a notification, in the order of arrival. Must not block."""
+        """Handle a notification, in the order of arrival. Must not block."""
         ...
 
     def on_lost(self, reason: str) -> None:
@@ -74,10 +74,10 @@ class HandshakeFailed(ServiceUnavailable):
 
 
 class JsonRpcConnection:
-    """A JSON-RPC connection to one upstream. It lives from open() until aclose() or until the upstream is gone.
+    """A JSON-RPC connection to one upstream. It lives from open() until aclose() or until the upstream ends.
 
-    All its scopes are entered and left in one task of its own, so that open() and aclose() may be called in any task and
-    inside any scope, and a transport that fails cancels only that task.
+    Its own task enters and leaves all cancel scopes. So open() and aclose() may be called from any task and inside any
+    scope, and a failing transport cancels only that task.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class JsonRpcConnection:
         self._has_ended = False
         self._is_lost = False
         self.loss_reason = "the connection ended"
-        """Why it ended, without the upstream's own output, so that a caller may see it."""
+        """Why it ended, without the upstream's output, so that it may be shown to callers."""
 
     @property
     def peer(self) -> Peer:
@@ -140,13 +140,13 @@ class JsonRpcConnection:
         return "\n".join(map(escape_controls, lines))[-STDERR_TAIL:]
 
     async def open(self, eras: Sequence[Era]) -> None:
-        """Connect and do the handshake. When it fails or is cancelled, nothing is left behind.
+        """Connect and do the handshake. A failed or cancelled call leaves nothing behind.
 
         Raises:
-            Died: the upstream ended before it had answered.
-            ServiceUnavailable: any other failure, with the upstream's last output where there is some.
+            HandshakeFailed: The upstream ended before it answered.
+            ServiceUnavailable: Any other failure, with the last output of the upstream if there is some.
         """
-        # A task of its own instead of a task group: a scope entered here would be left open inside the caller's scopes.
+        # A separate task instead of a task group: a scope entered here would stay open inside the caller's scopes.
         # The context is empty, so that the opener's token and trace do not live as long as the connection.
         loop = asyncio.get_running_loop()
         self._task = contextvars.Context().run(loop.create_task, self._run(eras))
@@ -170,7 +170,7 @@ class JsonRpcConnection:
         )
 
     async def aclose(self) -> None:
-        """End it within a bound, even if the upstream hangs. May be called twice, and while requests are in flight."""
+        """Close it within CLOSE_SECONDS, even if the upstream hangs. May be called twice, and during requests."""
         self._stopping = True
         self._end_requested.set()
         if self._task is None:
@@ -246,7 +246,7 @@ class JsonRpcConnection:
             raise await self._explain(error, number) from error
 
     async def _close_streams(self, transport: Transport) -> None:
-        """End the open HTTP streams: they would report messages that arrive after their reader left as faults."""
+        """End the open HTTP streams, which would report messages without a reader as errors."""
         for scope, ended in list(self._streams.items()) if transport.http else ():
             scope.cancel()
             await ended.wait()
@@ -255,7 +255,7 @@ class JsonRpcConnection:
                 await anyio.lowlevel.checkpoint()
 
     async def _handshake_error(self, transport: Transport, error: SessionError) -> SessionError:
-        """Return Died with the cause for a connection that ended before it was open; other errors as they are."""
+        """Return HandshakeFailed with the cause if the connection ended during the handshake, else the error unchanged."""
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
         cause, output = self._cause or await transport.describe_end()
@@ -280,7 +280,7 @@ class JsonRpcConnection:
             self._report_loss(cause, output)
 
     def _report_failure(self) -> None:
-        """Report the loss when the transport failed and ended the task; its failure is the reason."""
+        """Report the loss of a connection whose task ended because the transport failed."""
         if self._peer is not None and not self._stopping and not self._is_lost:
             self._report_loss(*(self._cause or (_describe(self._failure), "")))
 
@@ -294,7 +294,7 @@ class JsonRpcConnection:
     # Traffic.
 
     def spawn(self, context: contextvars.Context, function: Callable[[], Any]) -> bool:
-        """Run a task with a caller's context until the connection ends. Returns False if it has ended already."""
+        """Run a task in a context until the connection ends. Return False if it has ended already."""
         if self._tasks is None or self._has_ended:
             return False
         context.run(self._tasks.start_soon, function)
@@ -310,9 +310,9 @@ class JsonRpcConnection:
         """Send a request and return its result. Cancelling it cancels it upstream.
 
         Raises:
-            OutcomeUnknown: the connection died after it was sent.
-            ConnectionLost: the connection was dead before.
-            UpstreamRefused: it was answered with an error.
+            OutcomeUnknown: The connection ended after the request was sent.
+            ConnectionLost: The connection ended before the request was sent.
+            UpstreamRefused: The upstream answered with a JSON-RPC error.
         """
         if not self.usable:
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
@@ -328,7 +328,7 @@ class JsonRpcConnection:
             raise await self._explain(error, number) from error
 
     async def _explain(self, error: MCPError, number: int) -> SessionError:
-        """Return an error answer of the server, or the end of the connection with its reason, which may take a moment."""
+        """Return the error of a failed request: the error answer, or the loss of the connection with its reason."""
         refusal = UpstreamRefused(error.code, error.message, error.error.data)
         transport = self._transport
         if transport is None:
@@ -363,13 +363,13 @@ class JsonRpcConnection:
     async def listen(
         self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None
     ) -> None:
-        """Send a request that lasts until its stream ends. The end of the stream is not the end of the connection.
+        """Send a subscription request and return when its stream ends. The connection stays open after that.
 
         Raises:
-            MCPError: it was refused, or the stream broke.
+            MCPError: The request was refused, or its stream broke.
         """
         assert self._dispatcher is not None
-        # Abandoned only together with the connection: over a pipe a cancellation would only delay the end.
+        # It is abandoned only when the connection closes; over a pipe, a cancellation message would delay that.
         options: CallOptions = {"request_id": number, "cancel_on_abandon": self.http}
         if headers:
             options["headers"] = headers
@@ -404,13 +404,13 @@ class JsonRpcConnection:
 async def _ignore_notification(
     context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
 ) -> None:
-    """Do nothing: every notification is handled before this, in the order of arrival."""
+    """Do nothing: _on_notify() has handled the notification, in the order of arrival."""
 
 
 class _EndWatchingStream:
-    """A read stream that calls `on_end` when it ends, before the requests that wait for an answer fail.
+    """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
 
-    Answers to requests of PipeRequests go there, in the order of arrival.
+    It hands the answers to requests of PipeRequests over to them, in the order of arrival.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Requests over a pipe without the SDK's dispatcher, which spends more on a request than the pipe does.
+"""Requests over a pipe that bypass the SDK's dispatcher, which takes longer per request than the pipe.
 
-Not used with OpenTelemetry, for which the dispatcher makes the spans.
+Not used with OpenTelemetry, for which the dispatcher creates the spans.
 
-The dispatcher still reads the pipe and handles everything else. The answers to requests made here are taken out of its
-stream in the order of arrival, so that a notification never comes after the answer that followed it.
+The dispatcher still reads the pipe and handles everything else. The answers to requests of this module are removed from its
+stream in the order of arrival, so that notifications keep their place before the answers that follow them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PipeRequests:
         """Send a request and return its result. Cancelling it cancels it upstream.
 
         Raises:
-            MCPError: it was answered with an error, or the connection is closed.
+            MCPError: The server answered with an error, or the connection is closed.
         """
         if self._is_closed:
             raise _closed()
@@ -82,7 +82,7 @@ class PipeRequests:
                 return
 
     def take(self, item: SessionMessage | Exception) -> bool:
-        """Take an answer to a request of ours. Returns False for any other message."""
+        """Deliver an answer to a request of this module. Return False for any other message."""
         if isinstance(item, Exception):
             return False
         message = item.message
@@ -99,7 +99,7 @@ class PipeRequests:
         return True
 
     def close(self) -> None:
-        """Fail all waiting requests, since no answers can come any more."""
+        """Fail all waiting requests, because the connection has ended."""
         self._is_closed = True
         for answer in self._waiting.values():
             if not answer.done():
@@ -107,7 +107,7 @@ class PipeRequests:
 
 
 def _number(answer_id: str | int | None) -> int:
-    """Return the number of a request from the id of its answer, which some servers send back as text."""
+    """Return the request number in the id of an answer, -1 if it has none. Some servers return the id as text."""
     if isinstance(answer_id, int):
         return answer_id
     return (

@@ -1,7 +1,7 @@
 """HTTP+SSE as a transport.
 
-Not the SDK's sse_client (2.3): there an event above 1 MiB ends the connection, and a message that the server refuses leaves
-its caller waiting for ever.
+It replaces the SDK's sse_client (2.3), in which an event above 1 MiB ends the connection and the caller of a refused
+message waits for ever.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SseTransport(ClosingStream):
             self._give_up(self._loss_reason)
             raise anyio.BrokenResourceError
         if isinstance(message, JSONRPCRequest):
-            # A refused request did not run: fail its caller and no other call.
+            # A refused request did not run: fail this call only.
             refusal = ErrorData(
                 code=INVALID_REQUEST,
                 message=f"The server refused the message (HTTP {response.status_code})",
@@ -100,10 +100,10 @@ class SseTransport(ClosingStream):
 
 @asynccontextmanager
 async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
-    """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels no task.
+    """Connect to an HTTP+SSE endpoint. A later failure ends the read stream and cancels no task.
 
     Raises:
-        httpx2.HTTPError: there is no event stream at that address.
+        httpx2.HTTPError: The address has no event stream.
     """
     async with (
         Client(headers) as client,
@@ -112,7 +112,7 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Trans
         source.response.raise_for_status()
         sending, receiving = anyio.create_memory_object_stream[Received](0)
         async with (
-            # A generator, which has to be left before the response it reads from.
+            # Close the generator before the response that it reads.
             aclosing(cast(AsyncGenerator[httpx2.ServerSentEvent], aiter(source))) as events,
             sending,
             receiving,
@@ -125,7 +125,7 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Trans
 
 
 async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: str) -> str:
-    """Wait for the address that messages are posted to. It has to be on the same server."""
+    """Wait for the event that names the address for messages. It must be on the same server."""
     async for event in events:
         if event.event == "endpoint":
             endpoint = urljoin(url, event.data)
@@ -149,7 +149,7 @@ async def _relay(
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         transport.end = f"the event stream failed ({type(error).__name__}: {error})"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        pass  # The transport was given up, or its reader left.
+        pass  # send() failed, or the reader closed its stream.
     finally:
         sending.close()
 

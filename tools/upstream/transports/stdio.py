@@ -56,10 +56,10 @@ async def open_stdio(
     ledger: Ledger | None = None,
     on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Transport]:
-    """Start a child and end it, with all that belongs to it, when left.
+    """Start a child process. Leaving the block ends it and every process that it started.
 
     Raises:
-        ServiceUnavailable: it cannot be started.
+        ServiceUnavailable: The program cannot be started.
     """
     try:
         child = await ChildProcess.start(
