@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import anyio
@@ -15,10 +16,35 @@ META = {
 }
 
 
+def request(port: int, tool: str, arguments: dict[str, Any]) -> bytes:
+    """Return the HTTP request of a call as it is sent, for clients that send it many times."""
+    body = _body(tool, arguments)
+    headers = {"Host": f"127.0.0.1:{port}", **_headers(tool), "Content-Length": str(len(body))}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join(["POST /mcp HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+def _body(tool: str, arguments: dict[str, Any]) -> bytes:
+    params = {"name": tool, "arguments": arguments, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return json.dumps(body).encode()
+
+
+def _headers(tool: str) -> dict[str, str]:
+    return {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "MCP-Protocol-Version": VERSION,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+
+
 class Asking:
     """Calls tools of one server. Use it as an async context manager; calls may run at the same time."""
 
     def __init__(self, port: int, seconds: float = 60.0) -> None:
+        self.port = port
         self._url = f"http://127.0.0.1:{port}/mcp"
         self._seconds = seconds
         self._client = httpx2.AsyncClient(timeout=seconds, trust_env=False)
@@ -31,19 +57,8 @@ class Asking:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a tool and return its structured content, or its whole result where it has none."""
-        body = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": tool, "arguments": arguments, "_meta": META},
-        }
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": VERSION,
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": tool,
-        }
-        response = await self._client.post(self._url, json=body, headers=headers)
+        body, headers = _body(tool, arguments), _headers(tool)
+        response = await self._client.post(self._url, content=body, headers=headers)
         answer = cast("dict[str, Any]", response.json())
         result: dict[str, Any] = answer.get("result") or {}
         if response.status_code != 200 or result.get("isError"):

@@ -44,9 +44,13 @@ class Plan:
     """Number of them that call and navigate at the same time."""
     browsers_seconds: float = 3.0
     """Seconds for which their calls are counted."""
+    browsers_rounds: int = 3
+    """How often they are counted, in turns with those of Playwright alone."""
     browser_starts: int = 5
     browsers_idle_seconds: float = 70.0
     """Idle seconds, longer than the minute after which our pages collect their garbage."""
+    settle_rounds: int = 3
+    """Actions on each page of `settle`."""
     minutes: float = 18.0
     """Duration of the soak in minutes."""
     seed: int = 1
@@ -73,8 +77,10 @@ def quick(folder: Path) -> Plan:
         browsers=(1, 3),
         browsers_at_once=5,
         browsers_seconds=0.5,
+        browsers_rounds=1,
         browser_starts=1,
         browsers_idle_seconds=1.0,
+        settle_rounds=1,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

@@ -42,19 +42,21 @@ class Target:
 
 @dataclass(slots=True)
 class Table:
-    """The rows of one part. All rows have the columns of the first."""
+    """The rows of one part. All rows have the columns of the first. `details` are shown below it."""
 
     title: str
     rows: list[Row] = field(default_factory=list[Row])
     notes: list[str] = field(default_factory=list[str])
     targets: list[Target] = field(default_factory=list[Target])
+    details: Table | None = None
 
     def text(self) -> str:
         lines = ["", self.title, *_aligned(self.rows), *(f"  {note}" for note in self.notes)]
-        return "\n".join(lines)
+        return "\n".join(lines) + ("" if self.details is None else f"\n{self.details.text()}")
 
     def json(self) -> dict[str, Any]:
-        return {"title": self.title, "rows": self.rows, "notes": self.notes}
+        found = {"title": self.title, "rows": self.rows, "notes": self.notes}
+        return found if self.details is None else {**found, "details": self.details.json()}
 
 
 def against_targets(tables: Sequence[Table]) -> Table:

@@ -8,9 +8,9 @@ from random import Random
 
 import anyio
 
+from ..browser.site import served
 from ..plan import Plan
 from ..report import Table, Target
-from ..site import served
 from .callers import Caller
 from .checks import check_processes, check_records, compare_states
 from .deployment import Deployment

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from ..bare import shell
+from ..browser.bare import shell
 from ..gateways import statehold
 from ..plan import COUNTER, QUICK, python
 from ..processes import START_SECONDS, accepting, free_port

@@ -357,7 +357,8 @@ def _worker_answer(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _websocket(handler: Handler, rest: str, query: Query) -> None:
-    """Echo all messages until the other side closes."""
+    """Echo all messages until the other side closes, each `ms` milliseconds later."""
+    ms = int(query.get("ms", "0"))
     key = handler.headers.get("Sec-WebSocket-Key", "") + _WEBSOCKET_KEY
     handler.send_response(101)
     handler.send_header("Upgrade", "websocket")
@@ -373,6 +374,7 @@ def _websocket(handler: Handler, rest: str, query: Query) -> None:
             return
         mask = handler.rfile.read(4)
         said = bytes(byte ^ mask[n % 4] for n, byte in enumerate(handler.rfile.read(size)))
+        time.sleep(ms / 1000)
         handler.wfile.write(bytes([head[0], len(said)]) + said)
         if head[0] & 15 == 8:
             return

@@ -1,6 +1,6 @@
 """Playwright alone, and behind the SDK's own server over stdio: the least time that a server in Python takes.
 
-`python -m benchmarks.bare` is that server.
+`python -m benchmarks.browser.bare` is that server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from playwright.async_api import Page, async_playwright
 
-COMMAND: Final = [sys.executable, "-m", "benchmarks.bare"]
+COMMAND: Final = [sys.executable, "-m", "benchmarks.browser.bare"]
 TOOLS: Final = (
     "browser_navigate",
     "browser_click",

@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .browsers import Browser, opened, possible
-from .plan import Plan
-from .report import Row, Table, Target
-from .samples import median, quantile, ratio, undisturbed
+from ..plan import Plan
+from ..report import Row, Table, Target
+from ..samples import median, quantile, ratio, undisturbed
+from .browsers import Browser, opened, present
 from .site import served
 
 ROUTES = (
@@ -107,9 +107,7 @@ async def _latencies(plan: Plan, site: str, table: Table) -> None:
     results: dict[tuple[str, str], Result] = {}
     shuffled = random.Random(1)
     async with AsyncExitStack() as stack:
-        reasons = {name: possible(name, small=True) for name in ROUTES}
-        table.notes += [f"left out: {reason}" for reason in reasons.values() if reason]
-        names = [name for name, reason in reasons.items() if reason is None]
+        names = present(ROUTES, table)
         for number in range(1, plan.browser_starts):
             for name in shuffled.sample(names, len(names)):
                 async with AsyncExitStack() as once:

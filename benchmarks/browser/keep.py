@@ -9,13 +9,13 @@ import time
 from contextlib import closing
 from typing import cast
 
-from .asking import Asking
+from ..asking import Asking
+from ..plan import Plan
+from ..processes import descendants
+from ..report import Row, Table, Target
+from ..samples import median, quantile
 from .browsers import possible
-from .crowding import serving
-from .plan import Plan
-from .processes import descendants
-from .report import Row, Table, Target
-from .samples import median, quantile
+from .crowds import serving
 from .site import served
 
 PAGE = "/counter"

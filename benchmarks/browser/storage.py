@@ -11,10 +11,10 @@ from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.restore import restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
 
+from ..plan import Plan
+from ..report import Table, Target
+from ..samples import median, quantile, undisturbed
 from .bare import shell
-from .plan import Plan
-from .report import Table, Target
-from .samples import median, quantile, undisturbed
 from .site import served
 
 PAGE = "/counter"

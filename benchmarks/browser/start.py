@@ -1,0 +1,60 @@
+"""(n) start: from the start of a server on stdio to the answer of `tools/list`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import anyio.to_thread
+
+from ..plan import Plan
+from ..report import Table, Target
+from ..samples import median, quantile, ratio
+from .browsers import peer_command, possible, statehold_command
+from .listing import list_tools
+
+FIRST, AGAIN, PINNED, PEER = "statehold, first start", "statehold", "statehold --session", "peer"
+TIMES_PEER = 1.8
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(n) start: from the start of the process to the answer of tools/list, in ms")
+    found: dict[str, list[float]] = {name: [] for name in (FIRST, AGAIN, PINNED, PEER)}
+    if (reason := possible("peer stdio", small=True)) is not None:
+        table.notes.append(f"left out: {reason}")
+        del found[PEER]
+    shuffled = random.Random(plan.seed)
+    for number in range(plan.opens + 1):
+        for name in shuffled.sample(list(found), len(found)):
+            command, folder = _command(name, plan.folder / "start", number)
+            listing = await anyio.to_thread.run_sync(list_tools, command, folder)
+            # The first turn fills the caches of the machine.
+            if number:
+                found[name].append(listing.seconds)
+    for name, seconds in found.items():
+        peer = found.get(PEER)
+        table.rows.append(
+            {
+                "route": name,
+                "p10": quantile(seconds, 0.1) * 1000,
+                "p50": median(seconds) * 1000,
+                "max": max(seconds) * 1000,
+                "x peer": None if peer is None else median(seconds) / median(peer),
+                "times": len(seconds),
+            }
+        )
+        if peer is not None and name != PEER:
+            value, low, high = ratio(seconds, peer)
+            target = f"start to tools/list against the peer ({name})"
+            table.targets.append(Target(target, value, TIMES_PEER, "x", between=(low, high)))
+    return table
+
+
+def _command(name: str, folder: Path, number: int) -> tuple[list[str], Path]:
+    """Return the command of a server, and its folder: a new one for each first start."""
+    folder /= f"first{number}" if name == FIRST else name.partition(" ")[0]
+    if name == PEER:
+        folder.mkdir(parents=True, exist_ok=True)
+        return peer_command(None), folder
+    command = statehold_command(folder, None)
+    return [*command, "--session", "work"] if name == PINNED else command, folder
