@@ -51,6 +51,12 @@ class Plan:
     """Idle seconds, longer than the minute after which our pages collect their garbage."""
     settle_rounds: int = 3
     """Actions on each page of `settle`."""
+    settle_pages: int = 100
+    """The most pages of delayed effects."""
+    documents: int = 4
+    """The most pages of documentation in `tokens`."""
+    large_refs: int = 6667
+    """Links and buttons of the page of `large`, which has three elements for each."""
     minutes: float = 18.0
     """Duration of the soak in minutes."""
     seed: int = 1
@@ -74,13 +80,16 @@ def quick(folder: Path) -> Plan:
         stored=(0, 1000),
         starts=1,
         idle_seconds=1.0,
-        browsers=(1, 3),
-        browsers_at_once=5,
+        browsers=(1, 2),
+        browsers_at_once=3,
         browsers_seconds=0.5,
         browsers_rounds=1,
         browser_starts=1,
-        browsers_idle_seconds=1.0,
+        browsers_idle_seconds=0.2,
         settle_rounds=1,
+        settle_pages=4,
+        documents=1,
+        large_refs=300,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

@@ -89,7 +89,7 @@ def _targets(found: dict[str, Each], rates: Rates) -> Generator[Target]:
 
 async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> Each:
     """Open more and more sessions of one server. Returns the cost of each besides the first."""
-    first, each = 0.0, [0.0]
+    first, each, settle = 0.0, [0.0], _settle(plan)
     paused: float | None = None
 
     def add(route: str, count: int, idle: float | None) -> Row:
@@ -104,7 +104,7 @@ async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[i
     async with opened(name, plan, site) as crowd:
         for count in counts:
             await crowd.grow(count)
-            idles = [SETTLE_SECONDS]
+            idles = [settle]
             if count == counts[-1]:
                 idles.append(plan.browsers_idle_seconds)
             for idle in idles:
@@ -115,7 +115,7 @@ async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[i
         if crowd.pause is not None:
             for number in range(counts[0], counts[-1]):
                 await crowd.pause(number)
-            await anyio.sleep(SETTLE_SECONDS)
+            await anyio.sleep(settle)
             add(f"{name}, paused", counts[-1], None)
             paused = each[-1]
     return Each(in_use, idle, paused)
@@ -123,7 +123,7 @@ async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[i
 
 async def _at_once(table: Table, plan: Plan, site: str) -> Rates:
     """Call in many sessions of ours and of Playwright alone at once, the two in turns."""
-    count = plan.browsers_at_once
+    count, settle = plan.browsers_at_once, _settle(plan)
     found: dict[tuple[str, str], list[Rate]] = {}
     async with AsyncExitStack() as stack:
         crowds: dict[str, Crowd] = {}
@@ -131,7 +131,7 @@ async def _at_once(table: Table, plan: Plan, site: str) -> Rates:
             crowds[name] = await stack.enter_async_context(opened(name, plan, site))
             await crowds[name].grow(count)
             await crowds[name].rate("evaluate", count, 0)
-        await anyio.sleep(SETTLE_SECONDS)
+        await anyio.sleep(settle)
         sizes = {name: proportional(crowd.pid) / 2**20 for name, crowd in crowds.items()}
         for what in AGAINST_PLAYWRIGHT:
             for _ in range(plan.browsers_rounds):
@@ -143,11 +143,15 @@ async def _at_once(table: Table, plan: Plan, site: str) -> Rates:
         for what in AGAINST_PLAYWRIGHT
     }
     for name in TOGETHER:
-        row = _row(f"{name}, in turns", count, SETTLE_SECONDS, sizes[name], None)
+        row = _row(f"{name}, in turns", count, settle, sizes[name], None)
         middle = sorted(found["evaluate", name])[plan.browsers_rounds // 2]
         row |= {**_cells(middle), "navigate/s": rates["navigate"][name]}
         table.rows.append(row)
     return rates
+
+
+def _settle(plan: Plan) -> float:
+    return min(SETTLE_SECONDS, plan.browsers_idle_seconds)
 
 
 def _row(route: str, count: int, idle: float | None, size: float, more: float | None) -> Row:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -200,14 +200,24 @@ def _tasks(step: Step, count: int, seconds: float) -> Callable[[], Awaitable[Cou
 
 async def _rate(server: int, pid: int, work: Callable[[], Awaitable[Count]]) -> Rate:
     """Return the rate of the calls of `work`; `pid` is the process whose children are counted besides the server."""
-    pids = {server, pid, *(child.pid for child in descendants(pid))}
-    began, alone, together = time.perf_counter(), cpu_seconds([server]), cpu_seconds(pids)
+    before = _cpu({server, pid, *(child.pid for child in descendants(pid))})
+    began = time.perf_counter()
     count = await work()
     seconds = time.perf_counter() - began
+    used = {pid: after - before[pid] for pid, after in _cpu(before).items()}
     each = 1e6 / count.done
     return Rate(
         count.done / seconds,
-        (cpu_seconds([server]) - alone) * each,
-        (cpu_seconds(pids) - together) * each,
+        used[server] * each,
+        sum(used.values()) * each,
         None if count.clients is None else count.clients * each,
     )
+
+
+def _cpu(pids: Iterable[int]) -> dict[int, float]:
+    """Return the processor seconds of processes; the browser ends some of its own at any time, which are left out."""
+    found: dict[int, float] = {}
+    for pid in pids:
+        with suppress(OSError):
+            found[pid] = cpu_seconds([pid])
+    return found

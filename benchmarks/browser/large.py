@@ -14,23 +14,21 @@ from .browsers import Remote, present, remote
 from .site import served
 
 OURS, PEER, QUICK_PEER = "statehold stdio", "peer stdio", "peer stdio settle 0"
-PAGE = "/many?refs=6667"
-"""Three elements for each of its refs."""
 BUTTON = "table tr:nth-child(40) button"
 TIMES_PEER = {"navigate": 1.0, "click": 0.3, "snapshot": 1.0}
 
 Step = Callable[[Remote, str], Awaitable[object]]
 
 
-async def _navigate(server: Remote, site: str) -> None:
-    await server.call("browser_navigate", {"url": site + PAGE})
+async def _navigate(server: Remote, page: str) -> None:
+    await server.call("browser_navigate", {"url": page})
 
 
-async def _click(server: Remote, site: str) -> None:
+async def _click(server: Remote, page: str) -> None:
     await server.call("browser_click", {"target": BUTTON, "element": "Buy 39"})
 
 
-async def _snapshot(server: Remote, site: str) -> None:
+async def _snapshot(server: Remote, page: str) -> None:
     await server.call("browser_snapshot", {})
 
 
@@ -38,22 +36,23 @@ STEPS: dict[str, Step] = {"navigate": _navigate, "click": _click, "snapshot": _s
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table("(p) large: ms of an action on a page of 20,000 elements")
+    table = Table(f"(p) large: ms of an action on a page of {3 * plan.large_refs:,} elements")
     names = present((OURS, PEER, QUICK_PEER), table)
     found: dict[tuple[str, str], list[float]] = {(step, n): [] for step in STEPS for n in names}
     shuffled = random.Random(plan.seed)
-    with served() as site:
+    with served() as address:
+        page = f"{address}/many?refs={plan.large_refs}"
         async with AsyncExitStack() as stack:
             servers = [
                 await stack.enter_async_context(remote(name, plan.folder / name.replace(" ", "-")))
                 for name in names
             ]
-            for number in range(plan.rounds + 1):
+            for number in range(plan.rounds // 2 + 1):
                 for server in shuffled.sample(servers, len(servers)):
                     for step, act in STEPS.items():
                         with undisturbed():
                             began = time.perf_counter()
-                            await act(server, site)
+                            await act(server, page)
                             seconds = time.perf_counter() - began
                         # The first round starts the browsers.
                         if number:

@@ -68,9 +68,10 @@ def routes() -> tuple[str, ...]:
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table(f"(m) settle: effects that come after the action, on {len(EFFECTS)} pages")
+    effects = EFFECTS[: plan.settle_pages]
+    table = Table(f"(m) settle: effects that come after the action, on {len(effects)} pages")
     names = present(routes(), table)
-    found = {name: {page.name: Found() for page in (NOTHING, *EFFECTS)} for name in names}
+    found = {name: {page.name: Found() for page in (NOTHING, *effects)} for name in names}
     shuffled = random.Random(plan.seed)
     with served() as site:
         async with AsyncExitStack() as stack:
@@ -81,7 +82,7 @@ async def measure(plan: Plan) -> Table:
             for server in servers:
                 await _act(server, NOTHING, site, Found())
             for _ in range(plan.settle_rounds):
-                for page in (*([NOTHING] * NOTHING_TIMES), *EFFECTS):
+                for page in (*([NOTHING] * NOTHING_TIMES), *effects):
                     for server in shuffled.sample(servers, len(servers)):
                         await _act(server, page, site, found[server.name][page.name])
     table.rows = [_row(name, pages) for name, pages in found.items()]
@@ -89,7 +90,7 @@ async def measure(plan: Plan) -> Table:
         "Whether the answer shows the effect, and the ms of the action",
         [
             {"page": page.name, **{name: found[name][page.name].cell for name in names}}
-            for page in (NOTHING, *EFFECTS)
+            for page in effects
         ],
     )
     table.targets += _targets(found)
@@ -111,21 +112,21 @@ async def _act(server: Remote, page: Effect, site: str, found: Found) -> None:
 
 
 def _row(name: str, pages: Mapping[str, Found]) -> Row:
-    effects = [pages[page.name] for page in EFFECTS]
+    effects = [found for page, found in pages.items() if page != NOTHING.name]
     times = sum(len(found.seconds) for found in effects)
     medians = [median(found.seconds) for found in effects]
     return {
         "route": name,
         "seen %": 100 * sum(found.seen for found in effects) / times,
         "hint %": 100 * sum(found.hints for found in effects) / times,
-        "neither %": 100 * sum(times_without(found) for found in effects) / times,
+        "neither %": 100 * sum(_without_sign(found) for found in effects) / times,
         "median ms": median(medians) * 1000,
         "total s": sum(medians),
         "does nothing, ms": median(pages[NOTHING.name].seconds) * 1000,
     }
 
 
-def times_without(found: Found) -> int:
+def _without_sign(found: Found) -> int:
     return len(found.seconds) - found.seen - found.hints
 
 

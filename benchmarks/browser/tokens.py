@@ -68,7 +68,7 @@ async def _answers(plan: Plan) -> dict[str, tuple[Size, Size]]:
             silent = [await start(f"{name} {NO_SNAPSHOT}") for name in (OURS, PEER)]
             for name, steps, servers in (
                 (LONG, _navigate(WHOLE), usual),
-                *((_document(path), _work(path), usual) for path in TYPES),
+                *((_document(path), _work(path), usual) for path in list(TYPES)[: plan.documents]),
                 (CONSOLE, _navigate(ERRORS), usual),
                 (FAILED, _fail(next(iter(TYPES))), silent),
             ):

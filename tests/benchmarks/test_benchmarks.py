@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,22 @@ import pytest
 from fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
+PEER = ROOT / "tests" / "peers" / "node_modules" / "@playwright" / "mcp"
 
 pytestmark = pytest.mark.load
+needs_browsers = pytest.mark.skipif(
+    shutil.which("chromium-headless-shell") is None or not PEER.exists(),
+    reason="chromium-headless-shell or @playwright/mcp is not installed",
+)
 
 
-def measured(fork_server: ForkServer, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+def measured(
+    fork_server: ForkServer, tmp_path: Path, *arguments: str, seconds: float = 50
+) -> dict[str, Any]:
     file = tmp_path / "results.json"
     command = fork_server.command("-m", "benchmarks", *arguments, "--json", str(file))
     done = subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -115,3 +123,73 @@ def test_the_session_layer_is_measured_around_a_tool_that_does_nothing(
         ("off", 100),
     ]
     assert [target["bound"] for target in found["targets"]] == ["at most 0.3 ms", "at most 1 ms"]
+
+
+@needs_browsers
+def test_delayed_effects_are_looked_for_in_the_answers_of_ours_and_the_peer(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    found = measured(fork_server, tmp_path, "settle", "--quick")["settle"]
+    rows = {row["route"]: row for row in found["rows"]}
+    assert rows["peer stdio"]["seen %"] == 100
+    assert rows["peer stdio"]["total s"] > 1
+    assert all(row["does nothing, ms"] > 0 for row in rows.values())
+    assert found["details"]["rows"][0]["page"] == "timer of 50 ms"
+    assert found["details"]["rows"][0]["peer stdio"].startswith("yes")
+
+
+@needs_browsers
+def test_the_size_of_answers_is_counted_with_the_files_that_they_name(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    found = measured(fork_server, tmp_path, "tokens", "--quick")
+    rows = {row["what"]: row for row in found["tokens"]["rows"]}
+    long = rows["navigate to a page of 200,000 tokens"]
+    assert long["peer"] < 1000
+    assert long["peer, files"] > 150_000
+    assert rows["navigate to a page with 60 console errors"]["peer, files"] > 1000
+    assert rows["tools/list"]["ours"] > rows["tools/list of a pinned session"]["ours"] > 1000
+    assert len(found["targets"]) == 5
+
+
+@needs_browsers
+def test_the_start_is_measured_until_the_tools_are_listed(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    found = measured(fork_server, tmp_path, "start", "--quick")
+    assert [(row["route"], row["times"]) for row in found["start"]["rows"]] == [
+        ("statehold, first start", 2),
+        ("statehold", 2),
+        ("statehold --session", 2),
+        ("peer", 2),
+    ]
+    assert {target["bound"] for target in found["targets"]} == {"at most 1.8 x"}
+
+
+@needs_browsers
+def test_actions_on_a_large_page_are_measured_beside_the_peer(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    found = measured(fork_server, tmp_path, "large", "--quick")
+    rows = found["large"]["rows"]
+    assert {row["what"] for row in rows} == {"navigate", "click", "snapshot"}
+    assert {row["route"] for row in rows} >= {"statehold stdio", "peer stdio"}
+    assert [target["bound"] for target in found["targets"]] == [
+        "at most 1 x",
+        "at most 0.3 x",
+        "at most 1 x",
+    ]
+
+
+@needs_browsers
+def test_many_sessions_are_called_by_clients_in_processes_of_their_own(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    # Five servers are started one after the other.
+    rows = measured(fork_server, tmp_path, "crowd", "--quick", seconds=110)["crowd"]["rows"]
+    at_once = {row["route"]: row for row in rows if row["route"].endswith("in turns")}
+    ours, alone = at_once["statehold http, in turns"], at_once["playwright, in turns"]
+    assert ours["navigate/s"] > 0
+    assert ours["clients us"] < ours["server us"] < ours["all us"]
+    assert alone["evaluate/s"] > 0
+    assert alone["clients us"] is None
