@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..gateways import http_server, log_file, statehold
 from ..plan import MODE, ROOT
 from ..processes import accepting, free_port
 from ..report import Table
+from ..samples import undisturbed
 from . import bare
 from .bare import shell
 
@@ -62,6 +64,8 @@ class Answer(NamedTuple):
     text: str
     files: str
     is_error: bool
+    seconds: float
+    """The time of the call alone."""
 
     @property
     def whole(self) -> str:
@@ -110,14 +114,17 @@ class Remote:
 
     async def answer(self, tool: str, arguments: dict[str, Any]) -> Answer:
         """Call a tool and read the files that its result names."""
-        text, is_error, links = await self._call(tool, arguments)
+        with undisturbed():
+            began = time.perf_counter()
+            text, is_error, links = await self._call(tool, arguments)
+            seconds = time.perf_counter() - began
         files = list(self._files(text))
         for link in links:
             found = await self._client.read_resource(link)
             files += [
                 part.text for part in found.contents if isinstance(part, TextResourceContents)
             ]
-        return Answer(text, "\n".join(files), is_error)
+        return Answer(text, "\n".join(files), is_error, seconds)
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool, list[str]]:
         result = await self._client.call_tool(tool, {**self._more, **arguments})

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from ..plan import Plan
 from ..report import Table, Target
-from ..samples import median, quantile, ratio, undisturbed
-from .browsers import Remote, present, remote
+from ..samples import median, quantile, ratio
+from .browsers import Answer, Remote, present, remote
 from .site import served
 
 OURS, PEER, QUICK_PEER = "statehold stdio", "peer stdio", "peer stdio settle 0"
 BUTTON = "table tr:nth-child(40) button"
 TIMES_PEER = {"navigate": 1.0, "click": 0.3, "snapshot": 1.0}
 
-Step = Callable[[Remote, str], Awaitable[object]]
+Step = Callable[[Remote, str], Awaitable[Answer]]
 
 
-async def _navigate(server: Remote, page: str) -> None:
-    await server.call("browser_navigate", {"url": page})
+async def _navigate(server: Remote, page: str) -> Answer:
+    return await server.answer("browser_navigate", {"url": page})
 
 
-async def _click(server: Remote, page: str) -> None:
-    await server.call("browser_click", {"target": BUTTON, "element": "Buy 39"})
+async def _click(server: Remote, page: str) -> Answer:
+    return await server.answer("browser_click", {"target": BUTTON, "element": "Buy 39"})
 
 
-async def _snapshot(server: Remote, page: str) -> None:
-    await server.call("browser_snapshot", {})
+async def _snapshot(server: Remote, page: str) -> Answer:
+    return await server.answer("browser_snapshot", {})
 
 
 STEPS: dict[str, Step] = {"navigate": _navigate, "click": _click, "snapshot": _snapshot}
@@ -50,13 +49,11 @@ async def measure(plan: Plan) -> Table:
             for number in range(plan.rounds // 2 + 1):
                 for server in shuffled.sample(servers, len(servers)):
                     for step, act in STEPS.items():
-                        with undisturbed():
-                            began = time.perf_counter()
-                            await act(server, page)
-                            seconds = time.perf_counter() - began
+                        answer = await act(server, page)
+                        assert not answer.is_error, f"{server.name}: {step}: {answer.text}"
                         # The first round starts the browsers.
                         if number:
-                            found[step, server.name].append(seconds)
+                            found[step, server.name].append(answer.seconds)
     for (step, name), seconds in found.items():
         peer = found.get((step, PEER))
         table.rows.append(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from statehold.tools.browser.config import BrowserConfig
 
 from ..plan import Plan
 from ..report import Row, Table, Target
-from ..samples import median, undisturbed
+from ..samples import median
 from .browsers import Answer, Remote, present, remote
 from .effects import EFFECT, EFFECTS, NOTHING, Effect
 from .site import served
@@ -43,8 +42,8 @@ class Found:
     hints: int = 0
     """Answers without the effect that say that something was still going on."""
 
-    def add(self, answer: Answer, seconds: float) -> None:
-        self.seconds.append(seconds)
+    def add(self, answer: Answer) -> None:
+        self.seconds.append(answer.seconds)
         if EFFECT in answer.whole:
             self.seen += 1
         elif _HINT.search(_SNAPSHOT.sub("", answer.text)):
@@ -99,13 +98,9 @@ async def measure(plan: Plan) -> Table:
 
 async def _act(server: Remote, page: Effect, site: str, found: Found) -> None:
     await server.call("browser_navigate", {"url": site + page.path})
-    with undisturbed():
-        began = time.perf_counter()
-        answer = await server.answer(page.tool, dict(page.arguments))
-        # A file that the answer names is read from the disk, which takes a fraction of a millisecond.
-        seconds = time.perf_counter() - began
+    answer = await server.answer(page.tool, dict(page.arguments))
     assert not answer.is_error, f"{server.name}: {page.name}: {answer.text}"
-    found.add(answer, seconds)
+    found.add(answer)
     if "alert" in page.name:
         await anyio.sleep(ALERT_SECONDS)
         await server.answer("browser_handle_dialog", {"accept": True})
