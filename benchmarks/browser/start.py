@@ -24,7 +24,7 @@ async def measure(plan: Plan) -> Table:
         table.notes.append(f"left out: {reason}")
         del found[PEER]
     shuffled = random.Random(plan.seed)
-    for number in range(2 * plan.browser_starts + 1):
+    for number in range(2 * plan.browser_starts):
         for name in shuffled.sample(list(found), len(found)):
             command, folder = _command(name, plan.folder / "start", number)
             listing = await anyio.to_thread.run_sync(list_tools, command, folder)
