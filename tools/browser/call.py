@@ -47,7 +47,7 @@ BODILESS: Final = (
     """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
 )
 FRESH_SECONDS: Final = 0.01
-"""Seconds for which a sample of a page counts as current."""
+"""Seconds for which an early snapshot of a page counts as current."""
 
 
 class Call:
@@ -62,7 +62,7 @@ class Call:
         self._before = _cheap_state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
         self._early_snapshot: EarlySnapshot | None = None
-        """The sample of the current page taken while the last action settled; None if the page may have changed since."""
+        """The snapshot taken while the last action settled; None if the page may have changed since."""
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
@@ -204,7 +204,7 @@ class Call:
 
         The answer then describes the page, with a snapshot if the configuration wants one. Without `snapshot` the answer
         describes the page only if it changed. With `edits`, a script in the page first starts to record edits, so that they
-        can be saved. `answers` tells that the action answers the dialog of the page. With `at_once` the action also runs
+        can be saved. `answers`: the action answers the dialog of the page. With `at_once` the action also runs
         while a navigation is pending.
         Return None if a dialog or a file chooser keeps the action from ending; the action continues after the answer.
         """
@@ -269,7 +269,7 @@ class Call:
         return result
 
     async def note_typed_text(self, locator: Locator, text: str) -> None:
-        """Note whether a text about to be typed is secret; the field that receives it decides."""
+        """Note a text that is about to be typed: it is secret if its field is."""
         if await locator.evaluate(IS_SECRET, timeout=self.timeout):
             self._secret_texts.add(text)
             self.session.typed_secrets.add(text)
@@ -277,11 +277,11 @@ class Call:
             self._plain_texts.add(text)
 
     def mask_secret(self, text: str) -> str:
-        """Return a typed text as the code in the answer shows it: masked if it is secret."""
+        """Return a typed text as the code in the answer shows it: secret texts are masked."""
         return MASK if text in self._secret_texts else text
 
     def hide_from_journal(self, texts: Iterable[str]) -> None:
-        """Keep texts of the result out of the journal."""
+        """Keep these texts, which are part of the result, out of the journal."""
         self._result_secrets += texts
 
     def secrets(self, typed: Iterable[str]) -> list[str]:
@@ -481,7 +481,7 @@ class Call:
         return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
 
     def _finish_snapshot(self, tab: Tab, text: str, *, whole: bool = True) -> str:
-        """Return a snapshot as it is shown. The snapshot of a whole page is kept for the difference to the next one.
+        """Return a snapshot with complete refs and masked secrets. That of a whole page is kept, for the next difference.
 
         Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
         the number 1 is left out.

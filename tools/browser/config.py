@@ -258,9 +258,9 @@ class BrowserConfig(BaseModel):
             yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
-        for field, (allowed, example) in {"cdp_endpoint": _CDP, "ws_endpoint": _WS}.items():
+        for field, (schemes, example) in {"cdp_endpoint": _CDP, "ws_endpoint": _WS}.items():
             value: Any = getattr(self, field)
-            if value is not None and not _is_address(value, allowed):
+            if value is not None and not _is_address(value, schemes):
                 yield field, f"is no address such as {example}; correct it"
         if self.proxy is not None:
             try:
@@ -275,8 +275,8 @@ class BrowserConfig(BaseModel):
         yield from self._problems_elsewhere() if self.elsewhere else ()
 
     def _problems_elsewhere(self) -> Generator[tuple[str, str]]:
-        held = ("allow", "block", "bytes_per_second", "proxy")
-        for field in (*held, *(("private",) if self.private is False else ())):
+        enforced_here = ("allow", "block", "bytes_per_second", "proxy")
+        for field in (*enforced_here, *(("private",) if self.private is False else ())):
             value: Any = getattr(self, field)
             if value or value is False:
                 yield field, "cannot be held for a browser on another machine; set it there"

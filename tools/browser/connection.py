@@ -354,7 +354,7 @@ class BrowserConnection:
         except BaseException as error:
             self.unsaved = True
             if isinstance(error, ConnectionLost):
-                self._process.doubt()
+                self._process.check_soon()
             if not isinstance(error, Error):
                 raise
             if self.lost.is_set():
@@ -376,7 +376,7 @@ class BrowserConnection:
                     await self.session.context.close()
             if scope.cancelled_caught and not self._process.lost.is_set():
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
-                self._process.doubt()
+                self._process.check_soon()
         finally:
             with ExitStack() as stack:
                 for release in self.on_closed:

@@ -17,10 +17,10 @@ from ....tools.browser.process.install import (
     can_install,
     command_by_hand,
     install_browser,
+    install_methods,
     may_install,
-    ways,
 )
-from ....tools.browser.process.sandbox import sandbox, turned_off
+from ....tools.browser.process.sandbox import is_turned_off, sandbox
 from ...config.model import Config
 from .finding import Finding
 
@@ -61,7 +61,7 @@ def _ask_consent(config: BrowserConfig, machine: Machine) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     sys.stderr.write(
-        f"statehold: no browser was found. Install {ways(config, machine)[0].name}? [y/N] "
+        f"statehold: no browser was found. Install {install_methods(config, machine)[0].name}? [y/N] "
     )
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -99,7 +99,7 @@ def _check_service(title: str, config: BrowserConfig, machine: Machine) -> Itera
 def _check_sandbox(
     title: str, config: BrowserConfig, machine: Machine, path: str | None
 ) -> Finding:
-    if turned_off(config.args):
+    if is_turned_off(config.args):
         return Finding(title, "warn", "off: `args` says so", "take --no-sandbox out of `args`")
     status = sandbox(machine, None if path is None else Path(path))
     if not status.on:

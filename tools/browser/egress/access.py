@@ -29,10 +29,10 @@ class AccessStatistics:
     """The counters so far. Bytes are those exchanged with sites, heads and TLS included."""
 
     connections: int
-    refused: int
-    failed: int
-    sent: int
-    received: int
+    refusals: int
+    failures: int
+    bytes_sent: int
+    bytes_received: int
 
 
 class EgressAccess:
@@ -60,11 +60,11 @@ class EgressAccess:
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
         """Limits the lookups of this access: a page with many names must not take all lookups of the process."""
-        self.sent = 0
-        self.received = 0
-        self._refused = 0
-        self._failed = 0
-        self._most = connections
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._refusals = 0
+        self._failures = 0
+        self._limit = connections
         self._on_refused = on_refused
         self._on_failed = on_failed
         self._on_freed = on_freed
@@ -72,10 +72,10 @@ class EgressAccess:
         self.listening = anyio.CancelScope()
         """The scope that the port listens in; cancelling it closes the port."""
         self._scopes: set[anyio.CancelScope] = set()
-        self._counted: set[anyio.CancelScope] = set()
+        self._counted_scopes: set[anyio.CancelScope] = set()
 
     def __repr__(self) -> str:
-        return f"<EgressAccess {self.server} connections={len(self._counted)}>"
+        return f"<EgressAccess {self.server} connections={len(self._counted_scopes)}>"
 
     def revoke(self) -> None:
         """End its connections at once and serve no more. May be called again.
@@ -94,7 +94,11 @@ class EgressAccess:
 
     def statistics(self) -> AccessStatistics:
         return AccessStatistics(
-            len(self._counted), self._refused, self._failed, self.sent, self.received
+            len(self._counted_scopes),
+            self._refusals,
+            self._failures,
+            self.bytes_sent,
+            self.bytes_received,
         )
 
     @contextmanager
@@ -107,7 +111,7 @@ class EgressAccess:
             yield
         finally:
             self._scopes.discard(scope)
-            self._counted.discard(scope)
+            self._counted_scopes.discard(scope)
 
     def count(self, scope: anyio.CancelScope) -> None:
         """Count a connection that asks for a site.
@@ -115,23 +119,23 @@ class EgressAccess:
         Raises:
             Refused: There are too many; there may be room for it later.
         """
-        if scope not in self._counted and len(self._counted) >= self._most:
-            raise too_many(f"this session has {self._most} connections open already")
-        self._counted.add(scope)
+        if scope not in self._counted_scopes and len(self._counted_scopes) >= self._limit:
+            raise too_many(f"this session has {self._limit} connections open already")
+        self._counted_scopes.add(scope)
 
-    def note(self, refused: Refused) -> None:
+    def note(self, refusal: Refused) -> None:
         """Count a connection that was not opened, and call `on_refused` or `on_failed`."""
-        if refused.host is None:
+        if refusal.host is None:
             return
-        if refused.by_policy:
-            self._refused += 1
+        if refusal.by_policy:
+            self._refusals += 1
         else:
-            self._failed += 1
-        callback = self._on_refused if refused.by_policy else self._on_failed
+            self._failures += 1
+        callback = self._on_refused if refusal.by_policy else self._on_failed
         if callback is None:
             return
         try:
-            callback(refused.host, refused.reason)
+            callback(refusal.host, refusal.reason)
         except Exception:
             logger.exception("the callback for a refused connection failed")
 

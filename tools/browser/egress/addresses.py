@@ -50,8 +50,8 @@ def special(address: IPAddress) -> str | None:
 
     An address that only wraps an IPv4 address (mapped, 6to4, NAT64) is of the kind of the wrapped one.
     """
-    address = mapped(address)
-    inner = embedded(address)
+    address = unmap(address)
+    inner = embedded_address(address)
     if inner is not None:
         return special(inner)
     for network, kind in _SPECIAL:
@@ -62,14 +62,14 @@ def special(address: IPAddress) -> str | None:
     return None
 
 
-def mapped(address: IPAddress) -> IPAddress:
+def unmap(address: IPAddress) -> IPAddress:
     """Return the IPv4 address inside an IPv4-mapped one; other addresses unchanged."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
 
 
-def mapped_network(network: IPNetwork) -> IPNetwork:
+def unmap_network(network: IPNetwork) -> IPNetwork:
     """Return the IPv4 network of a network of IPv4-mapped addresses; other networks unchanged."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         first = int(network.network_address) & 0xFFFF_FFFF
@@ -77,7 +77,7 @@ def mapped_network(network: IPNetwork) -> IPNetwork:
     return network
 
 
-def embedded(address: IPAddress) -> IPv4Address | None:
+def embedded_address(address: IPAddress) -> IPv4Address | None:
     """Return the IPv4 address at which packets to this one end up behind a 6to4 or NAT64 gateway."""
     if isinstance(address, IPv6Address):
         if address in _SIX_TO_FOUR:
@@ -89,8 +89,8 @@ def embedded(address: IPAddress) -> IPv4Address | None:
 
 def meanings(address: IPAddress) -> Iterator[IPAddress]:
     """Yield the address and the one it embeds, for lists that may name either."""
-    yield mapped(address)
-    inner = embedded(address)
+    yield unmap(address)
+    inner = embedded_address(address)
     if inner is not None:
         yield inner
 
@@ -99,12 +99,12 @@ def is_here(address: IPAddress) -> bool:
     """Return whether an address belongs to this machine; True in doubt. Sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        asking = socket.socket(family, socket.SOCK_DGRAM)
+        probe = socket.socket(family, socket.SOCK_DGRAM)
     except OSError:
         return True
-    with asking:
+    with probe:
         try:
-            asking.bind((str(address), 0))
+            probe.bind((str(address), 0))
         except OSError:
             return False
     return True
@@ -120,7 +120,7 @@ def parse_host(host: str) -> IPAddress | None:
         address = IPv6Address(host)
         if address.scope_id is not None:
             raise ValueError("an address with a zone")
-        return mapped(address)
+        return unmap(address)
     last = host.rstrip(".").rpartition(".")[2]
     if not re.fullmatch(r"[0-9]+|0[xX][0-9a-fA-F]*", last):
         return None
@@ -134,10 +134,10 @@ __all__ = [
     "LOOPBACK",
     "IPAddress",
     "IPNetwork",
-    "embedded",
+    "embedded_address",
     "is_here",
-    "mapped",
-    "mapped_network",
+    "unmap",
+    "unmap_network",
     "meanings",
     "parse_host",
     "special",

@@ -23,8 +23,8 @@ class Bandwidth:
         self._rate = bytes_per_second
         self._clock = clock
         self._free_at = 0.0
-        self._holds = 0
-        self._released = anyio.Event()
+        self._pauses = 0
+        self._release = anyio.Event()
 
     @property
     def piece(self) -> int:
@@ -35,8 +35,8 @@ class Bandwidth:
 
     async def take(self, count: int) -> None:
         """Wait until `count` bytes may pass. Bytes of a cancelled call stay taken."""
-        while self._holds:
-            await self._released.wait()
+        while self._pauses:
+            await self._release.wait()
         if self._rate is None:
             return
         now = self._clock.now()
@@ -45,16 +45,16 @@ class Bandwidth:
             await self._clock.sleep_until(self._free_at)
 
     @contextmanager
-    def hold(self) -> Generator[None]:
+    def pause(self) -> Generator[None]:
         """Let no bytes pass inside the block. Blocks may overlap; bytes pass again after the last one."""
-        self._holds += 1
+        self._pauses += 1
         try:
             yield
         finally:
-            self._holds -= 1
-            if not self._holds:
-                released, self._released = self._released, anyio.Event()
-                released.set()
+            self._pauses -= 1
+            if not self._pauses:
+                release, self._release = self._release, anyio.Event()
+                release.set()
 
 
 __all__ = ["BURST_SECONDS", "Bandwidth"]

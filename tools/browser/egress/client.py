@@ -43,24 +43,24 @@ class Client:
         try:
             self.access.count(scope)
             site = await self.dialer.dial(target, self.access)
-        except Refused as refused:
-            self.access.note(refused)
-            await send_reply(self.stream, refused.reply)
+        except Refused as refusal:
+            self.access.note(refusal)
+            await send_reply(self.stream, refusal.reply)
             await drain(self.stream)
             return
         try:
             await send_reply(self.stream, Reply.SUCCEEDED)
             tunnel = Tunnel(self.stream, site.stream, self.access, self.clock)
-            whole = await tunnel.run(to_site=early, to_browser=site.rest)
+            is_complete = await tunnel.run(to_site=early, to_browser=site.rest)
         except Overfull:
             reason = (
                 f"the response is larger than the {self.access.policy.response_bytes} bytes allowed"
             )
             self.access.note(not_allowed(target, reason))
-            whole = False
+            is_complete = False
         finally:
             await close(site.stream)
-        if not whole:
+        if not is_complete:
             # An incomplete answer must not look complete.
             await reset(self.stream)
 

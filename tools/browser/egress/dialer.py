@@ -36,11 +36,13 @@ class SiteConnection:
 class Dialer:
     """Opens connections to sites. No other class does, so every connection has passed the checks here."""
 
-    def __init__(self, resolver: Resolver, *, seconds: float, own: Container[int] = ()) -> None:
-        """`own`: ports of this machine that this process serves. They are never reached, whatever a policy says."""
+    def __init__(
+        self, resolver: Resolver, *, seconds: float, own_ports: Container[int] = ()
+    ) -> None:
+        """`own_ports`: ports of this machine that this process serves. They are never reached, whatever a policy says."""
         self._resolver = resolver
         self._seconds = seconds
-        self._own = own
+        self._own_ports = own_ports
 
     async def dial(self, target: Target, access: EgressAccess) -> SiteConnection:
         """Open a connection.
@@ -48,34 +50,35 @@ class Dialer:
         Raises:
             Refused: The policy forbids it, or the site does not answer.
         """
-        reason = access.policy.refused_name(target)
+        reason = access.policy.name_refusal(target)
         if reason is not None:
             raise not_allowed(target, reason)
         if access.upstream is not None:
-            for address in _known(target):
-                self._judged(target, [address], access)
-            return await self._through(access.upstream, target)
+            for address in _literal_addresses(target):
+                self._allowed_addresses(target, [address], access)
+            return await self._connect_through(access.upstream, target)
         addresses = await self._addresses(target, access)
-        stream = await self._connected(target, self._judged(target, addresses, access))
+        stream = await self._connect(target, self._allowed_addresses(target, addresses, access))
         return SiteConnection(stream)
 
-    def _judged(
+    def _allowed_addresses(
         self, target: Target, addresses: Sequence[IPAddress], access: EgressAccess
     ) -> Sequence[IPAddress]:
         """Return the addresses that may be reached. A refused one is never tried, even if the name has allowed ones."""
         reasons = {
-            one: access.policy.refused_address(target, one) or self._refused(target, one)
-            for one in addresses
+            address: access.policy.address_refusal(target, address)
+            or self._own_port_refusal(target, address)
+            for address in addresses
         }
-        allowed = [one for one, reason in reasons.items() if reason is None]
-        if not allowed:
+        allowed_addresses = [address for address, reason in reasons.items() if reason is None]
+        if not allowed_addresses:
             reason = next(iter(reasons.values()))
             prefix = "" if target.address else f"{target.host} leads to "
             raise not_allowed(target, f"{prefix}{reason}")
-        return allowed
+        return allowed_addresses
 
-    def _refused(self, target: Target, address: IPAddress) -> str | None:
-        if target.port in self._own and any(map(is_here, meanings(address))):
+    def _own_port_refusal(self, target: Target, address: IPAddress) -> str | None:
+        if target.port in self._own_ports and any(map(is_here, meanings(address))):
             return f"{address} at port {target.port} is Statehold itself"
         return None
 
@@ -88,23 +91,23 @@ class Dialer:
         except NotFound:
             raise unreachable(target, f"the name {target.host} has no address") from None
 
-    async def _connected(self, target: Target, addresses: Sequence[IPAddress]) -> SocketStream:
+    async def _connect(self, target: Target, addresses: Sequence[IPAddress]) -> SocketStream:
         try:
             with anyio.fail_after(self._seconds):
                 stream = await _fastest([str(one) for one in addresses], target.port)
         except TimeoutError:
             raise unreachable(target, f"{target} did not answer in {self._seconds:g} s") from None
         except OSError as error:
-            raise unreachable(target, f"{target} {_explained(error)}") from None
+            raise unreachable(target, f"{target} {_describe_failure(error)}") from None
         return stream
 
-    async def _through(self, proxy: UpstreamProxy, target: Target) -> SiteConnection:
+    async def _connect_through(self, proxy: UpstreamProxy, target: Target) -> SiteConnection:
         try:
             with anyio.fail_after(self._seconds):
                 stream = await _fastest([proxy.host], proxy.port)
                 keep_alive(stream)
                 try:
-                    rest = await _opened_tunnel(stream, proxy, target)
+                    rest = await _open_tunnel(stream, proxy, target)
                 except BaseException:
                     await close(stream)
                     raise
@@ -116,7 +119,7 @@ class Dialer:
             raise unreachable(target, "the proxy upstream does not answer") from None
 
 
-def _known(target: Target) -> Sequence[IPAddress]:
+def _literal_addresses(target: Target) -> Sequence[IPAddress]:
     """Return the addresses of a host that need no resolver, so that they can be refused before an upstream proxy dials."""
     if target.address is not None:
         return [target.address]
@@ -132,13 +135,13 @@ async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
     winner: SocketStream | None = None
     failures: list[OSError] = []
 
-    async def attempt(host: str, failed: anyio.Event) -> None:
+    async def attempt(host: str, failure_event: anyio.Event) -> None:
         nonlocal winner
         try:
             stream = await anyio.connect_tcp(host, port)
         except OSError as error:
             failures.append(error)
-            failed.set()
+            failure_event.set()
             return
         if winner is not None:
             await close(stream)
@@ -149,10 +152,10 @@ async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
     try:
         async with anyio.create_task_group() as tasks:
             for host in hosts:
-                failed = anyio.Event()
-                tasks.start_soon(attempt, host, failed)
+                failure_event = anyio.Event()
+                tasks.start_soon(attempt, host, failure_event)
                 with anyio.move_on_after(_NEXT_SECONDS):
-                    await failed.wait()
+                    await failure_event.wait()
         # If a deadline passed meanwhile, raise here, where the connection is closed.
         await anyio.lowlevel.checkpoint_if_cancelled()
     except BaseException:
@@ -165,7 +168,7 @@ async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
     return winner
 
 
-async def _opened_tunnel(stream: SocketStream, proxy: UpstreamProxy, target: Target) -> bytes:
+async def _open_tunnel(stream: SocketStream, proxy: UpstreamProxy, target: Target) -> bytes:
     """Ask a proxy for a tunnel. Return the bytes that followed its answer."""
     http = h11.Connection(h11.CLIENT)
     headers = [(b"Host", target.authority.encode()), *proxy.headers()]
@@ -185,9 +188,9 @@ async def _opened_tunnel(stream: SocketStream, proxy: UpstreamProxy, target: Tar
             raise h11.RemoteProtocolError("no answer to CONNECT")
 
 
-def _explained(error: OSError) -> str:
-    refused = isinstance(error.__cause__, ConnectionRefusedError)
-    if refused or error.errno == errno.ECONNREFUSED:
+def _describe_failure(error: OSError) -> str:
+    was_refused = isinstance(error.__cause__, ConnectionRefusedError)
+    if was_refused or error.errno == errno.ECONNREFUSED:
         return "refuses connections"
     return "cannot be reached"
 

@@ -42,14 +42,14 @@ class Peers:
             OSError: There is no file descriptor left for the netlink socket.
         """
         self._numbers = count(1)
-        self._asking = _netlink()
-        if self._asking is None or not self._answers():
+        self._netlink_socket = _netlink()
+        if self._netlink_socket is None or not self._works():
             logger.warning(
-                "this system does not tell whose a connection is: other users of it can use the ways out of browsers"
+                "this system does not report the owner of a connection: its other users can use the proxy ports of browsers"
             )
             self.close()
 
-    def are_ours(self, connected: socket.socket) -> bool:
+    def are_ours(self, connection: socket.socket) -> bool:
         """Return whether the other end belongs to the user of this process; True if the system does not report owners.
 
         Does not block. A socket that is already closed belongs to no user, whatever it has sent before.
@@ -57,16 +57,16 @@ class Peers:
         Raises:
             OSError: The connection is gone.
         """
-        return self._asking is None or self._owner(connected) == os.geteuid()
+        return self._netlink_socket is None or self._owner(connection) == os.geteuid()
 
     def close(self) -> None:
         """Close the netlink socket. May be called twice."""
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
+        if self._netlink_socket is not None:
+            self._netlink_socket.close()
+            self._netlink_socket = None
 
-    def _answers(self) -> bool:
-        """Try it on a connection of our own."""
+    def _works(self) -> bool:
+        """Return whether the kernel reports the owner, tried on a connection of our own."""
         with ExitStack() as stack:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             far = stack.enter_context(socket.create_connection(listener.getsockname()))
@@ -77,20 +77,22 @@ class Peers:
                     if peer == far.getsockname():
                         return self._owner(near) == os.geteuid()
 
-    def _owner(self, connected: socket.socket) -> int | None:
-        assert self._asking is not None
-        here, there = connected.getsockname(), connected.getpeername()
+    def _owner(self, connection: socket.socket) -> int | None:
+        assert self._netlink_socket is not None
+        here, there = connection.getsockname(), connection.getpeername()
         addresses = [socket.inet_aton(host) + bytes(12) for host, _ in (there, here)]
-        wanted = _ID.pack(there[1], here[1], *addresses) + bytes(4) + _NO_COOKIE
-        body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + wanted
+        socket_id = _ID.pack(there[1], here[1], *addresses) + bytes(4) + _NO_COOKIE
+        body = (
+            struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + socket_id
+        )
         number = next(self._numbers) & 0xFFFFFFFF
-        self._asking.send(
+        self._netlink_socket.send(
             _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, number, 0) + body
         )
         while True:
-            answer = self._asking.recv(4096)
-            _, kind, _, answered, _ = _HEADER.unpack_from(answer)
-            if answered == number:
+            answer = self._netlink_socket.recv(4096)
+            _, kind, _, answer_number, _ = _HEADER.unpack_from(answer)
+            if answer_number == number:
                 break
         if kind != _BY_FAMILY or len(answer) < _OWNER_AT + _OWNER.size:
             return None
@@ -102,7 +104,7 @@ class Peers:
 def _netlink() -> socket.socket | None:
     netlink: Any = socket
     try:
-        asking = socket.socket(netlink.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
+        connection = socket.socket(netlink.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
     except AttributeError:
         return None
     except OSError as error:
@@ -110,8 +112,8 @@ def _netlink() -> socket.socket | None:
             return None
         raise
     # The kernel answers before send() returns, so reads never wait.
-    asking.setblocking(False)
-    return asking
+    connection.setblocking(False)
+    return connection
 
 
 __all__ = ["Peers"]

@@ -24,11 +24,11 @@ from .addresses import (
     LOOPBACK,
     IPAddress,
     IPNetwork,
-    mapped,
-    mapped_network,
     meanings,
     parse_host,
     special,
+    unmap,
+    unmap_network,
 )
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
@@ -105,7 +105,7 @@ class _Entries:
             else:
                 self._by_host.setdefault(entry.host, []).append(entry)
 
-    def names(self, target: Target) -> bool:
+    def lists_host(self, target: Target) -> bool:
         """Return whether the host itself is listed, directly or by a wildcard."""
         if target.address is not None and self.covers(target, target.address):
             return True
@@ -115,19 +115,19 @@ class _Entries:
             for entry in self._by_host.get(host, ())
         )
 
-    def stops(self, target: Target, address: IPAddress) -> bool:
+    def blocks(self, target: Target, address: IPAddress) -> bool:
         """Return whether a blocklist with these entries blocks an address.
 
         The unspecified address counts as loopback too, because systems connect it to themselves.
         """
-        reached = (address, *LOOPBACK) if mapped(address).is_unspecified else (address,)
-        return any(self.covers(target, one) for one in reached)
+        addresses = (address, *LOOPBACK) if unmap(address).is_unspecified else (address,)
+        return any(self.covers(target, meaning) for meaning in addresses)
 
     def covers(self, target: Target, address: IPAddress) -> bool:
         """Return whether an entry covers this address, or the IPv4 address embedded in it."""
         return any(
-            one.version == network.version and one in network and entry.fits(target)
-            for one in meanings(address)
+            meaning.version == network.version and meaning in network and entry.fits(target)
+            for meaning in meanings(address)
             for network, entry in self._networks
         )
 
@@ -160,11 +160,11 @@ def _parse(text: str) -> _Entry:
         raise _wrong(text, "names more than a host; write the host alone, such as example.com")
     if rest.count(":") > 1 and "[" not in rest:
         rest = f"[{rest}]"
-    found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}|\*))?", rest)
-    if found is None:
+    match = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}|\*))?", rest)
+    if match is None:
         raise _wrong(text, "is no host; write example.com, example.com:8443 or [fd00::1]:8443")
-    port = _DEFAULT_PORTS.get(scheme) if found[2] is None else _port(text, found[2])
-    return _entry(text, found[1], port)
+    port = _DEFAULT_PORTS.get(scheme) if match[2] is None else _port(text, match[2])
+    return _entry(text, match[1], port)
 
 
 def _entry(text: str, host: str, port: int | None) -> _Entry:
@@ -203,7 +203,7 @@ def _network(text: str, rest: str) -> IPNetwork | None:
     if not re.fullmatch(r"[0-9a-f:.]+/[0-9]{1,3}", rest):
         return None
     try:
-        return mapped_network(ip_network(rest))
+        return unmap_network(ip_network(rest))
     except ValueError as error:
         if "host bits" in str(error):
             right = ip_network(rest, strict=False)
@@ -212,12 +212,12 @@ def _network(text: str, rest: str) -> IPNetwork | None:
         raise _wrong(text, problem) from None
 
 
-def _checked(text: str) -> str:
+def _validate_entry(text: str) -> str:
     _parse(text)
     return text
 
 
-HostEntry = Annotated[str, AfterValidator(_checked)]
+HostEntry = Annotated[str, AfterValidator(_validate_entry)]
 """The type of an entry of `allow` and `block`."""
 
 
@@ -246,17 +246,17 @@ class NetworkPolicy(BaseModel):
         self._allow = _Entries(self.allow)
         self._block = _Entries(self.block)
 
-    def refused_name(self, target: Target) -> str | None:
+    def name_refusal(self, target: Target) -> str | None:
         """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved."""
-        if self._block.names(target):
+        if self._block.lists_host(target):
             return f"{target} is blocked"
-        if self.allow and not self._allow.names(target):
+        if self.allow and not self._allow.lists_host(target):
             return f"{target} is not among the allowed hosts"
         return None
 
-    def refused_address(self, target: Target, address: IPAddress) -> str | None:
+    def address_refusal(self, target: Target, address: IPAddress) -> str | None:
         """Return why one address of a host is refused, or None. Called for each address before it is connected."""
-        if self._block.stops(target, address):
+        if self._block.blocks(target, address):
             return f"{address} is blocked"
         kind = special(address)
         if kind is None or self.private or self._allow.covers(target, address):
@@ -277,7 +277,7 @@ BROWSER_ARGS: Final = (
 _IGNORED: Final = "".join(map(chr, range(33)))
 """The characters that a browser strips from both ends of a URL."""
 
-_PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
+_ALLOWED_PAGES: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 LOCAL_SCHEMES: Final = ("file", "filesystem", "ftp", "content", "externalfile", "view-source")
 """Schemes that a browser reads from its machine, to block by URL patterns of the DevTools protocol.
@@ -300,11 +300,11 @@ def scheme_allowed(url: str) -> bool:
     nothing without the proxy. All others are refused: file:, view-source:, chrome:, devtools:, filesystem:, javascript:.
     """
     # Remove the characters that a browser ignores in a URL: they must not hide a scheme.
-    spelled = re.sub(r"[\t\n\r]", "", url).strip(_IGNORED).lower()
-    scheme, colon, rest = spelled.partition(":")
-    if not spelled:
+    text = re.sub(r"[\t\n\r]", "", url).strip(_IGNORED).lower()
+    scheme, colon, rest = text.partition(":")
+    if not text:
         return True
-    if re.split(r"[?#]", spelled, maxsplit=1)[0] in _PAGES_OF_OURS:
+    if re.split(r"[?#]", text, maxsplit=1)[0] in _ALLOWED_PAGES:
         return True
     if scheme == "blob":
         return rest.startswith(("http://", "https://", "null/"))

@@ -24,7 +24,7 @@ from .client import Client
 from .dialer import Dialer
 from .peer import Peers
 from .policy import NetworkPolicy
-from .quota import Shares, affordable
+from .quota import Quota, affordable
 from .refusal import unreachable
 from .resolver import Resolver
 from .streams import close
@@ -57,11 +57,11 @@ class FilteringProxy:
         `port`: the port on which this process serves its callers. No access reaches it, nor the port of another access.
         """
         self._clock = clock or SystemClock()
-        self._own = set(() if port is None else (port,))
+        self._own_ports = set(() if port is None else (port,))
         self._dialer = Dialer(
-            resolver or Resolver(self._clock), seconds=connect_seconds, own=self._own
+            resolver or Resolver(self._clock), seconds=connect_seconds, own_ports=self._own_ports
         )
-        self._shares = Shares(affordable() if connections is None else connections)
+        self._quota = Quota(affordable() if connections is None else connections)
         self._per_access = connections_per_access
         self._handshake_seconds = handshake_seconds
         self._accesses: set[EgressAccess] = set()
@@ -72,7 +72,7 @@ class FilteringProxy:
     @property
     def connections(self) -> int:
         """The number of open connections from browsers."""
-        return self._shares.open
+        return self._quota.open
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -113,18 +113,18 @@ class FilteringProxy:
             OSError: There is no port left to listen on, or no file descriptor.
             RuntimeError: The proxy is not entered.
         """
-        self._entered()
-        bound = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        self._require_tasks()
+        listeners = await anyio.create_tcp_listener(local_host="127.0.0.1")
         try:
             # The proxy may have been closed meanwhile.
-            tasks = self._entered()
+            tasks = self._require_tasks()
         except RuntimeError:
-            await bound.aclose()
+            await listeners.aclose()
             raise
-        (listener,) = bound.listeners
+        (listener,) = listeners.listeners
         assert isinstance(listener, SocketListener)
         access = EgressAccess(
-            bound.extra(SocketAttribute.local_port),
+            listeners.extra(SocketAttribute.local_port),
             policy,
             owner=owner,
             clock=self._clock,
@@ -135,7 +135,7 @@ class FilteringProxy:
             on_freed=self._accesses.discard,
         )
         self._accesses.add(access)
-        self._own.add(access.port)
+        self._own_ports.add(access.port)
         tasks.start_soon(self._accept, listener, access, tasks)
         return access
 
@@ -151,15 +151,15 @@ class FilteringProxy:
                         # No file descriptors left, or the browser gave up: go on listening.
                         await anyio.sleep(_OUT_OF_FILES_SECONDS)
                         continue
-                    full = self._shares.full(access.owner)
-                    if full:
+                    is_full = self._quota.is_full(access.owner)
+                    if is_full:
                         access.note(unreachable("a site", "too many connections are open"))
-                    if full or not self._is_ours(stream):
+                    if is_full or not self._is_ours(stream):
                         await close(stream)
                         continue
-                    self._shares.take(access.owner)
+                    self._quota.take(access.owner)
                     tasks.start_soon(self._serve, stream, access)
-        self._own.discard(access.port)
+        self._own_ports.discard(access.port)
 
     async def _serve(self, stream: SocketStream, access: EgressAccess) -> None:
         client = Client(stream, access, self._dialer, self._clock, self._handshake_seconds)
@@ -168,9 +168,9 @@ class FilteringProxy:
         except Exception:
             logger.exception("a connection of the filtering proxy failed")
         finally:
-            self._shares.give_back(access.owner)
+            self._quota.release(access.owner)
 
-    def _entered(self) -> TaskGroup:
+    def _require_tasks(self) -> TaskGroup:
         if self._tasks is None:
             raise RuntimeError("the proxy is not listening")
         return self._tasks

@@ -20,33 +20,33 @@ def affordable() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // _FILES)
 
 
-class Shares:
+class Quota:
     """Counts the units of a scarce resource, such as connections, that each owner holds.
 
     An owner may hold as many units as are still free: a single owner half of them, two owners a third each. So there is room
     for a late owner, however many pages of the others are open.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._of: Counter[str] = Counter()
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_owner: Counter[str] = Counter()
         self.open = 0
 
-    def full(self, owner: str) -> bool:
+    def is_full(self, owner: str) -> bool:
         """Return whether an owner may take no more now."""
-        return self._of[owner] >= self._most - self.open
+        return self._by_owner[owner] >= self._limit - self.open
 
     def take(self, owner: str) -> None:
         """Count one more unit of an owner, until give_back(). Does not check the limit: see full()."""
         self.open += 1
-        self._of[owner] += 1
+        self._by_owner[owner] += 1
 
-    def give_back(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """Count one unit less."""
         self.open -= 1
-        self._of[owner] -= 1
-        if not self._of[owner]:
-            del self._of[owner]
+        self._by_owner[owner] -= 1
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
 
 
-__all__ = ["Shares", "affordable"]
+__all__ = ["Quota", "affordable"]

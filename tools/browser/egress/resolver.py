@@ -13,13 +13,13 @@ from typing import Final
 import anyio
 
 from ....sessions.clock import Clock
-from .addresses import LOOPBACK, IPAddress, mapped
-from .quota import Shares
+from .addresses import LOOPBACK, IPAddress, unmap
+from .quota import Quota
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
 
-_KEPT: Final = 2000
+_CACHED_NAMES: Final = 2000
 
 
 def is_loopback(name: str) -> bool:
@@ -36,7 +36,7 @@ class _Pending:
 
     def __init__(self) -> None:
         self.done = anyio.Event()
-        self.asked = False
+        self.was_sent = False
         self.addresses: tuple[IPAddress, ...] = ()
 
 
@@ -58,13 +58,13 @@ class Resolver:
     ) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._keep = keep_seconds
-        self._threads = Shares(at_once)
-        self._ended = anyio.Event()
+        self._cache_seconds = keep_seconds
+        self._threads = Quota(at_once)
+        self._thread_end = anyio.Event()
         """Set, and replaced, when a thread has ended."""
         self._lookup = lookup or _system
         self._pending: dict[tuple[str, str], _Pending] = {}
-        self._known: dict[str, tuple[float, tuple[IPAddress, ...]]] = {}
+        self._cache: dict[str, tuple[float, tuple[IPAddress, ...]]] = {}
 
     async def addresses(self, name: str, owner: str = "") -> tuple[IPAddress, ...]:
         """Return all addresses of a name, in the system's order of preference.
@@ -74,7 +74,7 @@ class Resolver:
         """
         if is_loopback(name):
             return LOOPBACK
-        until, addresses = self._known.get(name, (0.0, ()))
+        until, addresses = self._cache.get(name, (0.0, ()))
         if until <= self._clock.now():
             addresses = await self._ask(name, owner)
         if not addresses:
@@ -86,17 +86,17 @@ class Resolver:
             while True:
                 pending = self._pending.get((owner, name)) or await self._start(name, owner)
                 await pending.done.wait()
-                if pending.asked:
+                if pending.was_sent:
                     return pending.addresses
         return ()
 
     async def _start(self, name: str, owner: str) -> _Pending:
         pending = self._pending[owner, name] = _Pending()
         try:
-            while self._threads.full(owner):
-                await self._ended.wait()
+            while self._threads.is_full(owner):
+                await self._thread_end.wait()
             self._threads.take(owner)
-            pending.asked = True
+            pending.was_sent = True
         except BaseException:
             # Other waiters start the lookup anew.
             del self._pending[owner, name]
@@ -105,37 +105,37 @@ class Resolver:
         loop = asyncio.get_running_loop()
 
         def look_up() -> None:
-            found: Sequence[str] = ()
+            texts: Sequence[str] = ()
             with suppress(OSError, UnicodeError):
-                found = self._lookup(name)
+                texts = self._lookup(name)
             with suppress(RuntimeError):  # the loop is closed, so there are no waiters
-                loop.call_soon_threadsafe(self._answered, name, owner, pending, found)
+                loop.call_soon_threadsafe(self._finish, name, owner, pending, texts)
 
         try:
             threading.Thread(target=look_up, name="statehold-resolver", daemon=True).start()
         except RuntimeError:  # the system has no thread left
-            self._answered(name, owner, pending, ())
+            self._finish(name, owner, pending, ())
         return pending
 
-    def _answered(self, name: str, owner: str, pending: _Pending, found: Sequence[str]) -> None:
-        self._threads.give_back(owner)
-        ended, self._ended = self._ended, anyio.Event()
-        ended.set()
+    def _finish(self, name: str, owner: str, pending: _Pending, texts: Sequence[str]) -> None:
+        self._threads.release(owner)
+        thread_end, self._thread_end = self._thread_end, anyio.Event()
+        thread_end.set()
         # A malformed address must not leave the lookup pending.
         with suppress(ValueError):
-            pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
+            pending.addresses = tuple(unmap(ip_address(text.partition("%")[0])) for text in texts)
         if self._pending.get((owner, name)) is pending:
             del self._pending[owner, name]
         if pending.addresses:
-            while len(self._known) >= _KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[name] = (self._clock.now() + self._keep, pending.addresses)
+            while len(self._cache) >= _CACHED_NAMES:
+                del self._cache[next(iter(self._cache))]
+            self._cache[name] = (self._clock.now() + self._cache_seconds, pending.addresses)
         pending.done.set()
 
 
 def _system(name: str) -> Sequence[str]:
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 __all__ = ["Lookup", "NotFound", "Resolver", "is_loopback"]

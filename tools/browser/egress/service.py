@@ -41,10 +41,12 @@ class Egress:
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
-    async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> EgressAccess | None:
+    async def admit(
+        self, on_refusal: Callable[[str, str], None], *, owner: str
+    ) -> EgressAccess | None:
         """Return the access of one context of an owner; None for a remote browser.
 
-        `tell` is called with each host that was refused or not reached, and with a message about it. Revoke the
+        `on_refusal` is called with each host that was refused or not reached, and with a message about it. Revoke the
         access when its session ends, and free it when the context is closed.
 
         Raises:
@@ -57,8 +59,10 @@ class Egress:
                 proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
             return await proxy.admit(
                 self.policy,
-                on_refused=lambda host, why: tell(host, f"Not allowed to reach {host}: {why}."),
-                on_failed=lambda host, why: tell(host, f"Could not reach {host}: {why}."),
+                on_refused=lambda host, why: on_refusal(
+                    host, f"Not allowed to reach {host}: {why}."
+                ),
+                on_failed=lambda host, why: on_refusal(host, f"Could not reach {host}: {why}."),
                 upstream=self._upstream,
                 owner=owner,
             )

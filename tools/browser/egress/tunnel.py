@@ -34,7 +34,7 @@ class Tunnel:
         self._access = access
         self._clock = clock
         self._half_closed = False
-        self._arrived = 0
+        self._response_bytes = 0
         self._last = 0.0
         self._overfull = False
         self._broken = False
@@ -48,21 +48,23 @@ class Tunnel:
         """
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
-            tasks.start_soon(self._half, self._near, self._far, to_site)
-            tasks.start_soon(self._half, self._far, self._near, to_browser)
+            tasks.start_soon(self._carry_direction, self._near, self._far, to_site)
+            tasks.start_soon(self._carry_direction, self._far, self._near, to_browser)
         if self._overfull:
             raise Overfull
         return not self._broken
 
-    async def _half(self, source: SocketStream, sink: SocketStream, early: bytes) -> None:
-        arriving = source is self._far
+    async def _carry_direction(
+        self, source: SocketStream, sink: SocketStream, first_bytes: bytes
+    ) -> None:
+        to_browser = source is self._far
         piece = self._access.bandwidth.piece
         try:
-            if early:
-                await self._carry(early, sink, arriving=arriving)
+            if first_bytes:
+                await self._carry(first_bytes, sink, to_browser=to_browser)
             with suppress(anyio.EndOfStream):
                 while True:
-                    await self._carry(await source.receive(piece), sink, arriving=arriving)
+                    await self._carry(await source.receive(piece), sink, to_browser=to_browser)
             await sink.send_eof()
             self._half_closed = True
             self._scope.deadline = anyio.current_time() + LINGER_SECONDS
@@ -73,27 +75,27 @@ class Tunnel:
             self._broken = True
             self._scope.cancel()
 
-    async def _carry(self, data: bytes, sink: SocketStream, *, arriving: bool) -> None:
+    async def _carry(self, data: bytes, sink: SocketStream, *, to_browser: bool) -> None:
         await self._access.bandwidth.take(len(data))
         if self._half_closed:
             self._scope.deadline = anyio.current_time() + LINGER_SECONDS
-        if arriving:
+        if to_browser:
             self._count(len(data))
         else:
-            self._access.sent += len(data)
+            self._access.bytes_sent += len(data)
         await sink.send(data)
 
     def _count(self, count: int) -> None:
-        self._access.received += count
-        most = self._access.policy.response_bytes
-        if most is None:
+        self._access.bytes_received += count
+        limit = self._access.policy.response_bytes
+        if limit is None:
             return
         now = self._clock.now()
         if now - self._last > QUIET_SECONDS:
-            self._arrived = 0
+            self._response_bytes = 0
         self._last = now
-        self._arrived += count
-        if self._arrived > most:
+        self._response_bytes += count
+        if self._response_bytes > limit:
             raise Overfull
 
 

@@ -54,52 +54,52 @@ def _alternatives(pattern: str) -> list[list[Part]]:
     choices: list[list[list[Part]]] = []
     before, number = "", 1
     for match in _PARTS.finditer(pattern):
-        escaped, stars, slash, star, group, brace, character = match.groups()
+        literal, stars, slash, star, group, brace, character = match.groups()
         if brace:
             raise ValueError(f"{brace} has no counterpart, or is inside of others")
         if stars:
-            some: list[Part] = [_ANY, *slash]
+            parts: list[Part] = [_ANY, *slash]
             # Between slashes `**` may match nothing, with one slash.
-            choices.append([some, []] if slash and before == "/" else [some])
+            choices.append([parts, []] if slash and before == "/" else [parts])
         elif star:
             choices.append([[_OF_SEGMENT]])
         elif group:
-            choices.append([_alternatives(one)[0] for one in group[1:-1].split(",")])
+            choices.append([_alternatives(branch)[0] for branch in group[1:-1].split(",")])
         else:
-            choices.append([[escaped or character]])
+            choices.append([[literal or character]])
         number *= len(choices[-1])
         if number > ALTERNATIVES:
             raise ValueError(f"it stands for more than {ALTERNATIVES} patterns")
         before = match[0][-1]
-    return [list(itertools.chain(*chosen)) for chosen in itertools.product(*choices)]
+    return [list(itertools.chain(*choice)) for choice in itertools.product(*choices)]
 
 
 def _matches(parts: Sequence[Part], text: str) -> bool:
     """Match a text by tracking all possible positions in the pattern at once."""
-    places = _reached({0}, parts)
+    positions = _skip_wildcards({0}, parts)
     for character in text:
-        after: set[int] = set()
-        for place in places:
-            part = parts[place] if place < len(parts) else ""
+        reached: set[int] = set()
+        for position in positions:
+            part = parts[position] if position < len(parts) else ""
             if isinstance(part, str):
                 if part == character:
-                    after.add(place + 1)
+                    reached.add(position + 1)
             elif part.match(character):
-                after.add(place)
-        if not after:
+                reached.add(position)
+        if not reached:
             return False
-        places = _reached(after, parts)
-    return len(parts) in places
+        positions = _skip_wildcards(reached, parts)
+    return len(parts) in positions
 
 
-def _reached(places: set[int], parts: Sequence[Part]) -> set[int]:
+def _skip_wildcards(positions: set[int], parts: Sequence[Part]) -> set[int]:
     """Add the positions that are reached without consuming a character."""
-    found = set(places)
-    for place in places:
-        while place < len(parts) and not isinstance(parts[place], str):
-            place += 1
-            found.add(place)
-    return found
+    reached = set(positions)
+    for position in positions:
+        while position < len(parts) and not isinstance(parts[position], str):
+            position += 1
+            reached.add(position)
+    return reached
 
 
 __all__ = ["Glob"]

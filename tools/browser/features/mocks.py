@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LARGEST: Final = 100
 """The most routes of a session; every request is matched against each of them."""
-HELD: Final = "a mocked route"
+MOCKED_ROUTE: Final = "a mocked route"
 OFFLINE: Final = "the offline state"
 EVERYTHING: Final = re.compile("")
 UNDO_SECONDS: Final = 3.0
@@ -46,7 +46,7 @@ class Mock:
     body: str | None = None
     content_type: str | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    removed: tuple[str, ...] = ()
+    removed_headers: tuple[str, ...] = ()
 
     @property
     def answers(self) -> bool:
@@ -60,10 +60,10 @@ class Mock:
             else f"{self.body[:100]}...",
             "contentType": self.content_type,
             "addHeaders": json.dumps(self.headers, ensure_ascii=False) if self.headers else None,
-            "removeHeaders": ",".join(self.removed) or None,
+            "removeHeaders": ",".join(self.removed_headers) or None,
         }
-        said = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
-        return f"{self.pattern} ({said})"
+        details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return f"{self.pattern} ({details})"
 
     async def handle(self, route: Route) -> None:
         """Answer a request or pass it on with changed headers. Does not raise if the page is gone."""
@@ -80,13 +80,15 @@ class Mock:
                 )
             else:
                 # continue_() would skip a route that refuses schemes.
-                await route.fallback(headers=await self._changed(route))
+                await route.fallback(headers=await self._changed_headers(route))
 
-    async def _changed(self, route: Route) -> dict[str, str]:
-        gone = {name.lower() for name in (*self.removed, *self.headers)}
-        known = await route.request.all_headers()
-        kept = {name: value for name, value in known.items() if name.lower() not in gone}
-        return kept | self.headers
+    async def _changed_headers(self, route: Route) -> dict[str, str]:
+        dropped_names = {name.lower() for name in (*self.removed_headers, *self.headers)}
+        headers = await route.request.all_headers()
+        remaining = {
+            name: value for name, value in headers.items() if name.lower() not in dropped_names
+        }
+        return remaining | self.headers
 
 
 class Mocks:
@@ -99,7 +101,7 @@ class Mocks:
         self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
     ) -> None:
         self._context = context
-        self.pause_hold = PauseHold(HELD, holds, spawn=spawn, expire=self._expire)
+        self.pause_hold = PauseHold(MOCKED_ROUTE, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
@@ -135,16 +137,16 @@ class Mocks:
 
     async def remove(self, pattern: str | None = None) -> int:
         """Remove the routes of a pattern, or all, and return their number."""
-        gone = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
-        for entry in gone:
+        entries = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
+        for entry in entries:
             await self._context.unroute(entry[1], entry[2])
             self._mocks.remove(entry)
         if not self._mocks:
             self.pause_hold.end()
-        return len(gone)
+        return len(entries)
 
     def __str__(self) -> str:
-        return HELD if len(self) == 1 else f"{len(self)} mocked routes"
+        return MOCKED_ROUTE if len(self) == 1 else f"{len(self)} mocked routes"
 
     async def _expire(self) -> None:
         # The routes stay until the session is paused.
@@ -190,4 +192,4 @@ class Offline:
         self.pause_hold.end()
 
 
-__all__ = ["HELD", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]
+__all__ = ["MOCKED_ROUTE", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]

@@ -45,40 +45,42 @@ async def take_picture(
 
     tab = session.tabs.current
     if tab is None or tab.crashed:
-        raise _refused("The session has no page open.", "Go to one first, with browser_navigate.")
+        raise _unavailable(
+            "The session has no page open.", "Go to one first, with browser_navigate."
+        )
     if tab.modal_text is not None:
         # A dialog blocks the page until it is answered.
-        raise _refused(f"The page waits: {tab.modal_text}.", "Answer it first.")
+        raise _unavailable(f"The page waits: {tab.modal_text}.", "Answer it first.")
     try:
         with anyio.fail_after(PICTURE_SECONDS):
-            data = await _taken(tab, kind, full_page)
-            found = Picture(data, tab.page.url, await session.title(tab))
+            data = await _take_with_retry(tab, kind, full_page)
+            picture = Picture(data, tab.page.url, await session.title(tab))
     except TimeoutError:
-        raise _refused(
+        raise _unavailable(
             f"The page did not show itself within {PICTURE_SECONDS:g} seconds.", _LATER
         ) from None
     except Error as error:
-        raise _refused(f"No picture was taken: {describe_error(error)}.", _LATER) from None
-    if len(found.data) > PICTURE_BYTES:
-        raise _refused("The picture is too large.", "Leave out the full page, or take a jpeg.")
-    return found
+        raise _unavailable(f"No picture was taken: {describe_error(error)}.", _LATER) from None
+    if len(picture.data) > PICTURE_BYTES:
+        raise _unavailable("The picture is too large.", "Leave out the full page, or take a jpeg.")
+    return picture
 
 
 _LATER: Final = "Try again in a moment."
 
 
-async def _taken(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+async def _take_with_retry(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
     """Take the picture. Try once more if the page navigated meanwhile: the browser then fails, or never answers."""
     from playwright.async_api import Error
 
     with suppress(Error), anyio.move_on_after(FIRST_SECONDS):
-        return await _once(tab, kind, full_page)
+        return await _take(tab, kind, full_page)
     with suppress(Error):
         await tab.page.wait_for_load_state(timeout=FIRST_SECONDS * 1000)
-    return await _once(tab, kind, full_page)
+    return await _take(tab, kind, full_page)
 
 
-async def _once(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+async def _take(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
     options: dict[str, Any] = {"type": kind, "timeout": PICTURE_SECONDS * 1000, "scale": "css"}
     if kind == "jpeg":
         options["quality"] = 90
@@ -87,7 +89,7 @@ async def _once(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
     return await tab.page.screenshot(**options)
 
 
-def _refused(message: str, recovery: str) -> ServiceUnavailable:
+def _unavailable(message: str, recovery: str) -> ServiceUnavailable:
     return ServiceUnavailable(message, recovery=recovery)
 
 

@@ -15,14 +15,14 @@ import anyio
 
 from ..session.failures import ToolFailed
 from ..session.pause_hold import PauseHold
-from .steps import Seen, line_of, seen_of
+from .steps import Step, line_of, parse_step
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request
 
     from ..process.sdk import AsyncContextManager
 
-STEPS: Final = 2000
+MOST_STEPS: Final = 2000
 """The most steps of a recording; the number of those left out is added as a comment."""
 NAME_SECONDS: Final = 3.0
 CAUSED_SECONDS: Final = 1.0
@@ -30,7 +30,7 @@ CAUSED_SECONDS: Final = 1.0
 
 _STOP: Final = "() => window.__stateholdRecorder && window.__stateholdRecorder()"
 _LEAVE: Final = "() => { delete window.__stateholdRecorder; }"
-_IS_IT: Final = "(element, number) => window.__stateholdRecorder(number, element)"
+_IS_SAME_ELEMENT: Final = "(element, number) => window.__stateholdRecorder(number, element)"
 
 
 @cache
@@ -39,23 +39,23 @@ def _script() -> str:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Element:
     """An element, with the locator that its page gave for it, once asked."""
 
     guess: str
     locator: str | None = None
-    asked: anyio.Event = field(default_factory=anyio.Event)
+    query_end: anyio.Event = field(default_factory=anyio.Event)
     """Set when the query to the page is over, successful or not."""
 
 
 @dataclass(slots=True)
 class _Line:
     page: str
-    seen: Seen
-    place: _Place
+    step: Step
+    element: _Element
 
     def __str__(self) -> str:
-        return line_of(self.page, self.seen, self.place.locator or self.place.guess)
+        return line_of(self.page, self.step, self.element.locator or self.element.guess)
 
 
 class Recorder:
@@ -70,25 +70,25 @@ class Recorder:
         holds: set[str],
         *,
         spawn: Callable[..., None],
-        tell: Callable[[str], None],
-        hidden: Callable[[Page], bool],
+        add_event: Callable[[str], None],
+        is_hidden: Callable[[Page], bool],
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._context = context
         self._spawn = spawn
-        self._tell = tell
-        self._hidden = hidden
+        self._add_event = add_event
+        self._is_hidden = is_hidden
         self._clock = clock
         self._lines: list[_Line | str] = []
-        self._left_out = 0
+        self._omitted = 0
         self._names: dict[Page, str] = {}
-        self._acted: float | None = None
-        self._hears = False
-        self._going: set[Page] = set()
+        self._last_step_at: float | None = None
+        self._is_listening = False
+        self._external_navigations: set[Page] = set()
         """Pages with a pending navigation that no step caused."""
-        self._aimed: tuple[Frame, tuple[str, ...], _Place] | None = None
+        self._aim: tuple[Frame, tuple[str, ...], _Element] | None = None
         """The element under the mouse at the last press of a button."""
-        self._placed: list[AsyncContextManager] = []
+        self._installed_scripts: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
         self.pause_hold = PauseHold("a recording", holds, spawn=spawn, expire=self._expire)
 
@@ -100,50 +100,55 @@ class Recorder:
         """
         if self.pause_hold.is_active:
             raise ToolFailed("A recording is going on already; browser_stop_recording ends it.")
-        self._lines, self._left_out, self._names, self._acted = [], 0, {}, None
-        self._hears = True
+        self._lines, self._omitted, self._names, self._last_step_at = [], 0, {}, None
+        self._is_listening = True
         self.pause_hold.begin()
         name = f"__tell_{secrets.token_hex(8)}"
         # A new name for each recording: an exposed name stays taken in pages that are open.
-        self._placed = [
-            await self._context.expose_binding(name, self._heard),  # pyright: ignore[reportUnknownMemberType]
+        self._installed_scripts = [
+            await self._context.expose_binding(name, self._on_message),  # pyright: ignore[reportUnknownMemberType]
             await self._context.add_init_script(f"({_script()})({name!r})"),
         ]
         on_page = self._follow
         self._context.on("page", on_page)
         self._listeners = [partial(self._context.remove_listener, "page", on_page)]
-        self._named(current)
+        self._page_name(current)
         for page in self._context.pages:
             self._follow(page)
-        await self._everywhere(f"({_script()})", name)
+        await self._evaluate_everywhere(f"({_script()})", name)
 
     def _follow(self, page: Page) -> None:
-        if self._hidden(page):
+        if self._is_hidden(page):
             return
         handlers: dict[str, Callable[[Any], None]] = {
-            "request": partial(self._requested, page),
-            "framenavigated": partial(self._navigated, page),
+            "request": partial(self._on_request, page),
+            "framenavigated": partial(self._on_navigation, page),
         }
         for event, handler in handlers.items():
             page.on(cast("Any", event), handler)
             self._listeners.append(partial(page.remove_listener, event, handler))
 
-    def _requested(self, page: Page, request: Request) -> None:
+    def _on_request(self, page: Page, request: Request) -> None:
         if request.is_navigation_request() and request.frame.parent_frame is None:
-            soon = self._acted is not None and self._clock() - self._acted < CAUSED_SECONDS
-            self._going = self._going - {page} if soon else self._going | {page}
+            soon = (
+                self._last_step_at is not None
+                and self._clock() - self._last_step_at < CAUSED_SECONDS
+            )
+            self._external_navigations = (
+                self._external_navigations - {page} if soon else self._external_navigations | {page}
+            )
 
-    def _navigated(self, page: Page, frame: Frame) -> None:
-        self._aimed = None
-        if frame.parent_frame is None and page in self._going:
-            self._going.discard(page)
-            self._add(f"await {self._named(page)}.goto({frame.url!r})")
+    def _on_navigation(self, page: Page, frame: Frame) -> None:
+        self._aim = None
+        if frame.parent_frame is None and page in self._external_navigations:
+            self._external_navigations.discard(page)
+            self._add(f"await {self._page_name(page)}.goto({frame.url!r})")
 
     def forget(self) -> None:
         """Note that the next navigation is not caused by the last step."""
-        self._acted = None
+        self._last_step_at = None
 
-    def _named(self, page: Page) -> str:
+    def _page_name(self, page: Page) -> str:
         """Return the name of a page in the code; on first use, add the line that defines it."""
         if page not in self._names:
             number = len(self._names)
@@ -153,48 +158,48 @@ class Recorder:
                 self._add(f"page{number} = page.context.pages[{at}]")
         return self._names[page]
 
-    def _heard(self, source: dict[str, Any], said: object) -> None:
+    def _on_message(self, source: dict[str, Any], message: object) -> None:
         """Handle a message of a page: a step, or the element that the next step will use."""
         page, frame = source["page"], source["frame"]
-        seen = seen_of(said)
-        if seen is None or page.is_closed() or not self._hears:
+        step = parse_step(message)
+        if step is None or page.is_closed() or not self._is_listening:
             return
-        if seen.kind == "aim":
+        if step.kind == "aim":
             # Ask for the locator now: after the click the page may have navigated, and the element be gone.
-            self._aimed = frame, seen.path, self._place(frame, seen)
+            self._aim = frame, step.path, self._locate(frame, step)
             return
-        self._acted = self._clock()
-        name = self._named(page)
+        self._last_step_at = self._clock()
+        name = self._page_name(page)
         last = self._lines[-1] if self._lines else None
-        if isinstance(last, _Line) and last.page == name and seen.continues(last.seen):
-            last.seen = seen
-        elif self._aimed is not None and self._aimed[:2] == (frame, seen.path):
-            self._add(_Line(name, seen, self._aimed[2]))
+        if isinstance(last, _Line) and last.page == name and step.continues(last.step):
+            last.step = step
+        elif self._aim is not None and self._aim[:2] == (frame, step.path):
+            self._add(_Line(name, step, self._aim[2]))
         else:
-            self._add(_Line(name, seen, self._place(frame, seen)))
+            self._add(_Line(name, step, self._locate(frame, step)))
 
-    def _place(self, frame: Frame, seen: Seen) -> _Place:
+    def _locate(self, frame: Frame, step: Step) -> _Element:
         inner = f"frame(url={frame.url!r})." if frame.parent_frame is not None else ""
-        place = _Place(inner + seen.guess)
-        self._spawn(self._name, frame, seen, place)
-        return place
+        element = _Element(inner + step.guess)
+        self._spawn(self._query_locator, frame, step, element)
+        return element
 
     def _add(self, line: _Line | str) -> None:
-        if len(self._lines) < STEPS:
+        if len(self._lines) < MOST_STEPS:
             self._lines.append(line)
         else:
-            self._left_out += 1
+            self._omitted += 1
 
-    async def _name(self, frame: Frame, seen: Seen, place: _Place) -> None:
+    async def _query_locator(self, frame: Frame, step: Step, element: _Element) -> None:
         from playwright.async_api import Error
 
         # The element may be gone, or another one may have taken its place.
         with suppress(Error), anyio.move_on_after(NAME_SECONDS):
-            locator = frame.locator(seen.selector).first
-            found = str(await locator.normalize())
-            if await locator.evaluate(_IS_IT, seen.number, timeout=NAME_SECONDS * 1000):
-                place.locator = found
-        place.asked.set()
+            locator = frame.locator(step.selector).first
+            code = str(await locator.normalize())
+            if await locator.evaluate(_IS_SAME_ELEMENT, step.number, timeout=NAME_SECONDS * 1000):
+                element.locator = code
+        element.query_end.set()
 
     async def stop(self) -> list[str]:
         """End the recording and return its lines.
@@ -208,40 +213,40 @@ class Recorder:
             raise ToolFailed("No recording is going on; browser_start_recording begins one.")
         self.pause_hold.end()
         # Pages report their last steps before they answer this.
-        await self._everywhere(_STOP)
+        await self._evaluate_everywhere(_STOP)
         for remove in self._listeners:
             remove()
-        for placed in self._placed:
+        for script in self._installed_scripts:
             with suppress(Error):
-                await placed.close()
+                await script.close()
         with anyio.move_on_after(NAME_SECONDS):
-            for place in [line.place for line in self._lines if isinstance(line, _Line)]:
-                await place.asked.wait()
-        self._hears = False
-        await self._everywhere(_LEAVE)
+            for element in [line.element for line in self._lines if isinstance(line, _Line)]:
+                await element.query_end.wait()
+        self._is_listening = False
+        await self._evaluate_everywhere(_LEAVE)
         lines = [str(line) for line in self._lines]
-        if self._left_out:
-            lines.append(f"# {self._left_out} more steps were left out")
-        self._listeners, self._placed, self._lines, self._aimed = [], [], [], None
+        if self._omitted:
+            lines.append(f"# {self._omitted} more steps were left out")
+        self._listeners, self._installed_scripts, self._lines, self._aim = [], [], [], None
         return lines
 
-    async def _everywhere(self, script: str, *given: object) -> None:
+    async def _evaluate_everywhere(self, script: str, *arguments: object) -> None:
         frames = itertools.chain(*(page.frames for page in self._context.pages))
         async with anyio.create_task_group() as tasks:
             for frame in frames:
-                tasks.start_soon(self._evaluate, frame, script, *given)
+                tasks.start_soon(self._evaluate, frame, script, *arguments)
 
-    async def _evaluate(self, frame: Frame, script: str, *given: object) -> None:
+    async def _evaluate(self, frame: Frame, script: str, *arguments: object) -> None:
         from playwright.async_api import Error
 
         # A frame that is being replaced gets the init script anyway; one that hangs reports no steps.
         with suppress(Error), anyio.move_on_after(NAME_SECONDS):
-            await frame.evaluate(script, *given)
+            await frame.evaluate(script, *arguments)
 
     async def _expire(self) -> None:
         with suppress(ToolFailed):
             lines = await self.stop()
-            self._tell(
+            self._add_event(
                 f"The recording ended by itself after {self.pause_hold.seconds:g} seconds:\n"
                 + "\n".join(lines)
             )

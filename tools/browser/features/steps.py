@@ -13,7 +13,7 @@ LONGEST: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Step:
     """A reported step. Its texts come from the page, so they are always written quoted."""
 
     kind: Kind
@@ -32,29 +32,29 @@ class Seen:
     def selector(self) -> str:
         return " >> ".join(f"css={part}" for part in self.path)
 
-    def continues(self, last: Seen) -> bool:
+    def continues(self, last: Step) -> bool:
         """Return whether this replaces the last step: more text in the same field, or the second click of a double click."""
         if self.path != last.path or self.kind != last.kind:
             return False
         return self.kind == "fill" or (self.kind == "click" and self.count > last.count)
 
 
-def seen_of(said: object) -> Seen | None:
+def parse_step(message: object) -> Step | None:
     """Return the step in a message of a page, or None if the message is invalid."""
-    if not isinstance(said, str) or len(said) > LONGEST * 4:
+    if not isinstance(message, str) or len(message) > LONGEST * 4:
         return None
     try:
-        told: object = json.loads(said)
+        content: object = json.loads(message)
     except ValueError:
         return None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         return None
-    step = cast("dict[str, Any]", told)
+    step = cast("dict[str, Any]", content)
     path = _texts(step.get("path"))
     if step.get("kind") not in KINDS or not path:
         return None
     count, number = step.get("count"), step.get("number")
-    return Seen(
+    return Step(
         cast("Kind", step["kind"]),
         path,
         _guess(step.get("guess"), path),
@@ -71,46 +71,46 @@ def _text(value: object) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    found = cast("list[object]", value) if isinstance(value, list) else []
-    return tuple(_text(part) for part in found[:100])
+    parts = cast("list[object]", value) if isinstance(value, list) else []
+    return tuple(_text(part) for part in parts[:100])
 
 
 def _guess(value: object, path: tuple[str, ...]) -> str:
-    told = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    role, name, label = (_text(told.get(key)) for key in ("role", "name", "label"))
+    properties = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    role, name, label = (_text(properties.get(key)) for key in ("role", "name", "label"))
     if role and name:
-        return f"get_by_role({_quoted(role)}, name={_quoted(name)})"
+        return f"get_by_role({_quote(role)}, name={_quote(name)})"
     if label:
-        return f"get_by_label({_quoted(label)})"
-    return f"locator({_quoted(' >> '.join(path))})"
+        return f"get_by_label({_quote(label)})"
+    return f"locator({_quote(' >> '.join(path))})"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text quoted as Playwright quotes texts of locators; the escapes of JSON are valid in Python, too."""
     return json.dumps(text)
 
 
-def line_of(page: str, seen: Seen, locator: str) -> str:
+def line_of(page: str, step: Step, locator: str) -> str:
     """Return the line of Python that repeats a step."""
-    if seen.secret:
+    if step.secret:
         # A recording must not contain passwords.
         return f'await {page}.{locator}.fill("")  # the password is left out'
-    done = {
+    calls = {
         "aim": "hover()",
-        "click": "click()" if seen.count == 1 else "dblclick()",
+        "click": "click()" if step.count == 1 else "dblclick()",
         "menu": "click(button='right')",
-        "fill": f"fill({seen.value!r})",
-        "select": f"select_option(label={_one(seen.values)})",
-        "files": f"set_input_files({_one(seen.values)})",
+        "fill": f"fill({step.value!r})",
+        "select": f"select_option(label={_one(step.values)})",
+        "files": f"set_input_files({_one(step.values)})",
         "check": "check()",
         "uncheck": "uncheck()",
-        "press": f"press({seen.value!r})",
+        "press": f"press({step.value!r})",
     }
-    return f"await {page}.{locator}.{done[seen.kind]}"
+    return f"await {page}.{locator}.{calls[step.kind]}"
 
 
 def _one(values: tuple[str, ...]) -> str:
     return repr(values[0] if len(values) == 1 else list(values))
 
 
-__all__ = ["Kind", "Seen", "line_of", "seen_of"]
+__all__ = ["Kind", "Step", "line_of", "parse_step"]

@@ -33,12 +33,12 @@ class Trace:
         holds: set[str],
         *,
         spawn: Callable[..., None],
-        tell: Callable[[str], None],
+        add_event: Callable[[str], None],
         scratch: Path | None,
     ) -> None:
         self._context = context
         self._files = files
-        self._tell = tell
+        self._add_event = add_event
         self._scratch = scratch
         self._name = f"trace-{secrets.token_hex(8)}"
         self.pause_hold = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
@@ -54,7 +54,7 @@ class Trace:
         try:
             await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
         except BaseException:
-            await self._give_up()
+            await self._discard()
             await self._clear()
             raise
         self.pause_hold.begin()
@@ -76,15 +76,15 @@ class Trace:
             await self._context.tracing.stop(path=path)
             return path.name, await self._files.admit(path)
         except BaseException as error:
-            await self._give_up(path)
+            await self._discard(path)
             if isinstance(error, Error | OSError):
                 raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
-            self._tell("The trace is lost: the call that ended it was given up.")
+            self._add_event("The trace is lost: the call that ended it was given up.")
             raise
         finally:
             await self._clear()
 
-    async def _give_up(self, path: Path | None = None) -> None:
+    async def _discard(self, path: Path | None = None) -> None:
         """End the trace without a file, whether it is on or not: after a failure Playwright may still be tracing."""
         with anyio.move_on_after(STOP_SECONDS, shield=True):
             with suppress(Exception):
@@ -103,7 +103,9 @@ class Trace:
             what = self._files.address(name)
         except ToolFailed as error:
             what = str(error)
-        self._tell(f"The trace ended by itself after {self.pause_hold.seconds:g} seconds: {what}")
+        self._add_event(
+            f"The trace ended by itself after {self.pause_hold.seconds:g} seconds: {what}"
+        )
 
 
 def _clear_folder(scratch: Path, name: str) -> None:

@@ -32,19 +32,19 @@ class Videos:
         holds: set[str],
         *,
         spawn: Callable[..., None],
-        tell: Callable[[str], None],
-        hidden: Callable[[Page], bool],
+        add_event: Callable[[str], None],
+        is_hidden: Callable[[Page], bool],
     ) -> None:
         self._context = context
-        self._hidden = hidden
+        self._is_hidden = is_hidden
         self._files = files
         self._spawn = spawn
-        self._tell = tell
+        self._add_event = add_event
         self._name = ""
         self._options: dict[str, Any] = {}
         self._cursor = False
         self._running: dict[Page, Path] = {}
-        self._saved: list[tuple[str, int]] = []
+        self._saved_files: list[tuple[str, int]] = []
         self._turn = anyio.Lock()
         """Held while a video begins or ends: a video that is ended before it has begun would go on."""
         self.pause_hold = PauseHold("a video", holds, spawn=spawn, expire=self._expire)
@@ -58,20 +58,20 @@ class Videos:
         if self.pause_hold.is_active:
             raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
         self._name, self._cursor, self._options = name, cursor, options
-        self._saved = []
+        self._saved_files = []
         self.pause_hold.begin()
         try:
             for page in self._context.pages:
-                if not self._hidden(page):
+                if not self._is_hidden(page):
                     await self._film(page)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.stop()
             raise
-        self._context.on("page", self._opened)
+        self._context.on("page", self._on_page)
 
-    def _opened(self, page: Page) -> None:
-        if not self._hidden(page):
+    def _on_page(self, page: Page) -> None:
+        if not self._is_hidden(page):
             self._spawn(self._film, page)
 
     async def _film(self, page: Page) -> None:
@@ -109,13 +109,13 @@ class Videos:
         The list is empty if no video is on. A cancelled call ends the videos all the same.
         """
         self.pause_hold.end()
-        self._context.remove_listener("page", self._opened)
+        self._context.remove_listener("page", self._on_page)
         with anyio.CancelScope(shield=True):
             async with self._turn:
                 for page in list(self._running):
                     await self._end(page)
-        found, self._saved = self._saved, []
-        return found
+        files, self._saved_files = self._saved_files, []
+        return files
 
     async def stop_of(self, page: Page) -> None:
         """End the video of one page, before the page is closed; stop() returns its file with the others."""
@@ -134,10 +134,10 @@ class Videos:
                 await page.screencast.stop()
                 if self._cursor:
                     await page.screencast.hide_actions()
-            self._saved.append((path.name, await self._files.admit(path)))
+            self._saved_files.append((path.name, await self._files.admit(path)))
         except (Error, OSError) as error:
             await self._files.drop(path)
-            self._tell(f"The video {path.name} is lost: {_why(error)}")
+            self._add_event(f"The video {path.name} is lost: {_why(error)}")
 
     def lose(self) -> None:
         """Remove the incomplete files of videos that were on when the context ended; they cannot be played."""
@@ -147,7 +147,7 @@ class Videos:
 
     async def _expire(self) -> None:
         names = [self._files.address(name) for name, _ in await self.stop()]
-        self._tell(
+        self._add_event(
             f"The video ended by itself after {self.pause_hold.seconds:g} seconds: {', '.join(names)}"
         )
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
-from .choice import Found, NoBrowser, find_browser
+from .choice import BrowserChoice, NoBrowser, find_browser
 from .executables import Machine
 from .install import Say, install_browser, may_install, say_on_stderr
 
@@ -50,7 +50,7 @@ class Browsers:
         self._installing: anyio.Event | None = None
         self._failure: tuple[float, NoBrowser] | None = None
 
-    async def get(self, *, seconds: float) -> Found:
+    async def get(self, *, seconds: float) -> BrowserChoice:
         """Return a browser that can be started.
 
         Raises:
@@ -70,7 +70,7 @@ class Browsers:
         self._raise_recent()
         return await self._find()
 
-    async def _find(self) -> Found:
+    async def _find(self) -> BrowserChoice:
         # The search reads folders, which may block.
         return await anyio.to_thread.run_sync(find_browser, self._config, self._machine)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
 from .executables import Machine, browsers, is_program, playwright_build, playwright_version, shells
-from .flags import joined, slim
+from .flags import join_flags, slim
 from .sandbox import sandbox
 
 Kind = Literal["shell", "chromium", "chrome", "edge", "playwright"]
@@ -39,7 +39,7 @@ class NoBrowser(ServiceUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BrowserChoice:
     """A browser that can be started."""
 
     path: str | None
@@ -53,7 +53,7 @@ class Found:
     flags: tuple[str, ...] = ()
 
 
-def find_browser(config: BrowserConfig, machine: Machine | None = None) -> Found:
+def find_browser(config: BrowserConfig, machine: Machine | None = None) -> BrowserChoice:
     """Return the configured browser, or the first available one if none is configured.
 
     Raises:
@@ -66,64 +66,64 @@ def find_browser(config: BrowserConfig, machine: Machine | None = None) -> Found
             "(DISPLAY), for example with xvfb-run."
         )
     if config.executable is not None:
-        found = _configured(config.executable, machine)
+        choice = _from_executable(config.executable, machine)
     elif config.channel is not None:
-        found = _of_channel(config.channel, machine)
+        choice = _from_channel(config.channel, machine)
     else:
-        found = next(_all(machine, headless=config.headless), None)
-        if found is None:
+        choice = next(_available(machine, headless=config.headless), None)
+        if choice is None:
             raise NoBrowser(f"No browser was found: {remedy(machine, config.headless)}.")
-    if found.shell and not config.headless:
+    if choice.shell and not config.headless:
         raise NoBrowser(
             "The configured browser is a headless shell, which has no windows: set `headless` to true, or name another."
         )
-    return found
+    return choice
 
 
-def _configured(executable: str, machine: Machine) -> Found:
+def _from_executable(executable: str, machine: Machine) -> BrowserChoice:
     path = Path(executable).expanduser()
     program = path if is_program(path) else machine.which(executable)
     if program is None:
         raise NoBrowser(
             "The browser that `executable` names is not there, or may not be run: correct it, or leave it out."
         )
-    return _program(program)
+    return _from_path(program)
 
 
-def _of_channel(channel: str, machine: Machine) -> Found:
+def _from_channel(channel: str, machine: Machine) -> BrowserChoice:
     if channel in OWN_CHANNELS:
-        found = _own(machine, shell=OWN_CHANNELS[channel])
-        if found is None:
-            told = remedy(machine, OWN_CHANNELS[channel], own=True)
-            raise NoBrowser(f"The browser of `channel` is not there: {told}.")
-        return found
+        choice = _playwright_browser(machine, shell=OWN_CHANNELS[channel])
+        if choice is None:
+            instruction = remedy(machine, OWN_CHANNELS[channel], own=True)
+            raise NoBrowser(f"The browser of `channel` is not there: {instruction}.")
+        return choice
     kind: Kind = "edge" if channel.startswith("msedge") else "chrome"
-    return Found(None, channel, kind, flags=slim())
+    return BrowserChoice(None, channel, kind, flags=slim())
 
 
-def _all(machine: Machine, *, headless: bool) -> Iterator[Found]:
+def _available(machine: Machine, *, headless: bool) -> Iterator[BrowserChoice]:
     if headless:
-        yield from map(_program, shells(machine))
+        yield from map(_from_path, shells(machine))
     for shell in (True, False) if headless else (False,):
-        own = _own(machine, shell=shell)
-        if own is not None:
-            yield own
-    yield from map(_program, browsers(machine))
+        choice = _playwright_browser(machine, shell=shell)
+        if choice is not None:
+            yield choice
+    yield from map(_from_path, browsers(machine))
 
 
-def _own(machine: Machine, *, shell: bool) -> Found | None:
+def _playwright_browser(machine: Machine, *, shell: bool) -> BrowserChoice | None:
     path = playwright_build(machine, shell=shell)
     if path is None:
         return None
     version = playwright_version(shell=shell)
     flags = () if shell else slim()
-    return Found(str(path), None, "playwright", shell=shell, version=version, flags=flags)
+    return BrowserChoice(str(path), None, "playwright", shell=shell, version=version, flags=flags)
 
 
-def _program(path: Path) -> Found:
+def _from_path(path: Path) -> BrowserChoice:
     kind = _kind(path.name.lower())
     shell = kind == "shell"
-    return Found(str(path), None, kind, shell=shell, flags=() if shell else slim())
+    return BrowserChoice(str(path), None, kind, shell=shell, flags=() if shell else slim())
 
 
 def _kind(name: str) -> Kind:
@@ -135,17 +135,17 @@ def _kind(name: str) -> Kind:
 
 
 def launch_options(
-    found: Found, config: BrowserConfig, machine: Machine | None = None
+    choice: BrowserChoice, config: BrowserConfig, machine: Machine | None = None
 ) -> dict[str, Any]:
     """Return the arguments of Playwright's `chromium.launch()` for a browser that was found."""
     machine = machine or Machine()
-    program = None if found.path is None else Path(found.path)
+    program = None if choice.path is None else Path(choice.path)
     options: dict[str, Any] = {
-        "executable_path": found.path,
-        "channel": found.channel,
+        "executable_path": choice.path,
+        "channel": choice.channel,
         "headless": config.headless,
         "chromium_sandbox": sandbox(machine, program).on,
-        "args": joined(*found.flags, *config.args),
+        "args": join_flags(*choice.flags, *config.args),
     }
     return {name: value for name, value in options.items() if value is not None}
 
@@ -176,15 +176,15 @@ def debian_package(headless: bool) -> str:
     return "chromium-headless-shell" if headless else "chromium"
 
 
-def read_version(found: Found) -> str | None:
+def read_version(choice: BrowserChoice) -> str | None:
     """Return the version that a browser reports, or None. Starts the browser for some 100 ms; blocks."""
-    if found.version is not None or found.path is None:
-        return found.version
-    if found.path.endswith(".exe"):  # opens a window there instead
+    if choice.version is not None or choice.path is None:
+        return choice.version
+    if choice.path.endswith(".exe"):  # opens a window there instead
         return None
     try:
-        told = subprocess.run(
-            [found.path, "--version"],
+        result = subprocess.run(
+            [choice.path, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_VERSION_SECONDS,
@@ -192,13 +192,13 @@ def read_version(found: Found) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    version = _VERSION.search(told.stdout.decode(errors="replace"))
+    version = _VERSION.search(result.stdout.decode(errors="replace"))
     return version[0] if version else None
 
 
 __all__ = [
     "OWN_CHANNELS",
-    "Found",
+    "BrowserChoice",
     "Kind",
     "NoBrowser",
     "advice",

@@ -74,7 +74,7 @@ class Driver:
         return f"<Driver pid={self.pid} contexts={self.contexts}>"
 
     @property
-    def worn(self) -> bool:
+    def at_context_limit(self) -> bool:
         """Whether it has had so many contexts that it takes no new sessions."""
         return self.contexts >= CONTEXTS
 
@@ -112,14 +112,15 @@ class Driver:
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await driver.aclose()
-            if not _of_driver(error):
+            if not _is_start_failure(error):
                 raise
             raise ServiceUnavailable(
-                f"The Playwright driver did not start: {driver._why(error)}.", recovery=RECOVERY
+                f"The Playwright driver did not start: {driver._failure_reason(error)}.",
+                recovery=RECOVERY,
             ) from error
         return driver
 
-    def _why(self, error: BaseException) -> str:
+    def _failure_reason(self, error: BaseException) -> str:
         """Return why the driver did not start. Call it after aclose(), so that the exit code is known."""
         if isinstance(error, OSError) and error.strerror:
             return error.strerror
@@ -132,7 +133,7 @@ class Driver:
         from playwright.async_api import Playwright
 
         assert self._process is not None
-        self._client, starting = attach_client(self._process, self._over)
+        self._client, starting = attach_client(self._process, self._on_exit)
         # If cancelled, it would leave a task behind that fails when the driver ends; asyncio would report its error.
         self._playwright = Playwright(await asyncio.shield(starting))
 
@@ -160,7 +161,7 @@ class Driver:
         if self._ledger is not None:
             self._ledger.add(self._process.pid, self._mark, "browser")
 
-    def _over(self, _: object) -> None:
+    def _on_exit(self, _: object) -> None:
         self.exited.set()
 
     async def check(self) -> bool:
@@ -199,7 +200,7 @@ class Driver:
                 await anyio.to_thread.run_sync(self._scratch.remove)
 
 
-def _of_driver(error: BaseException) -> bool:
+def _is_start_failure(error: BaseException) -> bool:
     from playwright.async_api import Error
 
     # Playwright raises a plain Exception when the process ends.

@@ -54,8 +54,8 @@ class Machine:
 
     @property
     def home(self) -> Path:
-        named = self.env.get("USERPROFILE" if self.platform == "win32" else "HOME")
-        return Path(named) if named else Path.home()
+        folder = self.env.get("USERPROFILE" if self.platform == "win32" else "HOME")
+        return Path(folder) if folder else Path.home()
 
     @property
     def display(self) -> bool:
@@ -65,8 +65,8 @@ class Machine:
         return bool(self.env.get("DISPLAY") or self.env.get("WAYLAND_DISPLAY"))
 
     def which(self, name: str) -> Path | None:
-        found = shutil.which(name, path=self.env.get("PATH", ""))
-        return Path(found) if found else None
+        path = shutil.which(name, path=self.env.get("PATH", ""))
+        return Path(path) if path else None
 
 
 def shells(machine: Machine) -> Iterator[Path]:
@@ -84,23 +84,23 @@ def shells(machine: Machine) -> Iterator[Path]:
 
 def browsers(machine: Machine) -> Iterator[Path]:
     """Yield the full browsers that the system has, those of snap last: they cannot read our folders."""
-    found = list(dict.fromkeys(_browsers(machine)))
-    yield from sorted(found, key=_is_snap)
+    paths = list(dict.fromkeys(_browsers(machine)))
+    yield from sorted(paths, key=_is_snap)
 
 
 def _browsers(machine: Machine) -> Iterator[Path]:
-    named = (machine.which(name) for name in _BROWSERS)
-    yield from (path for path in named if path is not None)
-    yield from filter(is_program, _usual(machine))
+    paths = (machine.which(name) for name in _BROWSERS)
+    yield from (path for path in paths if path is not None)
+    yield from filter(is_program, _usual_paths(machine))
 
 
-def _usual(machine: Machine) -> Iterable[Path]:
+def _usual_paths(machine: Machine) -> Iterable[Path]:
     if machine.platform == "darwin":
         folders = (machine.top / "Applications", machine.home / "Applications")
         return [f / f"{name}.app/Contents/MacOS/{name}" for name in _MAC for f in folders]
     if machine.platform == "win32":
-        given = [Path(machine.env[name]) for name in _WINDOWS_FOLDERS if machine.env.get(name)]
-        return [folder / name for name in _WINDOWS for folder in given]
+        folders = [Path(machine.env[name]) for name in _WINDOWS_FOLDERS if machine.env.get(name)]
+        return [folder / name for name in _WINDOWS for folder in folders]
     return [machine.top / name for name in _LINUX]
 
 
@@ -118,7 +118,7 @@ def _is_snap(path: Path) -> bool:
 def playwright_build(machine: Machine, *, shell: bool) -> Path | None:
     """Return the build that this version of Playwright was made for, or None if it was not downloaded."""
     name = "chromium-headless-shell" if shell else "chromium"
-    revision = _described().get(name, {}).get("revision")
+    revision = _playwright_builds().get(name, {}).get("revision")
     folder = playwright_folder(machine) / f"{name.replace('-', '_')}-{revision}"
     # Playwright writes this file last.
     if not (folder / "INSTALLATION_COMPLETE").exists():
@@ -127,19 +127,19 @@ def playwright_build(machine: Machine, *, shell: bool) -> Path | None:
         patterns = ("*/*headless-shell", "*/*headless_shell", "*/*headless-shell.exe")
     else:
         patterns = ("*/chrome", "*/chrome.exe", "*/*.app/Contents/MacOS/*")
-    found = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
-    return next(filter(is_program, found), None)
+    paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
+    return next(filter(is_program, paths), None)
 
 
 def playwright_version(*, shell: bool) -> str | None:
     """Return the version of the browser that this version of Playwright was made for."""
     name = "chromium-headless-shell" if shell else "chromium"
-    return _described().get(name, {}).get("browserVersion")
+    return _playwright_builds().get(name, {}).get("browserVersion")
 
 
 def ffmpeg_path(machine: Machine) -> Path:
     """Return where this version of Playwright looks for the program that makes videos."""
-    revision = _described().get("ffmpeg", {}).get("revision")
+    revision = _playwright_builds().get("ffmpeg", {}).get("revision")
     names = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}
     name = names.get(machine.platform, "ffmpeg-linux")
     return playwright_folder(machine) / f"ffmpeg-{revision}" / name
@@ -147,12 +147,12 @@ def ffmpeg_path(machine: Machine) -> Path:
 
 def playwright_folder(machine: Machine) -> Path:
     """Return the folder where Playwright keeps the browsers that it downloaded."""
-    named = machine.env.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = machine.env.get("PLAYWRIGHT_BROWSERS_PATH")
     package = playwright_package()
-    if named == "0" and package is not None:
+    if folder == "0" and package is not None:
         return package / ".local-browsers"
-    if named:
-        return Path(machine.env.get("INIT_CWD") or os.getcwd()) / named
+    if folder:
+        return Path(machine.env.get("INIT_CWD") or os.getcwd()) / folder
     if machine.platform == "darwin":
         caches = machine.home / "Library" / "Caches"
     elif machine.platform == "win32":
@@ -172,13 +172,13 @@ def playwright_package() -> Path | None:
 
 
 @cache
-def _described() -> dict[str, dict[str, Any]]:
+def _playwright_builds() -> dict[str, dict[str, Any]]:
     """Return Playwright's descriptions of its browsers, by name; empty if they cannot be read."""
     package = playwright_package()
     try:
         assert package is not None
-        described = json.loads((package / "browsers.json").read_bytes())
-        return {entry["name"]: entry for entry in described["browsers"]}
+        content = json.loads((package / "browsers.json").read_bytes())
+        return {entry["name"]: entry for entry in content["browsers"]}
     except (AssertionError, OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -16,11 +16,11 @@ SLIM: Final = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPop
 """Features of a full browser that cost a renderer in every context: the popup of an address bar that is never shown."""
 
 SETTINGS: Final = "--blink-settings="
-_OF_PLAYWRIGHT: Final = (
+_PLAYWRIGHT_SETTINGS: Final = (
     "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4"
 )
 """Playwright's settings for a headless browser. They are repeated here because a second list of settings hides the first."""
-_OURS: Final = "middleClickPasteAllowed=false"
+_OUR_SETTINGS: Final = "middleClickPasteAllowed=false"
 """With middle-click paste on, text selected in one session could be pasted in another."""
 
 _LISTS: Final = {
@@ -32,7 +32,7 @@ _BUNDLE: Final = "lib/coreBundle.js"
 _STRING: Final = re.compile(r'"(\w+)"')
 
 
-def joined(*flags: str) -> list[str]:
+def join_flags(*flags: str) -> list[str]:
     """Return the flags to pass to Playwright, with lists of features joined.
 
     A browser uses only the last `--disable-features`, so all of them become one list that begins with Playwright's own.
@@ -45,17 +45,17 @@ def joined(*flags: str) -> list[str]:
             lists.setdefault(name, []).extend(part for part in value.split(",") if part)
         elif flag not in result:
             result.append(flag)
-    for name, wanted in lists.items():
-        result.append(_list(name, [*of_playwright(name), *wanted]))
+    for name, features in lists.items():
+        result.append(_list(name, [*playwright_features(name), *features]))
     return result
 
 
 def with_settings(args: Sequence[str], *, headless: bool) -> list[str]:
     """Return arguments of a browser in which Playwright's settings, ours and the given ones form one list."""
-    given = [arg.removeprefix(SETTINGS) for arg in args if arg.startswith(SETTINGS)]
-    first = (_OF_PLAYWRIGHT,) if headless else ()
+    configured = [arg.removeprefix(SETTINGS) for arg in args if arg.startswith(SETTINGS)]
+    first = (_PLAYWRIGHT_SETTINGS,) if headless else ()
     rest = [arg for arg in args if not arg.startswith(SETTINGS)]
-    return [*rest, SETTINGS + ",".join([*first, _OURS, *given])]
+    return [*rest, SETTINGS + ",".join([*first, _OUR_SETTINGS, *configured])]
 
 
 def _list(name: str, features: Iterable[str]) -> str:
@@ -64,7 +64,7 @@ def _list(name: str, features: Iterable[str]) -> str:
 
 def slim() -> tuple[str, ...]:
     """Return the flag that reduces the memory of a full browser; empty if Playwright's own list cannot be read."""
-    if not of_playwright("--disable-features"):
+    if not playwright_features("--disable-features"):
         # More memory does no harm, but Playwright relies on its own list, which our flag would hide.
         logger.warning("this version of Playwright hides its flags; the browser uses more memory")
         return ()
@@ -72,7 +72,7 @@ def slim() -> tuple[str, ...]:
 
 
 @cache
-def of_playwright(name: str) -> Sequence[str]:
+def playwright_features(name: str) -> Sequence[str]:
     """Return the features that Playwright itself lists in one flag; empty if they cannot be read.
 
     Playwright has no API for them, so they are read from its source, which takes some milliseconds once. A test compares
@@ -93,4 +93,4 @@ def of_playwright(name: str) -> Sequence[str]:
     return tuple(_STRING.findall("\n".join(line for line in lines if "//" not in line)))
 
 
-__all__ = ["SLIM", "joined", "of_playwright", "slim", "with_settings"]
+__all__ = ["SLIM", "join_flags", "playwright_features", "slim", "with_settings"]

@@ -48,11 +48,11 @@ class HelperProcesses:
             self._session = await self._browser.new_browser_cdp_session()
         return self._session
 
-    async def now(self, *, within: float) -> list[tuple[str, int]]:
+    async def list_processes(self, *, within: float) -> list[tuple[str, int]]:
         """Return kind and pid of each running process; empty if the browser does not answer in time. Never raises."""
         with suppress(Exception), anyio.move_on_after(within):
-            found: Any = await (await self._devtools()).send("SystemInfo.getProcessInfo")
-            parts = [(part["type"], part["id"]) for part in found["processInfo"]]
+            info: Any = await (await self._devtools()).send("SystemInfo.getProcessInfo")
+            parts = [(part["type"], part["id"]) for part in info["processInfo"]]
             return [*parts, *((ZYGOTE, zygote) for zygote in _zygotes(dict(parts)[BROWSER]))]
         return []
 

@@ -19,7 +19,15 @@ import anyio
 
 from ...processes import procfs
 from ..config import BrowserConfig
-from .choice import OWN_CHANNELS, Found, NoBrowser, advice, debian_package, find_browser, is_debian
+from .choice import (
+    OWN_CHANNELS,
+    BrowserChoice,
+    NoBrowser,
+    advice,
+    debian_package,
+    find_browser,
+    is_debian,
+)
 from .executables import Machine
 
 logger = logging.getLogger("statehold.browser")
@@ -38,28 +46,30 @@ def say_on_stderr(line: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class InstallMethod:
     """One method to install a browser: commands that run one after the other."""
 
     name: str
     commands: tuple[tuple[str, ...], ...]
 
 
-def ways(config: BrowserConfig, machine: Machine) -> list[Way]:
+def install_methods(config: BrowserConfig, machine: Machine) -> list[InstallMethod]:
     """Return the installation methods to try, best first."""
-    found: list[Way] = []
+    methods: list[InstallMethod] = []
     if machine.root and is_debian(machine) and config.channel is None:
         package = debian_package(config.headless)
         install = ("apt-get", "install", "-q", "-y", "--no-install-recommends", package)
-        found.append(Way(f"{package} with apt-get", (("apt-get", "update", "-q"), install)))
+        methods.append(
+            InstallMethod(f"{package} with apt-get", (("apt-get", "update", "-q"), install))
+        )
     shell = OWN_CHANNELS.get(config.channel or "", config.headless)
     # Only root may install the libraries that the browser needs, and only where Playwright knows their packages.
     libraries = ["--with-deps"] if machine.root and machine.which("apt-get") else []
-    which = "--only-shell" if shell else "--no-shell"
-    playwright = (sys.executable, "-m", "playwright", "install", *libraries, which, "chromium")
+    variant = "--only-shell" if shell else "--no-shell"
+    playwright = (sys.executable, "-m", "playwright", "install", *libraries, variant, "chromium")
     name = "Playwright's headless shell" if shell else "Playwright's Chromium"
-    found.append(Way(f"{name} with playwright install", (playwright,)))
-    return found
+    methods.append(InstallMethod(f"{name} with playwright install", (playwright,)))
+    return methods
 
 
 async def install_browser(
@@ -68,7 +78,7 @@ async def install_browser(
     config: BrowserConfig | None = None,
     machine: Machine | None = None,
     timeout: float = INSTALL_SECONDS,
-) -> Found:
+) -> BrowserChoice:
     """Install a browser and return it. If another process has just installed one, return that one.
 
     One process of a user installs at a time. Cancelling kills the processes that were started.
@@ -79,25 +89,25 @@ async def install_browser(
     config = config or BrowserConfig()
     machine = machine or Machine()
     with anyio.move_on_after(timeout):
-        async with _alone(machine):
+        async with _install_lock(machine):
             try:
                 return find_browser(config, machine)
             except NoBrowser:
                 pass
-            for way in ways(config, machine):
-                say(f"no browser was found; installing {way.name}, which takes a minute ...")
+            for method in install_methods(config, machine):
+                say(f"no browser was found; installing {method.name}, which takes a minute ...")
                 began = time.monotonic()
-                failure = await _follow(way, machine)
+                failure = await _run_method(method, machine)
                 if failure is None:
                     try:
-                        found = find_browser(config, machine)
+                        browser = find_browser(config, machine)
                     except NoBrowser:
                         failure = "the browser is not where it should be after that"
                     else:
-                        say(f"installed {way.name} in {time.monotonic() - began:.0f} s")
-                        return found
-                logger.error("installing %s failed: %s", way.name, failure)
-                say(f"installing {way.name} failed: {failure}")
+                        say(f"installed {method.name} in {time.monotonic() - began:.0f} s")
+                        return browser
+                logger.error("installing %s failed: %s", method.name, failure)
+                say(f"installing {method.name} failed: {failure}")
     command = _advice(config, machine)
     raise NoBrowser(f"No browser was found, and installing one failed: run `{command}`.")
 
@@ -133,9 +143,9 @@ def _advice(config: BrowserConfig, machine: Machine) -> str:
     return advice(machine, shell, own=own)
 
 
-async def _follow(way: Way, machine: Machine) -> str | None:
+async def _run_method(method: InstallMethod, machine: Machine) -> str | None:
     """Run the commands of a method. Return the failure, or None."""
-    for command in way.commands:
+    for command in method.commands:
         failure = await _run(command, machine)
         if failure is not None:
             return f"{shlex.join((os.path.basename(command[0]), *command[1:]))}: {failure}"
@@ -155,13 +165,13 @@ async def _run(command: Sequence[str], machine: Machine) -> str | None:
         env=environment,
         start_new_session=True,
     )
-    said = bytearray()
+    output = bytearray()
     async with process:
         assert process.stdout is not None
         try:
             async for part in process.stdout:
-                said += part
-                del said[:-_KEPT_BYTES]
+                output += part
+                del output[:-_KEPT_BYTES]
             status = await process.wait()
         finally:
             # Kill the whole process group: a package manager that keeps running would hold its lock.
@@ -169,13 +179,13 @@ async def _run(command: Sequence[str], machine: Machine) -> str | None:
                 procfs.signal_group(process.pid, signal.SIGKILL)
     if status == 0:
         return None
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
     logger.error("%s", "\n".join(lines))
     return lines[-1][:200] if lines else f"exit code {status}"
 
 
 @asynccontextmanager
-async def _alone(machine: Machine) -> AsyncGenerator[None]:
+async def _install_lock(machine: Machine) -> AsyncGenerator[None]:
     """Wait until no other process of this user installs a browser."""
     import fcntl
 
@@ -197,11 +207,11 @@ async def _alone(machine: Machine) -> AsyncGenerator[None]:
 
 __all__ = [
     "Say",
-    "Way",
+    "InstallMethod",
     "can_install",
     "command_by_hand",
     "install_browser",
     "may_install",
     "say_on_stderr",
-    "ways",
+    "install_methods",
 ]

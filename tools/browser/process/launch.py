@@ -17,7 +17,7 @@ from .flags import with_settings
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
 
-STILL: Final = ("--disable-smooth-scrolling",)
+NO_SMOOTH_SCROLLING: Final = ("--disable-smooth-scrolling",)
 """Without smooth scrolling, a key that scrolls has its full effect when the call ends."""
 
 _CAUSE: Final = re.compile(
@@ -54,15 +54,15 @@ class Launcher:
         """
         playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:
-            return await self._connected(playwright)
-        found = await self._browsers.get(seconds=self._seconds)
-        options = launch_options(found, self._config)
-        still = STILL if self._config.headless else ()
-        args = [*options.get("args", ()), *BROWSER_ARGS, *still]
+            return await self._connect(playwright)
+        choice = await self._browsers.get(seconds=self._seconds)
+        options = launch_options(choice, self._config)
+        scroll_flags = NO_SMOOTH_SCROLLING if self._config.headless else ()
+        args = [*options.get("args", ()), *BROWSER_ARGS, *scroll_flags]
         options["args"] = with_settings(args, headless=self._config.headless)
         return await playwright.chromium.launch(**options, timeout=self._seconds * 1000)
 
-    async def _connected(self, playwright: Playwright) -> Browser:
+    async def _connect(self, playwright: Playwright) -> Browser:
         from playwright.async_api import Error
 
         config, chromium = self._config, playwright.chromium
@@ -80,8 +80,8 @@ class Launcher:
 
 
 def _cause(error: Error) -> str:
-    found = _CAUSE.search(str(error))
-    return found[0].strip() if found else "it did not answer as a browser does"
+    match = _CAUSE.search(str(error))
+    return match[0].strip() if match else "it did not answer as a browser does"
 
 
 __all__ = ["Launcher"]

@@ -15,17 +15,17 @@ DOUBT_SECONDS: Final = 3.0
 """Seconds of waiting after which the process is checked, again and again."""
 
 
-class Gone(Exception):
+class ProcessGone(Exception):
     """Raised when a process ended during work that needs it."""
 
 
 async def while_alive(
     work: Callable[[], Awaitable[T]],
-    gone: anyio.Event,
+    end: anyio.Event,
     check: Callable[[], Awaitable[object]],
     spawn: Callable[..., object],
 ) -> T:
-    """Return the result of `work`, or cancel it when the process that it needs is `gone`.
+    """Return the result of `work`, or cancel it when the process that it needs is `end`.
 
     Playwright waits without limit for a hung process, and raises no event when its driver dies. So during long work the
     process is checked; `check` kills a process that does not answer. The checks run in a task of `spawn`, because a check
@@ -46,11 +46,11 @@ async def while_alive(
 
     spawn(doubt)
     try:
-        return await race(gone.wait, work)
+        return await race(end.wait, work)
     except RaceLost:
-        raise Gone from None
+        raise ProcessGone from None
     finally:
         over.set()
 
 
-__all__ = ["Gone", "while_alive"]
+__all__ = ["ProcessGone", "while_alive"]

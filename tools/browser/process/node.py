@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MATCH_SECONDS: Final = 2.0
 
-_binding: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
+_binding_locks: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
 
 _MATCH: Final = """
 const [pattern, flags, lines] = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -51,18 +51,18 @@ catch (error) { say({error: error.message}); process.exit(0); }
 """
 
 
-async def matching(pattern: str, flags: str, lines: list[str]) -> list[int]:
+async def match_lines(pattern: str, flags: str, lines: list[str]) -> list[int]:
     """Return the indexes of the lines that a JavaScript regular expression matches.
 
     Raises:
         ToolFailed: The pattern is invalid or takes too long.
     """
-    found = await _node(_MATCH, [pattern, flags, lines], MATCH_SECONDS)
-    if found is None:
+    answer = await _node(_MATCH, [pattern, flags, lines], MATCH_SECONDS)
+    if answer is None:
         raise ToolFailed(f"/{pattern}/ takes too long; write a simpler one.")
-    if "error" in found:
-        raise ToolFailed(f"/{pattern}/ is no regular expression: {found['error']}")
-    return found["found"]
+    if "error" in answer:
+        raise ToolFailed(f"/{pattern}/ is no regular expression: {answer['error']}")
+    return answer["found"]
 
 
 async def run_code(page: Page, code: str, *, seconds: float) -> str:
@@ -75,24 +75,24 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     if browser is None:
         raise ToolFailed("Code cannot be run in a browser elsewhere.")
     # A browser can be bound only once at a time, and sessions share browsers.
-    async with _binding.setdefault(browser, anyio.Lock()):
+    async with _binding_locks.setdefault(browser, anyio.Lock()):
         # A TCP port with a secret in its address: the path of a socket would be too long in a deep data folder.
         name = f"statehold-{secrets.token_hex(4)}"
-        bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
+        binding: Any = await browser.bind(name, host="127.0.0.1", port=0)
         try:
-            given = {"endpoint": bound["endpoint"], "guid": guid_of(page), "code": code}
-            found = await _node(_RUN, given | {"package": _package()}, seconds)
+            request = {"endpoint": binding["endpoint"], "guid": guid_of(page), "code": code}
+            answer = await _node(_RUN, request | {"package": _package()}, seconds)
         finally:
             with anyio.CancelScope(shield=True):
                 await browser.unbind()
-    if found is None:
+    if answer is None:
         raise ToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
-    if "error" in found:
-        raise ToolFailed(str(found["error"]))
-    return found["value"]
+    if "error" in answer:
+        raise ToolFailed(str(answer["error"]))
+    return answer["value"]
 
 
-async def _node(script: str, given: object, seconds: float) -> Any:
+async def _node(script: str, payload: object, seconds: float) -> Any:
     """Run a script that reads JSON and prints a line of JSON. Return the decoded line, or None if it takes too long."""
     node, _ = driver_command()
     # Code from callers gets none of our environment but these variables.
@@ -102,15 +102,19 @@ async def _node(script: str, given: object, seconds: float) -> Any:
         if key in os.environ
     }
     with anyio.move_on_after(seconds):
-        done = await anyio.run_process(
-            [node, "-e", script], input=json.dumps(given).encode(), env=environment, check=False
+        result = await anyio.run_process(
+            [node, "-e", script], input=json.dumps(payload).encode(), env=environment, check=False
         )
-        lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line for line in result.stdout.decode(errors="replace").splitlines() if line.strip()
+        ]
         try:
             return json.loads(lines[-1])
         except (IndexError, ValueError):
-            said = done.stderr.decode(errors="replace").strip()
-            reason = next((line for line in said.splitlines() if re.search(r"Error", line)), said)
+            errors = result.stderr.decode(errors="replace").strip()
+            reason = next(
+                (line for line in errors.splitlines() if re.search(r"Error", line)), errors
+            )
             raise ToolFailed(f"It could not be run: {reason[:500]}") from None
     return None
 
@@ -120,4 +124,4 @@ def _package() -> str:
     return os.path.dirname(program)
 
 
-__all__ = ["matching", "run_code"]
+__all__ = ["match_lines", "run_code"]

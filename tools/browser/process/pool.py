@@ -54,7 +54,7 @@ class BrowserProcess:
         self,
         browser: Browser,
         driver: Driver,
-        parts: HelperProcesses | None,
+        helpers: HelperProcesses | None,
         spawn: Callable[..., object],
         domain: Domain,
     ) -> None:
@@ -62,10 +62,10 @@ class BrowserProcess:
         self.domain = domain
         self.pid: int | None = None
         """The id of its process; None for a browser at an endpoint."""
-        self._parts = parts
+        self._helpers = helpers
         self._spawn = spawn
         self._whole = True
-        self._guarded: dict[int, str | None] = {}
+        self._start_times: dict[int, str | None] = {}
         """The ids of the processes that it needs, with their start times."""
         self._network_guarded = False
         self._checking = anyio.Lock()
@@ -74,9 +74,9 @@ class BrowserProcess:
         self.lost = anyio.Event()
         self.reason = ""
         self.closing = False
-        self.unused = anyio.Event()
+        self.idle = anyio.Event()
         self.on_lost: list[Callable[[str], None]] = []
-        self.turns = ClipboardTurns(browser)
+        self.clipboard_turns = ClipboardTurns(browser)
         """The turns of its sessions at the clipboard."""
         self.popups = Popups(browser)
         browser.on("disconnected", lambda _: self.die("the browser ended"))
@@ -92,15 +92,16 @@ class BrowserProcess:
         """
         if self._whole:
             self._whole = all(
-                procfs.start_time(pid) == started for pid, started in self._guarded.items()
+                procfs.start_time(pid) == start_time
+                for pid, start_time in self._start_times.items()
             )
         return self._whole
 
     @property
     def known_whole(self) -> bool:
         """Whether it is whole and its network process is guarded. On systems without guards the latter is not required."""
-        tells = self._parts is not None and procfs.LINUX
-        return self.whole and (self._network_guarded or not tells)
+        reports_helpers = self._helpers is not None and procfs.LINUX
+        return self.whole and (self._network_guarded or not reports_helpers)
 
     def die(self, reason: str) -> None:
         """Set `lost` and call `on_lost`. Only the first reason counts."""
@@ -109,8 +110,8 @@ class BrowserProcess:
         self.reason = reason
         self.lost.set()
         logger.warning("a browser with %d sessions is gone: %s", self.sessions, reason)
-        for tell in list(self.on_lost):
-            tell(reason)
+        for callback in list(self.on_lost):
+            callback(reason)
 
     async def check(self) -> bool:
         """Kill the driver with all its browsers, or this browser alone, if it does not answer. Return whether both answer.
@@ -137,34 +138,34 @@ class BrowserProcess:
                 self.driver.kill()
             return False
 
-    def doubt(self) -> None:
+    def check_soon(self) -> None:
         """Start check() in the background, so that a hung browser is found before the next call needs it."""
         if not (self.lost.is_set() or self.closing):
             self._spawn(self.check)
 
     async def identify(self) -> None:
         """Find the process ids and guard the needed processes. Call it before any data is stored in the browser."""
-        if self._parts is not None:
-            await self._parts.start_network(within=CHECK_SECONDS)
-            self._guard(await self._parts.now(within=CHECK_SECONDS))
+        if self._helpers is not None:
+            await self._helpers.start_network(within=CHECK_SECONDS)
+            self._guard(await self._helpers.list_processes(within=CHECK_SECONDS))
 
     async def guard(self) -> None:
         """Guard the needed processes: when one of them ends, the browser counts as lost.
 
         Call it from time to time, because some of them start late.
         """
-        if self._parts is None:
+        if self._helpers is None:
             return
-        self._guard(await self._parts.now(within=GUARD_SECONDS))
+        self._guard(await self._helpers.list_processes(within=GUARD_SECONDS))
 
     def _guard(self, parts: Iterable[tuple[str, int]]) -> None:
-        found = list(parts)
-        self.pid = self.pid or dict(found).get(BROWSER)
-        for kind, pid in found:
-            if procfs.LINUX and kind in NEEDED and pid not in self._guarded:
-                self._guarded[pid] = procfs.start_time(pid)
+        processes = list(parts)
+        self.pid = self.pid or dict(processes).get(BROWSER)
+        for kind, pid in processes:
+            if procfs.LINUX and kind in NEEDED and pid not in self._start_times:
+                self._start_times[pid] = procfs.start_time(pid)
                 # A process that ended before it could be guarded was needed, too.
-                self._whole = self._whole and self._guarded[pid] is not None
+                self._whole = self._whole and self._start_times[pid] is not None
                 self._network_guarded |= kind == NETWORK
                 self._spawn(self._end_with, pid, NEEDED[kind])
 
@@ -191,11 +192,11 @@ class BrowserProcess:
         RequestInterceptor.forget(self.browser)
         if self.lost.is_set() or self.driver.exited.is_set():
             return
-        closed = False
+        is_closed = False
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await self.browser.close()
-            closed = True
-        if not closed:
+            is_closed = True
+        if not is_closed:
             logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
             self.driver.kill()
 
@@ -226,7 +227,7 @@ class Pool:
         self._drivers: set[Driver] = set()
         self._processes: dict[Domain, BrowserProcess] = {}
         """The process for new sessions, by domain."""
-        self._retired: set[BrowserProcess] = set()
+        self._old_processes: set[BrowserProcess] = set()
         """Processes that still have sessions but get no new ones."""
         self._locks: WeakValueDictionary[str | Domain, anyio.Lock] = WeakValueDictionary()
         """Locks for the driver of an owner and for the process of a domain; kept while a task holds or awaits them."""
@@ -250,18 +251,18 @@ class Pool:
             for process in self._running():
                 await process.aclose()
             for driver in list(self._drivers):
-                await _logged(driver.aclose)
+                await _run_logging_failure(driver.aclose)
         self._tasks = None
         self._processes.clear()
-        self._retired.clear()
+        self._old_processes.clear()
 
     def _spawn(self, work: Callable[..., Awaitable[object]], *args: object) -> None:
         """Run `work` in the background. Its errors are logged; they must not end the pool and the task group around it."""
         if self._tasks is not None:
-            self._tasks.start_soon(_logged, work, *args)
+            self._tasks.start_soon(_run_logging_failure, work, *args)
 
     def _running(self) -> list[BrowserProcess]:
-        return [*self._processes.values(), *self._retired]
+        return [*self._processes.values(), *self._old_processes]
 
     def statistics(self) -> dict[str, int]:
         """Return the current counts, for tests and logs."""
@@ -271,57 +272,62 @@ class Pool:
             "sessions": sum(process.sessions for process in self._running()),
         }
 
-    async def acquire(self, owner: str, alone: str = "") -> BrowserProcess:
+    async def acquire(self, owner: str, session_id: str = "") -> BrowserProcess:
         """Return the process of an owner; start one if there is none. Give it back with release().
 
-        `alone` names a session whose process shares only the driver with the owner's other sessions.
+        `session_id` names a session whose process shares only the driver with the owner's other sessions.
 
         Raises:
             BrowserDied: The driver ended meanwhile.
             ServiceUnavailable: No browser starts.
         """
-        domain = (owner, alone)
+        domain = (owner, session_id)
         async with self._lock(domain):
             process = self._processes.get(domain)
-            if process is None or process.lost.is_set() or process.closing or process.driver.worn:
+            if (
+                process is None
+                or process.lost.is_set()
+                or process.closing
+                or process.driver.at_context_limit
+            ):
                 if process is not None:
                     # The old process runs on until its sessions have ended.
-                    self._retired.add(process)
-                process = await self._started(domain)
+                    self._old_processes.add(process)
+                process = await self._start(domain)
                 self._processes[domain] = process
             process.sessions += 1
-            process.unused = anyio.Event()
+            process.idle = anyio.Event()
             process.driver.contexts += 1
             return process
 
-    def _lock(self, whose: str | Domain) -> anyio.Lock:
-        return self._locks.setdefault(whose, anyio.Lock())
+    def _lock(self, key: str | Domain) -> anyio.Lock:
+        return self._locks.setdefault(key, anyio.Lock())
 
     def release(self, process: BrowserProcess) -> None:
         """Give a process back. After `keep_seconds` without sessions it is closed."""
         process.sessions -= 1
         if process.sessions == 0:
-            process.unused.set()
+            process.idle.set()
             self._spawn(self._close_later, process)
 
     async def _close_later(self, process: BrowserProcess) -> None:
-        unused = process.unused
+        idle = process.idle
         if not process.lost.is_set():
             await anyio.sleep(self._keep_seconds)
         async with self._lock(process.domain):
-            if process.sessions or process.unused is not unused:
+            if process.sessions or process.idle is not idle:
                 return
             if self._processes.get(process.domain) is process:
                 del self._processes[process.domain]
-            self._retired.discard(process)
+            self._old_processes.discard(process)
             await process.aclose()
         if process.lost.is_set():
             # Keep the driver for a while: the sessions will want a new browser, and a driver starts as slowly as a browser.
             with anyio.move_on_after(self._keep_seconds):
                 await process.driver.exited.wait()
-        await self._leave(process.driver)
+        await self._release_driver(process.driver)
 
-    async def _started(self, domain: Domain) -> BrowserProcess:
+    async def _start(self, domain: Domain) -> BrowserProcess:
         driver = await self._driver_of(domain[0])
         process: BrowserProcess | None = None
         try:
@@ -329,8 +335,8 @@ class Pool:
                 partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
             )
             # Process ids from another machine mean nothing here.
-            parts = None if self._remote else HelperProcesses(browser)
-            process = BrowserProcess(browser, driver, parts, self._spawn, domain)
+            helpers = None if self._remote else HelperProcesses(browser)
+            process = BrowserProcess(browser, driver, helpers, self._spawn, domain)
             await process.identify()
         except BaseException as error:
             try:
@@ -349,7 +355,7 @@ class Pool:
                 with anyio.CancelScope(shield=True):
                     if process is not None:
                         await process.aclose()
-                    await self._leave(driver)
+                    await self._release_driver(driver)
         self._spawn(self._watch, process)
         logger.info("a browser started (%s)", process.browser.version)
         return process
@@ -362,25 +368,27 @@ class Pool:
     async def _driver_of(self, owner: str) -> Driver:
         async with self._lock(owner):
             driver = self._current.get(owner)
-            if driver is None or driver.exited.is_set() or driver.worn:
+            if driver is None or driver.exited.is_set() or driver.at_context_limit:
                 driver = self._current[owner] = await Driver.start(self._folder, self._ledger)
                 self._drivers.add(driver)
             driver.browsers += 1
             return driver
 
-    async def _leave(self, driver: Driver) -> None:
+    async def _release_driver(self, driver: Driver) -> None:
         """Note that a browser of a driver is gone; stop the driver after its last browser."""
         driver.browsers -= 1
         if driver.browsers:
             return
-        self._current = {owner: one for owner, one in self._current.items() if one is not driver}
+        self._current = {
+            owner: other for owner, other in self._current.items() if other is not driver
+        }
         self._drivers.discard(driver)
         await driver.aclose()
         # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
         gc.collect()
 
 
-async def _logged(work: Callable[..., Awaitable[object]], *args: object) -> None:
+async def _run_logging_failure(work: Callable[..., Awaitable[object]], *args: object) -> None:
     try:
         await work(*args)
     except Exception:

@@ -29,7 +29,7 @@ class Sandbox:
     remedy: str = ""
 
 
-def turned_off(args: Sequence[str]) -> bool:
+def is_turned_off(args: Sequence[str]) -> bool:
     """Return whether flags of the configuration turn the sandbox off."""
     return any(arg.strip().partition("=")[0].lstrip("-") == "no-sandbox" for arg in args)
 
@@ -40,21 +40,21 @@ def sandbox(machine: Machine, program: Path | None = None) -> Sandbox:
         return Sandbox(True, "as everywhere on this system")
     if machine.root:
         return Sandbox(False, "Chromium has none when it runs as root")
-    setting = _refusal(machine)
+    setting = _forbidding_setting(machine)
     if setting is None:
         return Sandbox(True, "by user namespaces")
     if program is not None and _has_helper(machine, program):
         return Sandbox(True, "by its setuid helper")
-    name, found, wanted = setting
-    return Sandbox(True, f"but {name} is {found}", f"sysctl -w {name}={wanted}")
+    name, value, required = setting
+    return Sandbox(True, f"but {name} is {value}", f"sysctl -w {name}={required}")
 
 
-def _refusal(machine: Machine) -> tuple[str, str, str] | None:
+def _forbidding_setting(machine: Machine) -> tuple[str, str, str] | None:
     """Return the kernel setting that forbids users to make namespaces, with its value and the value that permits it."""
-    for name, refusing, allowing in _SETTINGS:
+    for name, forbidding, permitting in _SETTINGS:
         path = machine.top / "proc/sys" / name.replace(".", "/")
-        if _value(path) == refusing:
-            return name, refusing, allowing
+        if _value(path) == forbidding:
+            return name, forbidding, permitting
     return None
 
 
@@ -78,4 +78,4 @@ def _has_helper(machine: Machine, program: Path) -> bool:
     return False
 
 
-__all__ = ["Sandbox", "sandbox", "turned_off"]
+__all__ = ["Sandbox", "sandbox", "is_turned_off"]

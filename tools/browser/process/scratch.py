@@ -42,7 +42,7 @@ class ScratchFolder:
             _sweep(each)
         while True:
             path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
-            handle = _locked(path)
+            handle = _lock(path)
             # Another process may have swept the folder before it was locked.
             if handle is not None and path.is_dir():
                 return cls(path, handle)
@@ -63,21 +63,21 @@ def _fits(folder: Path) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    for path in _mine(folder):
-        handle = _locked(path)
+    for path in _own_folders(folder):
+        handle = _lock(path)
         if handle is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(handle)
 
 
-def _mine(folder: Path) -> Iterator[Path]:
+def _own_folders(folder: Path) -> Iterator[Path]:
     for path in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):
             if path.lstat().st_uid == os.geteuid() and path.is_dir() and not path.is_symlink():
                 yield path
 
 
-def _locked(path: Path) -> int | None:
+def _lock(path: Path) -> int | None:
     """Return a descriptor that holds the lock of a folder; None if another process holds it or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

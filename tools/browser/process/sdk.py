@@ -44,7 +44,7 @@ class Input:
         self._stream.close()
 
 
-def received(message: bytes) -> Any:
+def decode_message(message: bytes) -> Any:
     """Return a message of the driver as Playwright expects it. An answer that is too large is replaced by an error."""
     if len(message) > _SMALL and (answer := _ANSWER.match(message)) is not None:
         reason = ""
@@ -79,11 +79,11 @@ def attach_client(
         transport._output = Input(cast("asyncio.StreamWriter", process.stdin))
 
     transport.connect = connect
-    transport.deserialize_message = received
+    transport.deserialize_message = decode_message
     # Retrieve the exceptions, so that asyncio does not report them as never retrieved; `on_closed` tells of the end.
-    failed: asyncio.Future[None] = transport.on_error_future
+    failure: asyncio.Future[None] = transport.on_error_future
     starting: asyncio.Future[Any] = client._playwright
-    for future in (failed, starting):
+    for future in (failure, starting):
         future.add_done_callback(lambda future: future.cancelled() or future.exception())
     closed.add_done_callback(on_closed)
     return client, starting
@@ -122,5 +122,5 @@ __all__ = [
     "driver_command",
     "driver_environment",
     "guid_of",
-    "received",
+    "decode_message",
 ]

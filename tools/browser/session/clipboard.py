@@ -26,17 +26,17 @@ _COMMANDS: Final = frozenset(
     {"control", "controlleft", "controlright", "controlormeta"} | {"meta", "metaleft", "metaright"}
 )
 
-_SWAP: Final = """async ([given, kept]) => {
-  const found = {};
+_SWAP: Final = """async ([texts, keepContent]) => {
+  const content = {};
   for (const item of await navigator.clipboard.read())
     for (const type of item.types)
-      if (type.startsWith("text/")) found[type] = await (await item.getType(type)).text();
-  const wanted = kept && Object.keys(found).length ? found : given;
+      if (type.startsWith("text/")) content[type] = await (await item.getType(type)).text();
+  const next = keepContent && Object.keys(content).length ? content : texts;
   const parts = {};
-  for (const [type, text] of Object.entries(wanted)) parts[type] = new Blob([text], {type});
+  for (const [type, text] of Object.entries(next)) parts[type] = new Blob([text], {type});
   if (Object.keys(parts).length) await navigator.clipboard.write([new ClipboardItem(parts)]);
   else await navigator.clipboard.writeText("");
-  return found;
+  return content;
 }"""
 """Puts texts on the clipboard, unless it is to keep its content, and returns the content it had."""
 

@@ -34,7 +34,7 @@ class PauseHold:
 
     @property
     def is_active(self) -> bool:
-        """Whether the session is held now."""
+        """Whether the session is kept from being paused now."""
         return self._waiting is not None
 
     def begin(self) -> None:

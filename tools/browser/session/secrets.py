@@ -23,7 +23,7 @@ IS_SECRET: Final = f"""element => {{
   // As Playwright finds the field that it fills.
   const own = element.matches("input, textarea, select") || element.isContentEditable;
   const field = own ? element : element.closest("label")?.control ?? element;
-  return looksSecret(field, its => Array.from(its.labels ?? [], one => one.textContent.slice(0, 300)).join(" "));
+  return looksSecret(field, field => Array.from(field.labels ?? [], label => label.textContent.slice(0, 300)).join(" "));
 }}"""
 """A function of JavaScript that returns whether text typed into an element goes into a secret field."""
 

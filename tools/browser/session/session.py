@@ -86,13 +86,18 @@ class BrowserSession:
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(
-            context, files, self.holds, spawn=spawn, tell=self.add_event, scratch=scratch
+            context, files, self.holds, spawn=spawn, add_event=self.add_event, scratch=scratch
         )
         self.videos = Videos(
-            context, files, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.is_hidden
+            context,
+            files,
+            self.holds,
+            spawn=spawn,
+            add_event=self.add_event,
+            is_hidden=watch.is_hidden,
         )
         self.recorder = Recorder(
-            context, self.holds, spawn=spawn, tell=self.add_event, hidden=watch.is_hidden
+            context, self.holds, spawn=spawn, add_event=self.add_event, is_hidden=watch.is_hidden
         )
         context.on("close", lambda _: self.end())
         context.debugger.on("pausedstatechanged", self._on_pause)
@@ -240,9 +245,9 @@ class BrowserSession:
         return ""
 
     async def free_stuck_page(self) -> None:
-        """Call free() for the current page if it does not run a script within some seconds.
+        """Call stop_script() for the current page if it does not run a script within some seconds.
 
-        Do not call this during a navigation: the browser then runs no scripts, so a healthy page would be freed, too.
+        Do not call this during a navigation: the browser then runs no scripts, so a healthy page would not answer either.
         """
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
@@ -278,7 +283,7 @@ class BrowserSession:
         self.tabs.event_lines.append(f"The page {url} did not answer any more and was closed.")
 
     async def collect(self) -> None:
-        """Let the pages collect garbage, within PROBE_SECONDS."""
+        """Have the pages collect garbage, for at most PROBE_SECONDS."""
 
         async def ask(tab: Tab) -> None:
             with suppress(Exception):

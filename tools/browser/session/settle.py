@@ -78,7 +78,7 @@ async def settle(
     `requests` is the list that Tab.record_requests() returned before the action. With `quiet`, wait for the page's own
     changes as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
 
-    If a `early_snapshot` is given, it is taken meanwhile; return whether it shows the page as it is now.
+    If an `early_snapshot` is given, take it meanwhile; return whether it shows the page as it is now.
     """
     if not (quiet or requests):
         return False
@@ -131,7 +131,7 @@ async def _wait_for_rest(
             if early_snapshot is not None:
                 early_snapshot.title = title
         except (Error, WorldError, TypeError, ValueError):
-            # The sample may show a document that is gone; wait for the new one to rest.
+            # The early snapshot may show a document that is gone; wait for the new one to rest.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
                 await tab.page.evaluate(f"() => {_REPORT_REST}({LARGE})")

@@ -48,7 +48,7 @@ class Encryption:
         return f"<Encryption {self._mark.hex()}>"
 
     def encrypt(self, content: bytes) -> bytes:
-        """Return the encrypted content, with a mark by which decrypt() recognizes the key."""
+        """Return the encrypted content, with a mark from which decrypt() recognizes the key."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)

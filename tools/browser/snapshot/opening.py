@@ -15,7 +15,7 @@ from ....sessions.services import RestoreReport, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
-from ..process.liveness import Gone, while_alive
+from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
@@ -90,7 +90,7 @@ class Opening:
             context_snapshot = replace(context_snapshot, activities=list(lost_activities))
         access = await egress.admit(self._note_refusal, owner=self._view.owner)
         if access is not None:
-            self._files.pause_traffic = access.bandwidth.hold
+            self._files.pause_traffic = access.bandwidth.pause
         try:
             restored_context = await while_alive(
                 partial(self._restore, process, access, context_snapshot),
@@ -102,7 +102,7 @@ class Opening:
             if access is not None:
                 access.revoke()
             try:
-                if isinstance(error, Error | Gone | WorldError):
+                if isinstance(error, Error | ProcessGone | WorldError):
                     raise await _explain_failure(error, process) from error
                 raise
             finally:
@@ -114,7 +114,7 @@ class Opening:
         session = self._session
         assert session is not None
         if not owns_browser(self._config):
-            session.clipboard = Clipboard(process.turns)
+            session.clipboard = Clipboard(process.clipboard_turns)
         session.tabs.adopt(restored_context.tabs, restored_context.current)
         process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
         session.event_lines[:0] = self._early_events
@@ -159,7 +159,7 @@ class Opening:
         if not process.whole:
             with anyio.move_on_after(DEATH_SECONDS):
                 await process.lost.wait()
-            raise Gone
+            raise ProcessGone
         return restored_context
 
     def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _release_access(access: EgressAccess, process: BrowserProcess) -> None:
 
 
 async def _explain_failure(
-    error: Error | Gone | WorldError, process: BrowserProcess
+    error: Error | ProcessGone | WorldError, process: BrowserProcess
 ) -> ServiceUnavailable:
     if not await process.check():
         # Until the loss is noticed, the pool would hand out this browser again.

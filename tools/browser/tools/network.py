@@ -8,7 +8,7 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..process.node import matching
+from ..process.node import match_lines
 from ..session.failures import ToolFailed, describe_error
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
@@ -34,7 +34,7 @@ async def network_requests(call: Call, arguments: NetworkRequests) -> None:
     tab = await call.tab()
     requests = tab.numbered_requests()
     if arguments.filter is not None:
-        indexes = await matching(arguments.filter, "", [request.url for _, request in requests])
+        indexes = await match_lines(arguments.filter, "", [request.url for _, request in requests])
         requests = [requests[index] for index in indexes]
     visible = [(n, r) for n, r in requests if arguments.static or not _is_static(r)]
     lines = [_line(tab, number, request) for number, request in visible]

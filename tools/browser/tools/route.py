@@ -69,7 +69,7 @@ async def route(call: Call, arguments: AddRoute) -> None:
         body=arguments.body,
         content_type=arguments.content_type,
         headers=dict(map(_header, arguments.headers or [])),
-        removed=tuple(name for name in removed_headers if name),
+        removed_headers=tuple(name for name in removed_headers if name),
     )
     if mock.content_type is not None:
         _header(f"Content-Type: {mock.content_type}")
@@ -92,16 +92,18 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _check(mock: Mock) -> None:
-    if mock.answers and mock.removed:
+    if mock.answers and mock.removed_headers:
         raise ToolFailed(
             "removeHeaders is about the request, which nobody gets when status, body or contentType answers it."
         )
-    if not (mock.answers or mock.headers or mock.removed):
+    if not (mock.answers or mock.headers or mock.removed_headers):
         raise ToolFailed(
             "Say what the route does: answer with status, body or contentType, or change request headers with headers"
             " or removeHeaders."
         )
-    reserved = [] if mock.answers else [n for n in (*mock.headers, *mock.removed) if is_ours(n)]
+    reserved = (
+        [] if mock.answers else [n for n in (*mock.headers, *mock.removed_headers) if is_ours(n)]
+    )
     if reserved:
         raise ToolFailed(
             f"The header {reserved[0][:100]} is added by the browser itself; a route cannot change it."

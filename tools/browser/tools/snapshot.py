@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ....sessions.json_codec import well_formed
 from ..call import Call
-from ..process.node import matching
+from ..process.node import match_lines
 from ..session.failures import ToolFailed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Whole, tool
 
@@ -74,7 +74,7 @@ async def find(call: Call, arguments: Find) -> None:
     else:
         pattern, flags = _split(arguments.regex or "")
         expression = f"/{pattern}/{flags}"
-        matches = await matching(pattern, flags, lines)
+        matches = await match_lines(pattern, flags, lines)
     if not matches:
         call.answer.result(f"Nothing matches {expression}.")
         return

@@ -41,8 +41,8 @@ async def test_nothing_passes_while_an_access_is_held(proxy: FilteringProxy) -> 
         await one.connect(f"127.0.0.1:{port}")
         await one.stream.send(b"before")
         assert await one.stream.receive() == b"before"
-        with access.bandwidth.hold():
-            with access.bandwidth.hold():
+        with access.bandwidth.pause():
+            with access.bandwidth.pause():
                 await one.stream.send(b"meanwhile")
             carried = access.statistics()
             await anyio.wait_all_tasks_blocked()
@@ -64,9 +64,9 @@ async def test_all_connections_of_an_access_share_its_bandwidth() -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(fetch)
-            while access.received < 4000 or clock.waiting:
+            while access.bytes_received < 4000 or clock.waiting:
                 if clock.waiting:
                     clock.advance(0.05)
                 await anyio.lowlevel.checkpoint()
-        carried = access.statistics().sent + access.statistics().received
+        carried = access.statistics().bytes_sent + access.statistics().bytes_received
         assert clock.now() - started >= carried / 4000 - 0.3

@@ -26,7 +26,7 @@ async def test_a_refused_connection_is_reported(proxy: FilteringProxy) -> None:
         ("127.0.0.2", "127.0.0.2 is not among the allowed hosts"),
         ("127.0.0.2:8080", "127.0.0.2:8080 is not among the allowed hosts"),
     ]
-    assert access.statistics().refused == 3
+    assert access.statistics().refusals == 3
 
 
 async def test_a_callback_that_fails_harms_nobody(
@@ -178,4 +178,4 @@ async def test_a_site_that_cannot_be_reached_is_told_apart_from_a_refusal() -> N
         ("nowhere.example", "the name nowhere.example has no address"),
         ("127.0.0.1:1", "127.0.0.1:1 refuses connections"),
     ]
-    assert (access.statistics().refused, access.statistics().failed) == (0, 2)
+    assert (access.statistics().refusals, access.statistics().failures) == (0, 2)

@@ -51,7 +51,7 @@ async def test_who_only_ended_its_half_is_still_there(peers: Peers) -> None:
 async def test_an_answer_that_nobody_took_is_not_taken_for_another(peers: Peers) -> None:
     with connected() as (near, far), connected() as (late, gone):
         gone.close()
-        asking: Any = peers._asking  # pyright: ignore[reportPrivateUsage]
+        asking: Any = peers._netlink_socket  # pyright: ignore[reportPrivateUsage]
 
         class Twice:
             def __getattr__(self, name: str) -> Any:
@@ -62,7 +62,7 @@ async def test_an_answer_that_nobody_took_is_not_taken_for_another(peers: Peers)
                 asking.send(data[:8] + bytes(4) + data[12:])
                 return asking.send(data)
 
-        peers._asking = Twice()  # pyright: ignore
+        peers._netlink_socket = Twice()  # pyright: ignore
         assert peers.are_ours(near)
         assert not peers.are_ours(late)
         del far

@@ -26,7 +26,7 @@ def reaches(policy: NetworkPolicy, host: str, address: str, port: int = 443) -> 
     """Return whether a request to a host that resolves to this address gets through."""
     to = target(host, port)
     return (
-        policy.refused_name(to) is None and policy.refused_address(to, ip_address(address)) is None
+        policy.name_refusal(to) is None and policy.address_refusal(to, ip_address(address)) is None
     )
 
 
@@ -124,7 +124,7 @@ def test_a_wrapped_address_is_of_the_kind_of_the_address_in_it(address: object) 
 def test_old_spellings_of_an_address_are_the_address(spelled: str) -> None:
     assert target(spelled).host == "127.0.0.1"
     policy = NetworkPolicy(private=True, block=["127.0.0.0/8"])
-    assert policy.refused_name(target(spelled)) == "127.0.0.1 is blocked"
+    assert policy.name_refusal(target(spelled)) == "127.0.0.1 is blocked"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_old_spellings_of_the_unspecified_address_are_blocked_with_loopback() ->
     for spelled in ("0", "0x0", "[::]", "[::ffff:0:0]"):
         to = target(spelled)
         assert to.address is not None
-        assert policy.refused_address(to, to.address) is not None
+        assert policy.address_refusal(to, to.address) is not None
 
 
 def test_allowing_loopback_does_not_open_the_unspecified_address() -> None:
@@ -251,7 +251,7 @@ def test_an_address_or_network_on_the_list_opens_a_private_one() -> None:
 def test_a_name_on_the_list_needs_its_private_address_on_the_list_too(address: str) -> None:
     by_name = NetworkPolicy(allow=["localhost:3000", "intranet.example", "*.example"])
     for host, port in (("localhost", 3000), ("intranet.example", 443), ("a.example", 443)):
-        assert by_name.refused_name(target(host, port)) is None
+        assert by_name.name_refusal(target(host, port)) is None
         assert not reaches(by_name, host, address, port)
         both = NetworkPolicy(
             allow=[*by_name.allow, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"]

@@ -49,7 +49,7 @@ async def test_each_access_has_a_port_and_a_policy_of_its_own(proxy: FilteringPr
         assert await get(mine, f"127.0.0.1:{port}") == b"hi"
         assert await connect(other, f"127.0.0.1:{port}") is Reply.NOT_ALLOWED
     assert len(seen) == 1
-    assert (mine.statistics().refused, other.statistics().refused) == (0, 1)
+    assert (mine.statistics().refusals, other.statistics().refusals) == (0, 1)
 
 
 async def test_a_port_is_nobody_elses_until_its_access_is_freed(proxy: FilteringProxy) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.choice import (
-    Found,
+    BrowserChoice,
     NoBrowser,
     find_browser,
     launch_options,
@@ -41,10 +41,10 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> str:
 
 def own_build(machine: Machine, name: str, *, complete: bool = True) -> str:
     """Put a build where Playwright keeps those it downloaded."""
-    from statehold.tools.browser.process.executables import _described  # pyright: ignore[reportPrivateUsage]
+    from statehold.tools.browser.process.executables import _playwright_builds  # pyright: ignore[reportPrivateUsage]
 
     kind = "chromium" if name == "chrome" else "chromium-headless-shell"
-    revision = _described()[kind]["revision"]
+    revision = _playwright_builds()[kind]["revision"]
     folder = playwright_folder(machine) / f"{kind.replace('-', '_')}-{revision}"
     path = program(folder / f"{name}-linux64" / name)
     if complete:
@@ -52,7 +52,7 @@ def own_build(machine: Machine, name: str, *, complete: bool = True) -> str:
     return path
 
 
-def find(machine: Machine, **config: object) -> Found:
+def find(machine: Machine, **config: object) -> BrowserChoice:
     return find_browser(BrowserConfig.model_validate(config), machine)
 
 
@@ -85,18 +85,18 @@ def test_a_shell_is_preferred_then_playwrights_own_then_the_rest(tmp_path: Path)
     with pytest.raises(NoBrowser):
         find(here)
     edge = program(tmp_path / "opt/microsoft/msedge/msedge")
-    assert find(here) == Found(edge, None, "edge", flags=SLIM)
+    assert find(here) == BrowserChoice(edge, None, "edge", flags=SLIM)
     chrome = program(tmp_path / "bin/google-chrome")
-    assert find(here) == Found(chrome, None, "chrome", flags=SLIM)
+    assert find(here) == BrowserChoice(chrome, None, "chrome", flags=SLIM)
     chromium = program(tmp_path / "bin/chromium")
-    assert find(here) == Found(chromium, None, "chromium", flags=SLIM)
+    assert find(here) == BrowserChoice(chromium, None, "chromium", flags=SLIM)
     version = playwright_version(shell=True)
     whole = own_build(here, "chrome")
-    assert find(here) == Found(whole, None, "playwright", version=version, flags=SLIM)
+    assert find(here) == BrowserChoice(whole, None, "playwright", version=version, flags=SLIM)
     own = own_build(here, "chrome-headless-shell")
-    assert find(here) == Found(own, None, "playwright", shell=True, version=version)
+    assert find(here) == BrowserChoice(own, None, "playwright", shell=True, version=version)
     shell = program(tmp_path / "bin/chromium-headless-shell")
-    assert find(here) == Found(shell, None, "shell", shell=True)
+    assert find(here) == BrowserChoice(shell, None, "shell", shell=True)
 
 
 def test_debians_script_is_passed_over_for_what_it_starts(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_browsers_are_found_where_each_system_keeps_them(
 ) -> None:
     path = program(tmp_path / place)
     here = machine(tmp_path, platform=platform, PROGRAMFILES=str(tmp_path / "programs"))
-    assert find(here) == Found(path, None, kind, flags=SLIM)  # pyright: ignore[reportArgumentType]
+    assert find(here) == BrowserChoice(path, None, kind, flags=SLIM)  # pyright: ignore[reportArgumentType]
 
 
 def test_playwrights_folder_can_be_elsewhere(tmp_path: Path) -> None:
@@ -160,16 +160,16 @@ def test_the_configured_browser_wins_and_is_never_replaced(tmp_path: Path) -> No
     here = machine(tmp_path)
     program(tmp_path / "bin/chromium-headless-shell")
     mine = program(tmp_path / "mine/thing")
-    assert find(here, executable=mine) == Found(mine, None, "chromium", flags=SLIM)
+    assert find(here, executable=mine) == BrowserChoice(mine, None, "chromium", flags=SLIM)
     named = program(tmp_path / "bin/my-edge")
-    assert find(here, executable="my-edge") == Found(named, None, "edge", flags=SLIM)
+    assert find(here, executable="my-edge") == BrowserChoice(named, None, "edge", flags=SLIM)
     with pytest.raises(NoBrowser, match="`executable`"):
         find(here, executable=str(tmp_path / "gone"))
 
 
 def test_a_channel_is_left_to_playwright_unless_it_is_its_own(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    assert find(here, channel="chrome") == Found(None, "chrome", "chrome", flags=SLIM)
+    assert find(here, channel="chrome") == BrowserChoice(None, "chrome", "chrome", flags=SLIM)
     assert find(here, channel="msedge-beta").kind == "edge"
     with pytest.raises(NoBrowser, match="playwright install --only-shell chromium"):
         find(here, channel="chromium-headless-shell")

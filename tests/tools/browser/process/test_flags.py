@@ -15,8 +15,8 @@ from statehold.tools.browser.process.choice import find_browser, launch_options
 from statehold.tools.browser.process.flags import (
     SETTINGS,
     SLIM,
-    joined,
-    of_playwright,
+    join_flags,
+    playwright_features,
     with_settings,
 )
 
@@ -48,7 +48,7 @@ async def test_a_whole_browser_is_slim_and_keeps_playwrights_list(chromium: str)
     config = BrowserConfig(executable=chromium, args=["--disable-features=Translate"])
     async with started(config) as line:
         playwrights, ours = values(line, "--disable-features")
-    assert tuple(playwrights) == of_playwright("--disable-features")
+    assert tuple(playwrights) == playwright_features("--disable-features")
     assert ours == [*playwrights, *SLIM, "Translate"]
 
 
@@ -61,7 +61,7 @@ async def test_a_headless_shell_gets_the_flags_that_were_configured_and_no_more(
         playwrights, ours = values(line, "--enable-features")
         assert len(values(line, "--disable-features")) == 1
         assert line.count("--lang=de") == 1
-    assert tuple(playwrights) == of_playwright("--enable-features")
+    assert tuple(playwrights) == playwright_features("--enable-features")
     assert ours == [*playwrights, "Mine"]
 
 
@@ -75,10 +75,10 @@ async def test_settings_of_playwright_are_kept_beside_ours(headless_shell: str) 
 
 
 def test_flags_are_joined_without_repeating_any() -> None:
-    own = of_playwright("--disable-features")
-    result = joined("--disable-features=A,B", "--x", "--disable-features=B,C", "--x", "--y=1")
+    own = playwright_features("--disable-features")
+    result = join_flags("--disable-features=A,B", "--x", "--disable-features=B,C", "--x", "--y=1")
     assert result == ["--x", "--y=1", "--disable-features=" + ",".join([*own, "A", "B", "C"])]
-    assert joined() == []
+    assert join_flags() == []
 
 
 def test_a_playwright_whose_source_is_unknown_gives_no_list(
@@ -90,13 +90,13 @@ def test_a_playwright_whose_source_is_unknown_gives_no_list(
         return tmp_path
 
     monkeypatch.setattr(flags, "playwright_package", package)
-    of_playwright.cache_clear()
+    playwright_features.cache_clear()
     try:
-        assert of_playwright("--disable-features") == ()
+        assert playwright_features("--disable-features") == ()
         (tmp_path / "lib").mkdir()
         (tmp_path / "lib/coreBundle.js").write_text("nothing of it")
-        of_playwright.cache_clear()
-        assert of_playwright("--disable-features") == ()
+        playwright_features.cache_clear()
+        assert playwright_features("--disable-features") == ()
         assert flags.slim() == ()
     finally:
-        of_playwright.cache_clear()
+        playwright_features.cache_clear()

@@ -135,7 +135,7 @@ async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_t
 
     async with running(data, shell, caps=["storage"]) as service:
         with monkeypatch.context() as patch:
-            patch.setattr(HelperProcesses, "now", silent)
+            patch.setattr(HelperProcesses, "list_processes", silent)
             async with opened(service) as browse:
                 given = await logged_in(browse, f"{lab}/counter")
                 await browse.text("cookie_clear")

@@ -22,7 +22,7 @@ from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.browsers import BrowserComing, Browsers
 from statehold.tools.browser.process.choice import NoBrowser
 from statehold.tools.browser.process.executables import Machine
-from statehold.tools.browser.process.install import install_browser, ways
+from statehold.tools.browser.process.install import install_browser, install_methods
 
 # Puts a browser into the PATH of the test, as the package would.
 APT = """#!/bin/sh
@@ -265,10 +265,10 @@ def test_the_doctor_asks_at_a_terminal(
 
 def test_the_ways_fit_the_machine(tmp_path: Path) -> None:
     root = machine(tmp_path, root=True, apt=APT)
-    first, second = ways(BrowserConfig(), root)
+    first, second = install_methods(BrowserConfig(), root)
     assert first.commands[1][-1] == "chromium-headless-shell"
     assert second.commands[0][-3:] == ("--with-deps", "--only-shell", "chromium")
-    (only,) = ways(BrowserConfig(channel="chromium"), root)
+    (only,) = install_methods(BrowserConfig(channel="chromium"), root)
     assert only.commands[0][-2:] == ("--no-shell", "chromium")
-    (user,) = ways(BrowserConfig(), machine(tmp_path, root=False, apt=APT))
+    (user,) = install_methods(BrowserConfig(), machine(tmp_path, root=False, apt=APT))
     assert "--with-deps" not in user.commands[0]

@@ -12,7 +12,7 @@ import pytest
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process import browsers
 from statehold.tools.browser.process.browsers import RETRY_SECONDS, BrowserComing
-from statehold.tools.browser.process.choice import Found, NoBrowser
+from statehold.tools.browser.process.choice import BrowserChoice, NoBrowser
 from statehold.tools.browser.process.executables import Machine as Place
 from statehold.tools.browser.process.install import Say
 from statehold.tools.browser.process.launch import Launcher
@@ -22,25 +22,25 @@ class Machine:
     """A machine whose installation ends when the test says so."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: BrowserChoice | None = None
         self.begun = anyio.Event()
         self.end = anyio.Event()
         self.works = True
         self.installations = 0
         self.now = 100.0
 
-    def find(self, config: BrowserConfig, place: Place) -> Found:
+    def find(self, config: BrowserConfig, place: Place) -> BrowserChoice:
         if self.found is None:
             raise NoBrowser("No browser was found: run `install it`.")
         return self.found
 
-    async def install(self, say: Say, *, config: BrowserConfig, machine: Place) -> Found:
+    async def install(self, say: Say, *, config: BrowserConfig, machine: Place) -> BrowserChoice:
         self.installations += 1
         self.begun.set()
         await self.end.wait()
         if not self.works:
             raise NoBrowser("No browser was found, and installing one failed: run `install it`.")
-        self.found = Found("/nowhere/chromium", None, "chromium")
+        self.found = BrowserChoice("/nowhere/chromium", None, "chromium")
         return self.found
 
 
@@ -112,7 +112,7 @@ async def test_browser_put_there_by_hand_ends_the_error_at_once(machine: Machine
     async with launcher(machine) as launch:
         with pytest.raises(NoBrowser):
             await launch()
-        machine.found = Found("/nowhere/chrome", None, "chrome")
+        machine.found = BrowserChoice("/nowhere/chrome", None, "chrome")
         assert await launch() == "/nowhere/chrome"
     assert machine.installations == 1
 

@@ -163,8 +163,8 @@ async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -
         Files(taken / "files", largest=MIB),
         set(),
         spawn=lambda *_: None,
-        tell=lambda _: None,
-        hidden=lambda _: False,
+        add_event=lambda _: None,
+        is_hidden=lambda _: False,
     )
     with pytest.raises(ToolFailed) as caught:
         await films.start("video")

@@ -103,12 +103,12 @@ def test_what_is_too_large_is_an_error_in_place_of_its_answer(
     large = b"x" * (2 * 2**20)
     assert (
         "more than 2 MiB"
-        in sdk.received(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
+        in sdk.decode_message(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
     )
     # An event has no caller that could receive an error.
-    assert sdk.received(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
+    assert sdk.decode_message(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
     many = b'{"n":1},' * 2**17
-    answer = sdk.received(b'{"id":"a@8","result":[%s0]}' % many)
+    answer = sdk.decode_message(b'{"id":"a@8","result":[%s0]}' % many)
     assert answer["id"] == "a@8"
     assert "more than 1000 values" in answer["error"]["error"]["message"]
 
