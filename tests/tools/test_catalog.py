@@ -23,13 +23,13 @@ def of(*tools: ToolSpec, naming: Naming = "explicit", header: bool = False) -> l
     return Catalog([Offer("service", tools)], naming=naming, header=header).definitions
 
 
-def named(*names: str) -> list[ToolSpec]:
+def list_specs(*names: str) -> list[ToolSpec]:
     return [spec(name) for name in names]
 
 
 def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
     own: list[JSON] = [{"name": "own_b", "inputSchema": {}}, {"name": "own_a", "inputSchema": {}}]
-    offers = [Offer("z", named("z2", "z1")), Offer("a", named("a1"))]
+    offers = [Offer("z", list_specs("z2", "z1")), Offer("a", list_specs("a1"))]
     names = [tool["name"] for tool in Catalog(offers, own).definitions]
     assert names == ["own_b", "own_a", "z2", "z1", "a1"]
 
@@ -43,22 +43,22 @@ def test_what_a_service_says_is_not_changed() -> None:
 
 @pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
 def test_the_session_stands_first_where_it_can_be_named(naming: Naming) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    found = of(spec("t", schema), naming=naming)[0]["inputSchema"]
+    own_schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    listed_schema = of(spec("t", own_schema), naming=naming)[0]["inputSchema"]
     if naming == "pinned":
-        assert found == schema
+        assert listed_schema == own_schema
         return
-    assert list(found["properties"]) == ["session_id", "a"]
-    assert found["required"] == (["session_id", "a"] if naming == "explicit" else ["a"])
-    Draft202012Validator.check_schema(found)
+    assert list(listed_schema["properties"]) == ["session_id", "a"]
+    assert listed_schema["required"] == (["session_id", "a"] if naming == "explicit" else ["a"])
+    Draft202012Validator.check_schema(listed_schema)
 
 
 def test_an_argument_of_the_tools_own_keeps_its_name() -> None:
     schema = {"type": "object", "properties": {"session_id": {"type": "integer"}}}
     catalog = Catalog([Offer("service", [spec("t", schema)])])
-    found = catalog.definitions[0]["inputSchema"]
-    assert list(found["properties"]) == ["statehold_session_id", "session_id"]
-    assert found["properties"]["session_id"] == {"type": "integer"}
+    listed_schema = catalog.definitions[0]["inputSchema"]
+    assert list(listed_schema["properties"]) == ["statehold_session_id", "session_id"]
+    assert listed_schema["properties"]["session_id"] == {"type": "integer"}
     assert catalog.entries["t"].session_argument == "statehold_session_id"
 
 
@@ -82,10 +82,10 @@ OWN: JSON = {"type": "object", "properties": {"session_id": {"type": "string"}}}
 def test_an_argument_that_is_not_at_the_root_keeps_its_name(schema: JSON) -> None:
     catalog = Catalog([Offer("service", [spec("t", schema)])])
     assert catalog.entries["t"].session_argument == "statehold_session_id"
-    found = catalog.definitions[0]["inputSchema"]
-    assert list(found["properties"]) == ["statehold_session_id"]
-    assert found["required"] == ["statehold_session_id", *schema.get("required", [])]
-    Draft202012Validator.check_schema(found)
+    listed_schema = catalog.definitions[0]["inputSchema"]
+    assert list(listed_schema["properties"]) == ["statehold_session_id"]
+    assert listed_schema["required"] == ["statehold_session_id", *schema.get("required", [])]
+    Draft202012Validator.check_schema(listed_schema)
 
 
 CLOSED: JSON = {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}
@@ -112,46 +112,48 @@ def test_arguments_that_a_tool_accepts_are_accepted_with_the_session(
     schema = {"type": "object", **schema}
     judge: Any = Draft202012Validator
     assert judge(schema).is_valid({"a": 1})
-    checked = judge(of(spec("t", schema), naming=naming)[0]["inputSchema"])
-    assert checked.is_valid({"session_id": "s", "a": 1})
-    assert not checked.is_valid({"session_id": "s", "a": "x", "other": "y"})
+    validator = judge(of(spec("t", schema), naming=naming)[0]["inputSchema"])
+    assert validator.is_valid({"session_id": "s", "a": 1})
+    assert not validator.is_valid({"session_id": "s", "a": "x", "other": "y"})
 
 
 def test_a_boolean_schema_of_an_argument_is_spelled_out() -> None:
     schema = {"type": "object", "properties": {"any": True, "none": False}}
-    found = of(spec("t", schema), naming="pinned")[0]["inputSchema"]
-    assert found["properties"] == {"any": {}, "none": {"not": {}}}
+    listed_schema = of(spec("t", schema), naming="pinned")[0]["inputSchema"]
+    assert listed_schema["properties"] == {"any": {}, "none": {"not": {}}}
 
 
 def test_a_tool_may_have_arguments_of_both_our_names() -> None:
-    taken = ["session_id", "statehold_session_id", "statehold_session_id_2"]
-    schema: JSON = {"type": "object", "properties": {name: {} for name in taken}}
+    own_names = ["session_id", "statehold_session_id", "statehold_session_id_2"]
+    schema: JSON = {"type": "object", "properties": {name: {} for name in own_names}}
     catalog = Catalog([Offer("service", [spec("t", schema)])])
     assert catalog.entries["t"].session_argument == "statehold_session_id_3"
-    found = catalog.definitions[0]["inputSchema"]
-    assert list(found["properties"]) == ["statehold_session_id_3", *taken]
+    listed_schema = catalog.definitions[0]["inputSchema"]
+    assert list(listed_schema["properties"]) == ["statehold_session_id_3", *own_names]
 
 
 def test_what_is_required_twice_is_required() -> None:
-    found = of(spec("t", {"type": "object", "required": ["a", "a"]}))[0]["inputSchema"]
-    assert found["required"] == ["session_id", "a"]
+    listed_schema = of(spec("t", {"type": "object", "required": ["a", "a"]}))[0]["inputSchema"]
+    assert listed_schema["required"] == ["session_id", "a"]
 
 
 @pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
 def test_nobody_elses_argument_is_sent_in_our_header(naming: Naming) -> None:
     theirs = {"type": "string", "x-mcp-header": "session-ID"}
     other = {"type": "string", "x-mcp-header": "Region"}
-    schema = {"type": "object", "properties": {"key": theirs, "region": other}}
-    found = of(spec("t", schema), naming=naming, header=True)[0]["inputSchema"]
-    assert "x-mcp-header" not in found["properties"]["key"]
-    assert found["properties"]["region"] == other
-    assert find_invalid_x_mcp_header(found) is None
+    own_schema = {"type": "object", "properties": {"key": theirs, "region": other}}
+    listed_schema = of(spec("t", own_schema), naming=naming, header=True)[0]["inputSchema"]
+    assert "x-mcp-header" not in listed_schema["properties"]["key"]
+    assert listed_schema["properties"]["region"] == other
+    assert find_invalid_x_mcp_header(listed_schema) is None
     if naming != "pinned":
-        assert found["properties"]["session_id"]["x-mcp-header"] == "Session-Id"
+        assert listed_schema["properties"]["session_id"]["x-mcp-header"] == "Session-Id"
 
 
 def test_prefix_include_and_exclude_choose_and_rename(caplog: pytest.LogCaptureFixture) -> None:
-    offer = Offer("s", named("a", "b", "c"), prefix="p.", include=["a", "b", "z"], exclude=("b",))
+    offer = Offer(
+        "s", list_specs("a", "b", "c"), prefix="p.", include=["a", "b", "z"], exclude=("b",)
+    )
     with caplog.at_level(logging.WARNING):
         catalog = Catalog([offer])
     assert list(catalog.entries) == ["p.a"]
@@ -162,21 +164,36 @@ def test_prefix_include_and_exclude_choose_and_rename(caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("offers", "own", "names"),
     [
-        ([Offer("one", named("t")), Offer("two", named("t", "u"))], [], ["t", "two_t", "u"]),
         (
-            [Offer("one", named("t"), prefix="a_"), Offer("two", named("a_t"))],
+            [Offer("one", list_specs("t")), Offer("two", list_specs("t", "u"))],
+            [],
+            ["t", "two_t", "u"],
+        ),
+        (
+            [Offer("one", list_specs("t"), prefix="a_"), Offer("two", list_specs("a_t"))],
             [],
             ["a_t", "two_a_t"],
         ),
-        ([Offer("two", named("t"), prefix="p_")], ["p_t"], ["p_t", "two_p_t"]),
+        ([Offer("two", list_specs("t"), prefix="p_")], ["p_t"], ["p_t", "two_p_t"]),
         (
-            [Offer("one", named("two_t", "t")), Offer("two", named("t", "two_t", "two_t_2"))],
+            [
+                Offer("one", list_specs("two_t", "t")),
+                Offer("two", list_specs("t", "two_t", "two_t_2")),
+            ],
             [],
             ["two_t", "t", "two_t_3", "two_two_t", "two_t_2"],
         ),
-        ([Offer("one", named("t")), Offer("my server", named("t"))], [], ["t", "my_server_t"]),
         (
-            [Offer("one", named("t")), Offer("two", named("t")), Offer("three", named("t"))],
+            [Offer("one", list_specs("t")), Offer("my server", list_specs("t"))],
+            [],
+            ["t", "my_server_t"],
+        ),
+        (
+            [
+                Offer("one", list_specs("t")),
+                Offer("two", list_specs("t")),
+                Offer("three", list_specs("t")),
+            ],
             [],
             ["t", "two_t", "three_t"],
         ),
@@ -198,7 +215,7 @@ def test_a_later_tool_of_the_same_name_gets_the_name_of_its_service_in_front(
 def test_renamed_tools_are_told_in_one_line() -> None:
     many = [f"t{number}" for number in range(8)]
     own: list[JSON] = [{"name": "t0", "inputSchema": {}}]
-    catalog = Catalog([Offer("one", named(*many[1:])), Offer("two", named(*many))], own)
+    catalog = Catalog([Offer("one", list_specs(*many[1:])), Offer("two", list_specs(*many))], own)
     line = describe_renames(catalog.renames)
     assert "\n" not in line
     assert "Statehold itself, one had these names first: t0 is two_t0, t1 is two_t1" in line
@@ -206,7 +223,7 @@ def test_renamed_tools_are_told_in_one_line() -> None:
 
 
 def test_a_tool_has_one_name_in_every_way_of_naming_sessions() -> None:
-    offers = [Offer("two", named("session_create"))]
+    offers = [Offer("two", list_specs("session_create"))]
     catalog = Catalog(offers, [], reserved_names=["session_create"], naming="pinned")
     assert list(catalog.entries) == ["two_session_create"]
 
@@ -230,9 +247,9 @@ def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
     ],
 )
 def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
-    found = repair_definition({"name": "t", "inputSchema": schema}, "s")
-    assert found is not None
-    assert found["inputSchema"] == {"type": "object"}
+    listed_schema = repair_definition({"name": "t", "inputSchema": schema}, "s")
+    assert listed_schema is not None
+    assert listed_schema["inputSchema"] == {"type": "object"}
 
 
 PARTLY_BROKEN: list[tuple[JSON, JSON]] = [
@@ -259,11 +276,11 @@ PARTLY_BROKEN: list[tuple[JSON, JSON]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "kept"), PARTLY_BROKEN)
-def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, kept: JSON) -> None:
-    found = repair_definition({"name": "t", "inputSchema": schema}, "s")
-    assert found is not None
-    assert found["inputSchema"] == {"type": "object", **kept}
+@pytest.mark.parametrize(("schema", "valid_part"), PARTLY_BROKEN)
+def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, valid_part: JSON) -> None:
+    listed_schema = repair_definition({"name": "t", "inputSchema": schema}, "s")
+    assert listed_schema is not None
+    assert listed_schema["inputSchema"] == {"type": "object", **valid_part}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +331,7 @@ def test_what_is_sound_passes_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "broken"),
+    ("part", "malformed"),
     [
         ("annotations", {"readOnlyHint": "perhaps"}),
         ("icons", "none"),
@@ -327,10 +344,10 @@ def test_what_is_sound_passes_as_it_is() -> None:
         ("execution", {"taskSupport": "required"}),
     ],
 )
-def test_a_broken_part_costs_a_tool_that_part_only(part: str, broken: Any) -> None:
+def test_a_broken_part_costs_a_tool_that_part_only(part: str, malformed: Any) -> None:
     sound = {"name": "t", "inputSchema": {"type": "object"}}
     for other in ({}, {"title": "T"} if part != "title" else {"description": "d"}):
-        assert repair_definition({**sound, **other, part: broken}, "s") == {**sound, **other}
+        assert repair_definition({**sound, **other, part: malformed}, "s") == {**sound, **other}
 
 
 def test_an_output_that_is_no_object_is_described_to_clients_that_know_it() -> None:
@@ -341,5 +358,5 @@ def test_an_output_that_is_no_object_is_described_to_clients_that_know_it() -> N
 
 def test_two_broken_parts_cost_both() -> None:
     sound = {"name": "t", "inputSchema": {"type": "object"}, "description": "d"}
-    found = repair_definition({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
-    assert found == sound
+    listed_schema = repair_definition({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
+    assert listed_schema == sound

@@ -22,28 +22,28 @@ SHORT = ProcessLimits(
 class Caller:
     """The context of a call, as StateholdServer would pass it."""
 
-    def __init__(self, **given: Any) -> None:
-        self.meta: Mapping[str, Any] = given.get("meta", {})
-        self.wants_progress: bool = given.get("progress", False)
-        self.log_level: str | None = given.get("log_level")
-        self.capabilities: dict[str, Any] = given.get("capabilities", {})
-        self.input_responses: dict[str, Any] | None = given.get("input_responses")
-        self.request_state: str | None = given.get("request_state")
-        self.can_return_input_required: bool = given.get("modern", False)
+    def __init__(self, **options: Any) -> None:
+        self.meta: Mapping[str, Any] = options.get("meta", {})
+        self.wants_progress: bool = options.get("progress", False)
+        self.log_level: str | None = options.get("log_level")
+        self.capabilities: dict[str, Any] = options.get("capabilities", {})
+        self.input_responses: dict[str, Any] | None = options.get("input_responses")
+        self.request_state: str | None = options.get("request_state")
+        self.can_return_input_required: bool = options.get("modern", False)
         self.reachable: bool = True
-        self.answer: Callable[[str, dict[str, Any]], Any] | None = given.get("answer")
-        self.progressed: list[tuple[float, float | None, str | None]] = []
-        self.logged: list[dict[str, Any]] = []
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Callable[[str, dict[str, Any]], Any] | None = options.get("answer")
+        self.progress_reports: list[tuple[float, float | None, str | None]] = []
+        self.logs: list[dict[str, Any]] = []
+        self.questions: list[tuple[str, dict[str, Any]]] = []
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        self.progressed.append((progress, total, message))
+        self.progress_reports.append((progress, total, message))
 
     async def log(self, params: dict[str, Any]) -> None:
-        self.logged.append(params)
+        self.logs.append(params)
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append((method, params))
+        self.questions.append((method, params))
         if self.answer is None:
             raise NotAllowed(f"This caller cannot answer {method}.")
         return await self.answer(method, params)

@@ -20,8 +20,8 @@ def serving(tmp_path: Path, ledger: Ledger) -> Serving:
 
     def make(name: str, *arguments: str, **settings: Any) -> UpstreamService:
         program = str(UPSTREAMS / f"{name}.py")
-        given = {"command": sys.executable, "args": [program, *arguments], **settings}
-        config = UpstreamConfig.model_validate(given)
+        entry = {"command": sys.executable, "args": [program, *arguments], **settings}
+        config = UpstreamConfig.model_validate(entry)
         return UpstreamService(name, config, data=tmp_path / "data", ledger=ledger, limits=SHORT)
 
     return make

@@ -23,8 +23,8 @@ NEEDED = [
 async def environment_of(service: UpstreamService) -> dict[str, str]:
     connection = await service.open(view(), None)
     try:
-        found = await connection.call("surroundings", {}, Caller())
-        return found.payload["structuredContent"]["env"]
+        environment = await connection.call("surroundings", {}, Caller())
+        return environment.payload["structuredContent"]["env"]
     finally:
         await connection.aclose()
 
@@ -36,10 +36,10 @@ async def test_a_server_gets_what_every_program_needs(
         monkeypatch.setenv(name, f"/of/{name}")
     monkeypatch.setenv("STATEHOLD_KEY", "ours")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
-    found = await environment_of(serving("keeper", env={"TZ": "Europe/Berlin"}))
+    environment = await environment_of(serving("keeper", env={"TZ": "Europe/Berlin"}))
     expected = {name: f"/of/{name}" for name in NEEDED} | {"TZ": "Europe/Berlin"}
-    assert {name: found.get(name) for name in NEEDED} == expected
-    assert "ours" not in found.values()
+    assert {name: environment.get(name) for name in NEEDED} == expected
+    assert "ours" not in environment.values()
 
 
 async def test_inherit_env_adds_variables_by_name(
@@ -48,11 +48,17 @@ async def test_inherit_env_adds_variables_by_name(
     monkeypatch.setenv("JAVA_HOME", "/java")
     monkeypatch.setenv("FOR_ALL", "all")
     monkeypatch.setenv("BOTH", "inherited")
-    given = serving("keeper", inherit_env=["JAVA_HOME", "BOTH", "MISSING"], env={"BOTH": "own"})
-    service = UpstreamService("keeper", given.config, inherit_env=["FOR_ALL"])
-    found = await environment_of(service)
-    assert (found["JAVA_HOME"], found["FOR_ALL"], found["BOTH"]) == ("/java", "all", "own")
-    assert "MISSING" not in found
+    configured = serving(
+        "keeper", inherit_env=["JAVA_HOME", "BOTH", "MISSING"], env={"BOTH": "own"}
+    )
+    service = UpstreamService("keeper", configured.config, inherit_env=["FOR_ALL"])
+    environment = await environment_of(service)
+    assert (environment["JAVA_HOME"], environment["FOR_ALL"], environment["BOTH"]) == (
+        "/java",
+        "all",
+        "own",
+    )
+    assert "MISSING" not in environment
 
 
 @pytest.mark.parametrize("names", [["A=b"], [""], ["a\0b"], "PATH"])

@@ -28,16 +28,16 @@ TOOLS = "notifications/tools/list_changed"
 ACK: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
 
 
-class Heard:
+class ChangeRecorder:
     """The notifications that a service got from its connections."""
 
     def __init__(self, service: UpstreamService) -> None:
         self.methods: list[str] = []
         self.connections: list[UpstreamConnection] = []
         self._more = anyio.Event()
-        service.on_changed = self._hear
+        service.on_changed = self._record
 
-    def _hear(self, _: object, method: str, connection: UpstreamConnection, *__: object) -> None:
+    def _record(self, _: object, method: str, connection: UpstreamConnection, *__: object) -> None:
         self.methods.append(method)
         self.connections.append(connection)
         self._more.set()
@@ -48,9 +48,9 @@ class Heard:
             while method not in self.methods:
                 await self._more.wait()
                 self._more = anyio.Event()
-        found = self.methods.index(method)
-        del self.methods[found]
-        return self.connections.pop(found)
+        connections = self.methods.index(method)
+        del self.methods[connections]
+        return self.connections.pop(connections)
 
 
 @pytest.fixture
@@ -74,7 +74,9 @@ def counter(
 
 
 @asynccontextmanager
-async def opened(service: UpstreamService, name: str = "one") -> AsyncGenerator[UpstreamConnection]:
+async def open_connection(
+    service: UpstreamService, name: str = "one"
+) -> AsyncGenerator[UpstreamConnection]:
     connection = await service.open(view(name), None)
     try:
         yield connection
@@ -97,18 +99,18 @@ def running(command: list[str]) -> Generator[int]:
 
 @pytest.mark.parametrize("what", ["tools", "prompts", "resources"])
 async def test_a_modern_upstream_is_heard(counter: UpstreamService, what: str) -> None:
-    heard = Heard(counter)
-    async with opened(counter) as connection:
+    recorder = ChangeRecorder(counter)
+    async with open_connection(counter) as connection:
         await connection.call("grow", {"what": what}, Caller())
-        assert await heard.of(f"notifications/{what}/list_changed") is connection
+        assert await recorder.of(f"notifications/{what}/list_changed") is connection
 
 
 async def test_listening_ends_with_the_connection(counter: UpstreamService, leaks: Any) -> None:
-    heard = Heard(counter)
+    recorder = ChangeRecorder(counter)
     for number in range(3):
-        async with opened(counter) as connection:
+        async with open_connection(counter) as connection:
             await connection.call("grow", {}, Caller())
-            await heard.of(TOOLS)
+            await recorder.of(TOOLS)
         if not number:
             # The watchdog of child processes stays.
             leaks = leaks.baseline()
@@ -121,9 +123,9 @@ async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
     url = counter_server("http", "--era", "modern")
     config = UpstreamConfig(url=url, era="modern")
     service, other = UpstreamService("counter", config), UpstreamService("other", config)
-    async with opened(other, "other") as busy:
+    async with open_connection(other, "other") as busy:
         for number in range(15):
-            async with opened(service) as connection, anyio.create_task_group() as tasks:
+            async with open_connection(service) as connection, anyio.create_task_group() as tasks:
                 await connection.call("get", {}, Caller())
                 for _ in range(3):
                     tasks.start_soon(busy.call, "grow", NOTHING, Caller())
@@ -136,22 +138,22 @@ async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
 
 async def test_a_probe_does_not_listen(serving: Serving) -> None:
     service = serving("counter", era="modern")
-    heard = Heard(service)
+    recorder = ChangeRecorder(service)
     await service.tools()
-    assert heard.methods == []
+    assert recorder.methods == []
 
 
 async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_looked_for(
     counter: UpstreamService, soon: None
 ) -> None:
-    heard = Heard(counter)
-    async with opened(counter) as connection:
+    recorder = ChangeRecorder(counter)
+    async with open_connection(counter) as connection:
         await connection.call("grow", {}, Caller())
-        await heard.of(TOOLS)
-        heard.methods.clear()
+        await recorder.of(TOOLS)
+        recorder.methods.clear()
         await connection.call("hang_up", {}, Caller())
-        await heard.of(TOOLS)
-        await heard.of("notifications/prompts/list_changed")
+        await recorder.of(TOOLS)
+        await recorder.of("notifications/prompts/list_changed")
         assert text_of(await connection.call("get", {}, Caller())) == "0"
         assert not connection.lost.is_set()
 
@@ -161,21 +163,21 @@ async def test_of_several_sessions_one_listens_to_a_server_and_another_follows(
 ) -> None:
     url = counter_server("http", "--era", "modern")
     service = UpstreamService("counter", UpstreamConfig(url=url, era="modern"))
-    heard = Heard(service)
-    async with opened(service, "one") as one:
+    recorder = ChangeRecorder(service)
+    async with open_connection(service, "one") as one:
         await one.call("grow", {}, Caller())
-        assert await heard.of(TOOLS) is one
-        heard.methods.clear()
-        heard.connections.clear()
-        async with opened(service, "two") as two:
+        assert await recorder.of(TOOLS) is one
+        recorder.methods.clear()
+        recorder.connections.clear()
+        async with open_connection(service, "two") as two:
             await two.call("grow", {}, Caller())
-            assert await heard.of(TOOLS) is one
-            assert heard.methods == []
+            assert await recorder.of(TOOLS) is one
+            assert recorder.methods == []
             await one.aclose()
             # It was called before it began to listen, so it has a look by itself.
-            assert await heard.of(TOOLS) is two
+            assert await recorder.of(TOOLS) is two
             await two.call("grow", {}, Caller())
-            assert await heard.of(TOOLS) is two
+            assert await recorder.of(TOOLS) is two
 
 
 async def test_sessions_that_a_server_can_tell_apart_listen_each(
@@ -185,12 +187,12 @@ async def test_sessions_that_a_server_can_tell_apart_listen_each(
     headers = {"x-who": "{session_id}"}
     config = UpstreamConfig(url=url, era="modern", headers=headers)
     service = UpstreamService("counter", config)
-    heard = Heard(service)
-    async with opened(service, "one") as one, opened(service, "two") as two:
+    recorder = ChangeRecorder(service)
+    async with open_connection(service, "one") as one, open_connection(service, "two") as two:
         await two.call("grow", {}, Caller())
-        found = {await heard.of(TOOLS)}
-        while found != {one, two}:
-            found.add(await heard.of(TOOLS))
+        connections = {await recorder.of(TOOLS)}
+        while connections != {one, two}:
+            connections.add(await recorder.of(TOOLS))
 
 
 async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
@@ -201,10 +203,10 @@ async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
     with running([*command, "0"]) as port:
         config = UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
         service = UpstreamService("counter", config)
-        heard = Heard(service)
+        recorder = ChangeRecorder(service)
         connection = await service.open(view(), None)
         await connection.call("grow", {}, Caller())
-        await heard.of(TOOLS)
+        await recorder.of(TOOLS)
     try:
         with anyio.fail_after(10):
             while "the subscription to list changes of counter ended: " not in caplog.text:
@@ -220,12 +222,12 @@ async def test_an_upstream_that_knows_no_subscriptions_costs_a_line_for_who_look
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "statehold.upstream")
-    async with opened(serving("asking", era="modern")) as connection:
+    async with open_connection(serving("asking", era="modern")) as connection:
         assert connection.peer.capabilities["tools"] == {"listChanged": True}
         for _ in range(3):
             await connection.call("get", {}, Caller())
-    said = [r for r in caplog.records if r.name == "statehold.upstream" and "changes" in r.msg]
-    assert [(r.levelname, r.getMessage()) for r in said] == [
+    records = [r for r in caplog.records if r.name == "statehold.upstream" and "changes" in r.msg]
+    assert [(r.levelname, r.getMessage()) for r in records] == [
         ("DEBUG", "the subscription to list changes of asking ended: Method not found")
     ]
 
@@ -238,18 +240,18 @@ def peer(modern: bool = True, **capabilities: Any) -> Peer:
 
 
 def test_only_what_a_modern_peer_declares_is_asked_for() -> None:
-    declared: Any = {
+    capabilities: Any = {
         "tools": {"listChanged": True},
         "prompts": {"listChanged": False},
         "resources": {},
     }
-    assert list_change_filter(peer(**declared)) == {"toolsListChanged": True}
+    assert list_change_filter(peer(**capabilities)) == {"toolsListChanged": True}
     assert list_change_filter(peer(tools={"listChanged": True}, prompts={"listChanged": True})) == {
         "toolsListChanged": True,
         "promptsListChanged": True,
     }
     assert list_change_filter(peer(tools=[], prompts="yes", resources=None)) == NOTHING
-    assert list_change_filter(peer(modern=False, **declared)) == NOTHING
+    assert list_change_filter(peer(modern=False, **capabilities)) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -273,12 +275,12 @@ async def test_listening_is_given_up_after_a_few_tries(
         if outcome is not None:
             raise outcome
 
-    told: list[str] = []
-    listener = Listener("one", {"toolsListChanged": True}, send, told.append)
+    changes: list[str] = []
+    listener = Listener("one", {"toolsListChanged": True}, send, changes.append)
     with anyio.fail_after(5):
         await listener.run()
     assert sent == [{"toolsListChanged": True}] * tries
-    assert told == []
+    assert changes == []
 
 
 async def test_a_stream_that_lasted_is_no_failure(
@@ -286,7 +288,7 @@ async def test_a_stream_that_lasted_is_no_failure(
 ) -> None:
     monkeypatch.setattr(subject, "LASTING_SECONDS", 0.0)
     sent = 0
-    told: list[str] = []
+    changes: list[str] = []
 
     async def send(filters: Any) -> None:
         nonlocal sent
@@ -295,14 +297,14 @@ async def test_a_stream_that_lasted_is_no_failure(
             raise MCPError(METHOD_NOT_FOUND, "enough")
         listener.handle_acknowledgement(ACK, late=False)
 
-    listener = Listener("one", {"toolsListChanged": True}, send, told.append)
+    listener = Listener("one", {"toolsListChanged": True}, send, changes.append)
     with anyio.fail_after(5):
         await listener.run()
     assert sent == 21
     # Each time but the first there is something to catch up with.
-    assert told == [TOOLS] * 19
+    assert changes == [TOOLS] * 19
     listener.handle_acknowledgement({"notifications": "nonsense"}, late=True)
-    assert told == [TOOLS] * 19
+    assert changes == [TOOLS] * 19
 
 
 async def test_one_of_several_listens_until_it_leaves(soon: None) -> None:

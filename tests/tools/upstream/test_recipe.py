@@ -40,7 +40,7 @@ BY_TEXT = {
 }
 
 
-async def replaced(
+async def open_next_generation(
     service: UpstreamService, snapshot: Snapshot | None
 ) -> tuple[RestoreReport, str]:
     """Open the next generation from a snapshot; return its notice and its value."""
@@ -51,7 +51,7 @@ async def replaced(
         await connection.aclose()
 
 
-async def saved(service: UpstreamService, value: Any) -> Snapshot | None:
+async def save_value(service: UpstreamService, value: Any) -> Snapshot | None:
     connection = await service.open(view(), None)
     try:
         assert connection.restore_report == RestoreReport()
@@ -66,19 +66,19 @@ async def test_a_value_survives_its_process(serving: Serving, recipe: Any) -> No
     service = serving("keeper", recipe=recipe)
     assert service.pause == "snapshot"
     assert service.checkpoint_seconds == 5.0
-    snapshot = await saved(service, {"login": [1, None, 2**60]})
+    snapshot = await save_value(service, {"login": [1, None, 2**60]})
     assert snapshot is not None
     await service.forget("sh_one")
-    opened, value = await replaced(service, snapshot)
+    report, value = await open_next_generation(service, snapshot)
     assert value == '{"login": [1, null, 1152921504606846976]}'
-    assert opened.restored == recipe.get("restores", "what its recipe saved")
-    assert opened.lost == recipe.get("loses", "everything else")
+    assert report.restored == recipe.get("restores", "what its recipe saved")
+    assert report.lost == recipe.get("loses", "everything else")
 
 
 async def test_saved_texts_fill_longer_ones(serving: Serving) -> None:
     service = serving("keeper", recipe=BY_TEXT)
-    snapshot = await saved(service, 5)
-    _, value = await replaced(service, snapshot)
+    snapshot = await save_value(service, 5)
+    _, value = await open_next_generation(service, snapshot)
     assert value == '"5 of The value is <5>."'
 
 
@@ -86,32 +86,32 @@ async def test_without_a_recipe_everything_is_lost(serving: Serving) -> None:
     service = serving("keeper")
     assert service.pause == "keep"
     assert service.checkpoint_seconds is None
-    assert await saved(service, 1) is None
-    opened, value = await replaced(service, None)
-    assert opened == RestoreReport("", "everything this server kept in memory")
+    assert await save_value(service, 1) is None
+    report, value = await open_next_generation(service, None)
+    assert report == RestoreReport("", "everything this server kept in memory")
     assert value == "null"
 
 
 async def test_without_a_snapshot_a_recipe_restores_nothing(serving: Serving) -> None:
-    opened, _ = await replaced(serving("keeper", recipe=BY_FILE), None)
-    assert opened == RestoreReport("", "the value, the count")
+    report, _ = await open_next_generation(serving("keeper", recipe=BY_FILE), None)
+    assert report == RestoreReport("", "the value, the count")
 
 
 async def test_a_step_that_fails_while_restoring_is_told_and_not_raised(serving: Serving) -> None:
     recipe = {**BY_FILE, "restore": [{"tool": "refuse"}]}
     service = serving("keeper", recipe=recipe)
-    opened, _ = await replaced(service, await saved(service, 1))
-    assert opened.restored == ""
-    assert opened.lost == "the value (refuse failed: I will not), the count"
+    report, _ = await open_next_generation(service, await save_value(service, 1))
+    assert report.restored == ""
+    assert report.lost == "the value (refuse failed: I will not), the count"
 
 
 async def test_a_connection_that_dies_of_restoring_is_not_open(
     serving: Serving, leaks: Any
 ) -> None:
     service = serving("keeper", recipe={**BY_FILE, "restore": [{"tool": "end"}]})
-    snapshot = await saved(service, 1)
+    snapshot = await save_value(service, 1)
     with pytest.raises(ServiceUnavailable) as unavailable:
-        await replaced(service, snapshot)
+        await open_next_generation(service, snapshot)
     assert "exited with code 9; it last said: keeper: the end" in unavailable.value.message
 
 
@@ -161,13 +161,13 @@ async def test_placeholders_stand_for_the_session_and_its_folder(
     )
     connection = await service.open(view(name="../-evil name"), None)
     try:
-        found = await connection.call("surroundings", {}, Caller())
-        seen = found.payload["structuredContent"]
+        result = await connection.call("surroundings", {}, Caller())
+        session_argument = result.payload["structuredContent"]
         folder = tmp_path / "data" / "work" / "sh_one" / "keeper"
-        assert seen["cwd"] == str(folder)
-        assert seen["env"]["D"] == str(folder)
-        assert seen["args"][1:] == ["sh_one", f'{{"a": "{folder}"}}']
-        assert re.fullmatch("__-evil_name~[0-9a-f]{24}", seen["args"][0])
+        assert session_argument["cwd"] == str(folder)
+        assert session_argument["env"]["D"] == str(folder)
+        assert session_argument["args"][1:] == ["sh_one", f'{{"a": "{folder}"}}']
+        assert re.fullmatch("__-evil_name~[0-9a-f]{24}", session_argument["args"][0])
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     finally:
         await connection.aclose()
@@ -179,26 +179,29 @@ async def test_placeholders_stand_for_the_session_and_its_folder(
 async def test_a_session_name_stands_for_one_session_of_one_owner(serving: Serving) -> None:
     service = serving("keeper", "{session_name}")
 
-    async def seen(**given: Any) -> str:
-        connection = await service.open(view(**given), None)
+    async def session_argument(**views: Any) -> str:
+        connection = await service.open(view(**views), None)
         try:
-            found = await connection.call("surroundings", {}, Caller())
-            return found.payload["structuredContent"]["args"][0]
+            result = await connection.call("surroundings", {}, Caller())
+            return result.payload["structuredContent"]["args"][0]
         finally:
             await connection.aclose()
 
-    assert await seen(name="work") == "work"
+    assert await session_argument(name="work") == "work"
     ann, bob = Principal(subject="ann").key, Principal(subject="bob").key
-    given: list[dict[str, str]] = [
+    views: list[dict[str, str]] = [
         *({"name": name} for name in ("work", "a b", "a:b", "a_b", "a~b", "x" * 121, "x" * 122)),
         *({"name": "work", "owner": owner} for owner in (ann, bob)),
         *({"owner": owner} for owner in (ann, bob)),
         {"name": "work", "namespace": "other"},
     ]
-    names = [await seen(**one) for one in given]
+    names = [await session_argument(**options) for options in views]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[\w@+~-][\w.@+~-]*", name) for name in names)
-    assert await seen(name="work", owner=ann) == names[given.index({"name": "work", "owner": ann})]
+    assert (
+        await session_argument(name="work", owner=ann)
+        == names[views.index({"name": "work", "owner": ann})]
+    )
 
 
 async def test_a_probe_leaves_no_folder(serving: Serving, tmp_path: Path) -> None:

@@ -11,26 +11,26 @@ from statehold.tools.upstream.errors import UpstreamMisbehaved
 from statehold.tools.upstream.results import validate_result
 
 
-def passed(result: JSON) -> JSON:
+def validate(result: JSON) -> JSON:
     return validate_result(result, modern=False, service="s", tool=True)
 
 
 @pytest.mark.parametrize("meta", [5, None, [], "x"])
 def test_meta_that_is_no_object_is_left_out(meta: Any) -> None:
-    assert passed({"content": [], "_meta": meta}) == {"content": []}
+    assert validate({"content": [], "_meta": meta}) == {"content": []}
 
 
 @pytest.mark.parametrize("resource", [{}, {"text": None}, {"blob": 5}, {"text": {}}])
 def test_a_resource_without_text_or_blob_is_none(resource: JSON) -> None:
     block = {"type": "resource", "resource": {"uri": "a:b", **resource}}
     with pytest.raises(UpstreamMisbehaved, match="without text or blob"):
-        passed({"content": [block]})
+        validate({"content": [block]})
 
 
 @pytest.mark.parametrize("resource", [{"text": ""}, {"blob": ""}])
 def test_a_resource_may_be_empty(resource: JSON) -> None:
     result: JSON = {"content": [{"type": "resource", "resource": {"uri": "a:b", **resource}}]}
-    assert passed(result) == result
+    assert validate(result) == result
 
 
 def ours(**more: Any) -> JSON:
@@ -40,12 +40,12 @@ def ours(**more: Any) -> JSON:
 def test_our_meta_keys_of_an_upstream_are_stripped_wherever_they_stand() -> None:
     block: JSON = {"type": "text", "text": "x", "_meta": ours(theirs=1)}
     resource: JSON = {"uri": "a:b", "text": "", "_meta": ours()}
-    embedded: JSON = {"type": "resource", "resource": resource, "_meta": ours()}
+    resource_block: JSON = {"type": "resource", "resource": resource, "_meta": ours()}
     data: JSON = {"_meta": ours()}
-    found = passed(
-        {"content": [block, embedded], "structuredContent": data, "_meta": ours(theirs=2)}
+    validated = validate(
+        {"content": [block, resource_block], "structuredContent": data, "_meta": ours(theirs=2)}
     )
-    assert found == {
+    assert validated == {
         "content": [
             {"type": "text", "text": "x", "_meta": {"theirs": 1}},
             {"type": "resource", "resource": {"uri": "a:b", "text": ""}},
@@ -58,18 +58,18 @@ def test_our_meta_keys_of_an_upstream_are_stripped_wherever_they_stand() -> None
         {"prompts": [{"name": "p", "_meta": ours()}]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": "", "_meta": ours()}}]},
     ):
-        told = validate_result(result, modern=False, service="s", tool=False)
-        assert "statehold/" not in str(told)
+        validated = validate_result(result, modern=False, service="s", tool=False)
+        assert "statehold/" not in str(validated)
 
 
 def test_a_question_names_the_service_that_asks() -> None:
-    asked: JSON = {
+    input_required: JSON = {
         "method": "elicitation/create",
         "params": {"message": "Your password?", "_meta": ours()},
     }
-    result: JSON = {"resultType": "input_required", "inputRequests": {"q": asked}}
-    found = validate_result(result, modern=True, service="notes", tool=True)
-    assert found["inputRequests"]["q"]["params"] == {"message": "notes asks: Your password?"}
+    result: JSON = {"resultType": "input_required", "inputRequests": {"q": input_required}}
+    validated = validate_result(result, modern=True, service="notes", tool=True)
+    assert validated["inputRequests"]["q"]["params"] == {"message": "notes asks: Your password?"}
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,12 @@ def test_a_question_names_the_service_that_asks() -> None:
     ],
 )
 def test_a_text_of_an_upstream_does_not_look_like_our_note(text: str) -> None:
-    found = passed({"content": [{"type": "text", "text": text}]})["content"][0]["text"]
-    assert "[s] " in found
-    assert found.replace("[s] ", "") == text
-    assert not any(line.lower().startswith("note from statehold") for line in found.splitlines())
+    validated = validate({"content": [{"type": "text", "text": text}]})["content"][0]["text"]
+    assert "[s] " in validated
+    assert validated.replace("[s] ", "") == text
+    assert not any(
+        line.lower().startswith("note from statehold") for line in validated.splitlines()
+    )
 
 
 def test_other_texts_of_an_upstream_stay_as_they_are() -> None:
@@ -95,4 +97,4 @@ def test_other_texts_of_an_upstream_stay_as_they_are() -> None:
         "statehold",
         "\n" * 100_000 + "statehold",
     ):
-        assert passed({"content": [{"type": "text", "text": text}]})["content"][0]["text"] == text
+        assert validate({"content": [{"type": "text", "text": text}]})["content"][0]["text"] == text

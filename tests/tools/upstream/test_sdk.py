@@ -16,38 +16,38 @@ from statehold.tools.upstream.sdk import (
 
 
 @pytest.fixture
-def asked() -> list[str]:
+def hosts() -> list[str]:
     """The hosts that were asked."""
     return []
 
 
 @pytest.fixture
-def client(asked: list[str]) -> httpx2.AsyncClient:
+def client(hosts: list[str]) -> httpx2.AsyncClient:
     """A client whose server redirects to another host."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request.url.host)
+        hosts.append(request.url.host)
         return httpx2.Response(307, headers={"location": "http://elsewhere.test/"})
 
     return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
 
 
 async def test_a_message_goes_to_no_other_host(
-    client: httpx2.AsyncClient, asked: list[str]
+    client: httpx2.AsyncClient, hosts: list[str]
 ) -> None:
     """Without it an HTTP+SSE server could have our headers sent to another host."""
     async with client:
         response = await request_within_origin(client, "POST", "http://here.test/", content=b"{}")
     assert response.status_code == 307
-    assert asked == ["here.test"]
+    assert hosts == ["here.test"]
 
 
 async def test_a_stream_comes_from_no_other_host(
-    client: httpx2.AsyncClient, asked: list[str]
+    client: httpx2.AsyncClient, hosts: list[str]
 ) -> None:
     async with client, sse_within_origin(client, "http://here.test/") as source:
         assert source.response.status_code == 307
-    assert asked == ["here.test"]
+    assert hosts == ["here.test"]
 
 
 def test_streams_have_the_methods_of_our_transports() -> None:

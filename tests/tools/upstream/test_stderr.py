@@ -108,9 +108,9 @@ def test_the_cause_of_an_end_is_one_line(text: str, cause: str) -> None:
 
 @given(st.text(st.characters() | st.sampled_from("\x1b[]m\n\r\x9b\u2028")))
 def test_whatever_a_program_writes_becomes_one_harmless_line(text: str) -> None:
-    for found in (last_cause(text), Secrets().describe_failure(text, text)):
-        assert len(found.splitlines()) <= 1
-        assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in found)
+    for line in (last_cause(text), Secrets().describe_failure(text, text)):
+        assert len(line.splitlines()) <= 1
+        assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
 
 
 async def test_an_error_of_a_service_that_does_not_start_has_one_line(serving: Serving) -> None:
@@ -146,5 +146,5 @@ async def test_a_line_of_stderr_is_logged_without_secrets_and_escaped(
     config = UpstreamConfig(command=sys.executable, args=["-c", program], env={"KEY": secret})
     with caplog.at_level(logging.DEBUG, "statehold"), pytest.raises(ServiceUnavailable):
         await UpstreamService("loud", config).open(view(), None)
-    (logged,) = {line for line in caplog.messages if "stderr:" in line}
-    assert logged == r"loud stderr: key ***\x1b[31m red"
+    (message,) = {line for line in caplog.messages if "stderr:" in line}
+    assert message == r"loud stderr: key ***\x1b[31m red"

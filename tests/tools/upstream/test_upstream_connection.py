@@ -87,16 +87,16 @@ async def test_everything_passes_over_every_transport_in_both_eras(
         assert (await connection.call("fail", {}, Caller())).is_error
 
         await connection.call("slow", {"seconds": 0.01, "steps": 4}, caller)
-        assert [step for step, _, _ in caller.progressed] == [1, 2, 3, 4]
-        assert caller.progressed[0][1:] == (4, "step 1")
+        assert [step for step, _, _ in caller.progress_reports] == [1, 2, 3, 4]
+        assert caller.progress_reports[0][1:] == (4, "step 1")
 
         await connection.call("log", {"text": "heard"}, caller)
         await connection.call("log", {"text": "too low", "level": "debug"}, caller)
-        assert [message["data"] for message in caller.logged] == ["heard"]
+        assert [message["data"] for message in caller.logs] == ["heard"]
 
         assert "42" in text_of(await connection.call("ask", {}, caller))
         assert "said" in text_of(await connection.call("sample", {}, caller))
-        assert [method for method, _ in caller.asked] == [
+        assert [method for method, _ in caller.questions] == [
             "elicitation/create",
             "sampling/createMessage",
         ]
@@ -104,12 +104,12 @@ async def test_everything_passes_over_every_transport_in_both_eras(
         big = await connection.call("big", {"kib": 2048}, Caller())
         assert len(text_of(big)) == 2048 * 1024
 
-        read = await connection.request("resources/read", {"uri": "counter://value"}, Caller())
-        assert read["contents"][0]["text"] == "3"
+        result = await connection.request("resources/read", {"uri": "counter://value"}, Caller())
+        assert result["contents"][0]["text"] == "3"
 
-        with pytest.raises(UpstreamRefused) as refused:
+        with pytest.raises(UpstreamRefused) as raised:
             await connection.call("no_such_tool", {}, Caller())
-        assert refused.value.rpc_code == -32602
+        assert raised.value.rpc_code == -32602
         assert not connection.lost.is_set()
     finally:
         await connection.aclose()
@@ -123,19 +123,19 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_goes_on
 ) -> None:
     connection = await counter.open(view(), None)
     try:
-        begun = anyio.Event()
+        call_started = anyio.Event()
 
         class Watching(Caller):
             async def progress(
                 self, progress: float, total: float | None, message: str | None
             ) -> None:
-                begun.set()
+                call_started.set()
 
         async with anyio.create_task_group() as tasks:
-            given = {"seconds": 60, "steps": 6000}
-            tasks.start_soon(connection.call, "slow", given, Watching(progress=True))
+            arguments = {"seconds": 60, "steps": 6000}
+            tasks.start_soon(connection.call, "slow", arguments, Watching(progress=True))
             with anyio.fail_after(10):
-                await begun.wait()
+                await call_started.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(10):
             while "cancelled" not in (tmp_path / "log").read_text():  # noqa: ASYNC110 - another process
@@ -149,9 +149,9 @@ async def test_a_crash_during_a_call_is_told_to_its_callers(counter: UpstreamSer
     connection = await counter.open(view(), None)
     outcomes: list[type[BaseException]] = []
 
-    async def call(tool: str, given: dict[str, Any]) -> None:
+    async def call(tool: str, arguments: dict[str, Any]) -> None:
         try:
-            await connection.call(tool, given, Caller())
+            await connection.call(tool, arguments, Caller())
         except (OutcomeUnknown, ConnectionLost) as error:
             outcomes.append(type(error))
 
@@ -172,19 +172,19 @@ async def test_a_crash_during_a_call_is_told_to_its_callers(counter: UpstreamSer
 
 async def test_closing_ends_calls_in_flight_and_is_no_loss(counter: UpstreamService) -> None:
     connection = await counter.open(view(), None)
-    ended = anyio.Event()
+    call_ended = anyio.Event()
 
     async def call() -> None:
         with pytest.raises(OutcomeUnknown):
             await connection.call("slow", {"seconds": 60}, Caller())
-        ended.set()
+        call_ended.set()
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await anyio.wait_all_tasks_blocked()
             await connection.aclose()
-            await ended.wait()
+            await call_ended.wait()
     await connection.aclose()
     assert not connection.lost.is_set()
 
@@ -200,18 +200,20 @@ async def test_it_may_be_opened_inside_one_scope_and_closed_in_another_task(
 
 
 @pytest.mark.parametrize("server_era", ["legacy", "modern", "both"])
-@pytest.mark.parametrize("asked", ["auto", "legacy", "modern"])
-async def test_the_era_is_found_or_refused(serving: Serving, server_era: str, asked: str) -> None:
-    service = serving("quick", "--era", server_era, era=asked)
-    if server_era != "both" and asked not in ("auto", server_era):
+@pytest.mark.parametrize("configured", ["auto", "legacy", "modern"])
+async def test_the_era_is_found_or_refused(
+    serving: Serving, server_era: str, configured: str
+) -> None:
+    service = serving("quick", "--era", server_era, era=configured)
+    if server_era != "both" and configured not in ("auto", server_era):
         with pytest.raises(ServiceUnavailable):
             await service.open(view(), None)
         return
     for _ in range(2):
         connection = await service.open(view(), None)
         try:
-            wanted = server_era if server_era != "both" else asked
-            assert connection.peer.era == ("legacy" if wanted == "auto" else wanted)
+            expected_era = server_era if server_era != "both" else configured
+            assert connection.peer.era == ("legacy" if expected_era == "auto" else expected_era)
             assert text_of(await connection.call("inc", {}, Caller())) == "1"
         finally:
             await connection.aclose()
@@ -236,7 +238,7 @@ async def test_roots_and_repeated_questions_reach_the_caller(
         caller = Caller(answer=answering)
         assert "file:///r" in text_of(await connection.call("roots", {}, caller))
         assert "42" in text_of(await connection.call("ask_twice", {}, caller))
-        assert len(caller.asked) == 3
+        assert len(caller.questions) == 3
     finally:
         await connection.aclose()
 
@@ -269,11 +271,11 @@ async def test_a_caller_who_cannot_answer_is_told_so(serving: Serving) -> None:
 async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: Serving) -> None:
     connection = await serving("quick", "--era", "modern").open(view(), None)
     try:
-        offered: dict[str, Any] = {
+        capabilities: dict[str, Any] = {
             "sampling": {},
             "extensions": {"io.modelcontextprotocol/tasks": {}, "u/i": {}},
         }
-        caller = Caller(capabilities=offered, log_level="warning")
+        caller = Caller(capabilities=capabilities, log_level="warning")
         received = (await connection.call("echo", {}, caller)).payload["structuredContent"]["_meta"]
         prefix = "io.modelcontextprotocol/"
         assert received[f"{prefix}clientCapabilities"] == {
@@ -288,20 +290,20 @@ async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: S
 
 async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving) -> None:
     connection = await serving("asking", "--era", "legacy").open(view(), None)
-    asked, release = [anyio.Event(), anyio.Event()], anyio.Event()
+    asked_events, release = [anyio.Event(), anyio.Event()], anyio.Event()
     order: list[str] = []
 
     def caller(number: int) -> Caller:
         async def slowly(method: str, params: dict[str, Any]) -> dict[str, Any]:
-            asked[number].set()
+            asked_events[number].set()
             await release.wait()
             return {"action": "accept", "content": {"answer": f"number {number}"}}
 
         return Caller(answer=slowly)
 
     async def ask(number: int) -> None:
-        said = text_of(await connection.call("ask_twice", {}, caller(number)))
-        assert said.count(f"number {number}") == 2
+        answer = text_of(await connection.call("ask_twice", {}, caller(number)))
+        assert answer.count(f"number {number}") == 2
         order.append("ask")
 
     try:
@@ -309,12 +311,12 @@ async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving)
             async with anyio.create_task_group() as stuck:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(ask, 0)
-                    await asked[0].wait()
+                    await asked_events[0].wait()
                     stuck.start_soon(connection.call, "hang", NOTHING, Caller())
                     assert text_of(await connection.call("get", {}, Caller())) == "0"
                     # Another question of the same tool reaches its own caller, beside a call that hangs.
                     tasks.start_soon(ask, 1)
-                    await asked[1].wait()
+                    await asked_events[1].wait()
                     assert text_of(await connection.call("get", {}, Caller())) == "0"
                     assert order == []
                     release.set()
@@ -327,41 +329,41 @@ async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving)
 
 async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> None:
     connection = await serving("asking", "--era", "legacy").open(view(), None)
-    heard: list[str] = []
+    answers: list[str] = []
 
     def caller(name: str) -> Caller:
         async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-            heard.append(name)
+            answers.append(name)
             return {"action": "accept", "content": {"answer": name}}
 
         return Caller(answer=answer)
 
     async def call(name: str) -> None:
-        said = text_of(await connection.call("ask", {}, caller(name)))
+        answer = text_of(await connection.call("ask", {}, caller(name)))
         # One of several that asked at once is refused, which frees the others; none gets a foreign answer.
-        assert name in said or "in flight" in said
+        assert name in answer or "in flight" in answer
 
     try:
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 for name in ("anna", "ben", "cleo"):
                     tasks.start_soon(call, name)
-        assert heard
+        assert answers
     finally:
         await connection.aclose()
 
 
 async def test_changes_of_lists_are_told_to_the_service(serving: Serving) -> None:
     service = serving("asking")
-    changed: list[str] = []
-    service.on_changed = lambda _, method, __, ___: changed.append(method)
+    changes: list[str] = []
+    service.on_changed = lambda _, method, __, ___: changes.append(method)
     before = len(await service.tools())
     connection = await service.open(view(), None)
     try:
         await connection.call("grow", {}, Caller())
     finally:
         await connection.aclose()
-    assert changed == ["notifications/tools/list_changed"]
+    assert changes == ["notifications/tools/list_changed"]
     assert not await service.refresh()
     assert len(await service.tools()) == before
 
@@ -376,7 +378,7 @@ async def test_progress_of_many_calls_at_once_reaches_each_in_order(serving: Ser
     finally:
         await connection.aclose()
     for caller in callers:
-        assert [step for step, _, _ in caller.progressed] == [1, 2, 3, 4, 5]
+        assert [step for step, _, _ in caller.progress_reports] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "reason"),
     [
         (["hang-at-start"], "did not answer within"),
         (["slow-start", "60"], "did not answer within"),
@@ -36,14 +36,14 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
     ],
 )
 async def test_a_server_that_does_not_start_is_unavailable_and_leaves_nothing(
-    serving: Serving, mode: list[str], told: str, leaks: Any
+    serving: Serving, mode: list[str], reason: str, leaks: Any
 ) -> None:
-    service = serving("bad", *mode, connect_seconds=0.5 if told.startswith("did") else 30)
+    service = serving("bad", *mode, connect_seconds=0.5 if reason.startswith("did") else 30)
     await serving("quick").tools()
     leaks = leaks.baseline()
     with pytest.raises(ServiceUnavailable) as unavailable:
         await service.open(view(), None)
-    assert told in unavailable.value.message
+    assert reason in unavailable.value.message
     await leaks.check()
 
 
@@ -97,9 +97,9 @@ async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
     serving: Serving,
 ) -> None:
     connection = await serving("bad", "mute").open(view(), None)
-    with anyio.move_on_after(0.1) as waited:
+    with anyio.move_on_after(0.1) as scope:
         await connection.call("get", {}, Caller())
-    assert waited.cancelled_caught
+    assert scope.cancelled_caught
     with anyio.fail_after(5):
         await connection.aclose()
 
@@ -158,12 +158,12 @@ async def test_many_openings_at_once_probe_once(serving: Serving, tmp_path: Any)
     probes = 0
     probe = service._probe  # pyright: ignore[reportPrivateUsage]
 
-    async def counted() -> None:
+    async def count_probe() -> None:
         nonlocal probes
         probes += 1
         await probe()
 
-    service._probe = counted  # pyright: ignore[reportPrivateUsage]
+    service._probe = count_probe  # pyright: ignore[reportPrivateUsage]
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
             tasks.start_soon(service.tools)
@@ -207,8 +207,8 @@ async def test_cycles_with_crashes_and_cancels_leave_nothing(serving: Serving, l
             with anyio.move_on_after(0.02):
                 await connection.call("hang", {}, Caller())
         elif kind == "kill":
-            found = await connection.call("get", {}, Caller())
-            os.kill(found.payload["structuredContent"]["pid"], signal.SIGKILL)
+            result = await connection.call("get", {}, Caller())
+            os.kill(result.payload["structuredContent"]["pid"], signal.SIGKILL)
             await connection.lost.wait()
         elif kind == "family":
             await connection.call("spawn", {}, Caller())
@@ -234,9 +234,9 @@ async def test_the_first_start_has_its_own_time_and_its_error_the_remedy(
     serving: Serving,
 ) -> None:
     service = serving("bad", "hang-at-start", connect_seconds=30, first_connect_seconds=0.5)
-    with pytest.raises(ServiceUnavailable, match="raise first_connect_seconds in") as caught:
+    with pytest.raises(ServiceUnavailable, match="raise first_connect_seconds in") as raised:
         await service.tools()
-    assert "did not answer within 0.45 seconds" in caught.value.message
+    assert "did not answer within 0.45 seconds" in raised.value.message
 
 
 async def test_a_later_start_has_the_usual_time(serving: Serving) -> None:

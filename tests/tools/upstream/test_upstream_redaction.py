@@ -56,9 +56,9 @@ def test_a_secret_of_the_configuration_is_not_shown(settings: dict[str, Any]) ->
 )
 @pytest.mark.parametrize("form", ["{}", "--with={}", "a,{},b"])
 def test_an_argument_that_looks_like_a_key_is_not_shown(argument: str, form: str) -> None:
-    given = form.format(argument)
-    secrets = Secrets.of(UpstreamConfig(command="serve", args=["run", given]))
-    assert secrets.redact(f"run {given}") == f"run {form.format('***')}"
+    argument_text = form.format(argument)
+    secrets = Secrets.of(UpstreamConfig(command="serve", args=["run", argument_text]))
+    assert secrets.redact(f"run {argument_text}") == f"run {form.format('***')}"
 
 
 def test_what_is_no_secret_stays() -> None:

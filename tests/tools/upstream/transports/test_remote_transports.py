@@ -31,17 +31,17 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
 ) -> None:
     url = counter_server("http")
     connection = await UpstreamService("counter", UpstreamConfig(url=url)).open(view(), None)
-    seen: list[str] = []
+    session_ids: list[str] = []
 
     async def note(request: httpx2.Request) -> None:
-        seen.append(request.headers["mcp-session-id"])
+        session_ids.append(request.headers["mcp-session-id"])
 
     try:
         client: httpx2.AsyncClient = connection.rpc._transport._client  # pyright: ignore
         client.event_hooks = {"request": [note]}
         await connection.call("inc", {}, Caller())
         async with httpx2.AsyncClient() as other:
-            await other.delete(url, headers={"mcp-session-id": seen[-1]})
+            await other.delete(url, headers={"mcp-session-id": session_ids[-1]})
         with pytest.raises(ConnectionLost):
             await connection.call("get", {}, Caller())
         with anyio.fail_after(5):
@@ -58,18 +58,18 @@ async def test_calls_over_http_share_their_tcp_connections(
     port = int(url.split(":")[2].partition("/")[0])
     service = UpstreamService("counter", UpstreamConfig(url=url, era=era))
     connection = await service.open(view(), None)
-    used: set[int] = set()
+    ports: set[int] = set()
     try:
         for _ in range(10):
             await connection.call("inc", {}, Caller())
-            used |= {
-                found.laddr.port
-                for found in psutil.Process().net_connections("tcp")
-                if found.raddr and found.raddr.port == port
+            ports |= {
+                endpoint.laddr.port
+                for endpoint in psutil.Process().net_connections("tcp")
+                if endpoint.raddr and endpoint.raddr.port == port
             }
     finally:
         await connection.aclose()
-    assert len(used) <= 3
+    assert len(ports) <= 3
 
 
 async def test_a_message_that_an_sse_server_refuses_costs_its_own_call(
@@ -78,9 +78,9 @@ async def test_a_message_that_an_sse_server_refuses_costs_its_own_call(
     config = UpstreamConfig(url=counter_server("sse"), era=era)
     connection = await UpstreamService("counter", config).open(view(), None)
     try:
-        with anyio.fail_after(10), pytest.raises(UpstreamRefused) as refused:
+        with anyio.fail_after(10), pytest.raises(UpstreamRefused) as raised:
             await connection.call("echo", {"x": "y" * 5 * 2**20}, Caller())
-        assert "HTTP 413" in refused.value.message
+        assert "HTTP 413" in raised.value.message
         assert text_of(await connection.call("inc", {}, Caller())) == "1"
     finally:
         await connection.aclose()
@@ -163,6 +163,6 @@ async def test_a_server_that_is_not_there_is_unavailable(path: str) -> None:
 async def test_an_address_that_nothing_listens_on_is_named(path: str) -> None:
     transport = "sse" if path == "sse" else "http"
     config = UpstreamConfig(url=f"http://127.0.0.1:9/{path}", type=transport)
-    with pytest.raises(ServiceUnavailable) as caught:
+    with pytest.raises(ServiceUnavailable) as raised:
         await UpstreamService("gone", config).open(view(), None)
-    assert "All connection attempts failed at http://127.0.0.1:9." in caught.value.message
+    assert "All connection attempts failed at http://127.0.0.1:9." in raised.value.message
