@@ -38,6 +38,7 @@ PARTS = {
     "tokens": "benchmarks.browser.tokens",
     "start": "benchmarks.browser.start",
     "large": "benchmarks.browser.large",
+    "agent": "benchmarks.agent",
     "client": "benchmarks.clients",
     "layer": "benchmarks.layer",
     "soak": "benchmarks.soak",
@@ -57,10 +58,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
     found.add_argument("--over", choices=["stdio", "http"], help="hop: only this transport")
     found.add_argument("--era", choices=["legacy", "modern"], help="hop: only this protocol era")
-    found.add_argument("--routes", help="hop: only these, of direct,statehold,fastmcp,mcp-proxy")
+    found.add_argument(
+        "--routes",
+        help="hop: only these, of direct,statehold,fastmcp,mcp-proxy; agent: only these, by their names in the table",
+    )
     found.add_argument("--rounds", type=int, help="hop: rounds of each scenario")
     found.add_argument("--calls", type=int, help="hop: calls per round")
     found.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
+    found.add_argument("--tasks", help="agent: only these, by their names in the table")
     found.add_argument("--minutes", type=float, help="soak: how long it takes")
     found.add_argument("--seed", type=int, help="soak: draws other calls and faults")
     found.add_argument("--seconds", type=float, help="store: how long one round takes")
@@ -73,11 +78,13 @@ def planned(given: argparse.Namespace, folder: Path) -> Plan:
         "norths": (given.over,) if given.over else None,
         "eras": (given.era,) if given.era else None,
         "routes": tuple(given.routes.split(",")) if given.routes else None,
+        "agents": tuple(given.routes.split(",")) if given.routes else None,
         "rounds": given.rounds,
         "calls": given.calls,
         "store_seconds": given.seconds,
         "minutes": given.minutes,
         "seed": given.seed,
+        "tasks": tuple(given.tasks.split(",")) if given.tasks else None,
         "databases": tuple(given.databases.split(",")) if given.databases else None,
     }
     return replace(plan, **{name: value for name, value in changed.items() if value is not None})

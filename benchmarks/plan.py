@@ -57,6 +57,11 @@ class Plan:
     """The most pages of documentation in `tokens`."""
     large_refs: int = 6667
     """Links and buttons of the page of `large`, which has three elements for each."""
+    agents: tuple[str, ...] = ()
+    """Routes of the scripted agent; none for all."""
+    agent_rounds: int = 3
+    tasks: tuple[str, ...] = ()
+    """Names of the agent's tasks; none for all."""
     minutes: float = 18.0
     """Duration of the soak in minutes."""
     seed: int = 1
@@ -90,6 +95,7 @@ def quick(folder: Path) -> Plan:
         settle_pages=4,
         documents=1,
         large_refs=300,
+        agent_rounds=1,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

@@ -194,3 +194,16 @@ def test_many_sessions_are_called_by_clients_in_processes_of_their_own(
     assert ours["clients us"] < ours["server us"] < ours["all us"]
     assert alone["evaluate/s"] > 0
     assert alone["clients us"] is None
+
+
+def test_the_agent_does_its_tasks_through_statehold(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    only = ("--routes", "statehold", "--tasks", "shop with type-ahead,payment in a frame")
+    found = measured(fork_server, tmp_path, "agent", "--quick", *only)
+    assert [(row["task"], row["done"]) for row in found["agent"]["rows"]] == [
+        ("shop with type-ahead", "1 of 1"),
+        ("payment in a frame", "1 of 1"),
+        ("all", "2 of 2"),
+    ]
+    assert all(row["tokens"] > 0 and row["seconds"] > 0 for row in found["agent"]["rows"])

@@ -1,0 +1,167 @@
+"""The servers that the agent works through, and what each call costs the model in tokens and seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from ..browser.bare import shell
+from ..browser.browsers import peer_command, possible
+from ..gateways import log_file, statehold
+from ..plan import MODE
+from .site.content import PASSWORD
+
+SECRETS: Final = "secrets.env"
+FILE_TOKENS: Final = 25_000
+"""Larger files are not read: tools that read files for a model refuse them, and it searches the page instead."""
+THINK_SECONDS: Final = 0.3
+"""The pause before each call, in which pages go on; a model takes longer. It is not counted."""
+
+CONFIG: Final = """\
+[services.browser]
+executable = "{shell}"
+uploads = ["{folder}"]
+{settings}
+"""
+_LINKED: Final = re.compile(r"\[Snapshot\]\((\S+\.yml)\)")
+
+Reading = Literal["always", "once", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A server, and the agent's way with it.
+
+    `reads`: whether the agent reads the snapshot file that a result links before it searches the page: after each action,
+    when it comes to a page, or never.
+    """
+
+    name: str
+    server: Literal["statehold", "peer"]
+    reads: Reading
+    settings: str = ""
+    """Lines for the browser in Statehold's configuration."""
+
+
+OURS: Final = Route("statehold", "statehold", "always")
+PEER: Final = Route("peer", "peer", "always")
+OTHERS: Final = (
+    Route("peer reading once", "peer", "once"),
+    Route("peer searching", "peer", "never"),
+    Route("statehold searching", "statehold", "never", 'snapshot = "none"'),
+)
+"""Routes of thriftier agents, of which the table has the totals only.
+
+An agent that only searches has to know in advance what things are called on pages that it has never seen.
+"""
+
+
+@dataclass(slots=True)
+class Cost:
+    """What calls cost: their number, their wall time, and a quarter token for each character sent or read."""
+
+    calls: int = 0
+    files: int = 0
+    """Snapshot files that were read."""
+    seconds: float = 0.0
+    characters: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.characters // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    text: str
+    is_error: bool
+
+
+class Server:
+    """A browser server over stdio, as a model uses it."""
+
+    def __init__(self, route: Route, client: Client, folder: Path, tools_tokens: int) -> None:
+        self.route = route
+        self.folder = folder
+        self.tools_tokens = tools_tokens
+        self.cost = Cost()
+        self.texts: list[str] = []
+        """Everything the model has read."""
+        self._client = client
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """Call a tool, and count what is sent and what the model reads of the result."""
+        await anyio.sleep(THINK_SECONDS)
+        began = time.perf_counter()
+        answer = await self._client.call_tool(tool, arguments)
+        self.cost.seconds += time.perf_counter() - began
+        self.cost.calls += 1
+        text = "\n".join(block.text for block in answer.content if block.type == "text")
+        self.cost.characters += len(tool) + len(json.dumps(arguments)) + len(text)
+        self.texts.append(text)
+        return Result(text, answer.is_error)
+
+    async def peek(self, function: str) -> str:
+        """Return what a function says in the page. It is no call of the model's and is not counted."""
+        answer = await self._client.call_tool("browser_evaluate", {"function": function})
+        return "\n".join(block.text for block in answer.content if block.type == "text")
+
+    def linked_file(self, text: str) -> Path | None:
+        """Return the snapshot file that a result links, None without one and for one that is too large to read."""
+        found = _LINKED.search(text)
+        if found is None:
+            return None
+        file = self.folder / found[1]
+        return file if file.exists() and file.stat().st_size <= FILE_TOKENS * 4 else None
+
+    def read(self, file: Path) -> str:
+        """Read a file as a model does with a tool for that, and count it."""
+        text = file.read_text(encoding="utf-8")
+        self.cost.files += 1
+        self.cost.characters += len(text)
+        self.texts.append(text)
+        return text
+
+    def secret(self, name: str) -> str:
+        """Return what is typed for a secret: the peer puts in the value of a name, ours gets the value."""
+        return PASSWORD if self.route.server == "statehold" else name
+
+
+def missing(route: Route) -> str | None:
+    """Return why a route cannot be measured, None when it can."""
+    return possible(f"{route.server} stdio", small=True)
+
+
+@asynccontextmanager
+async def served_by(route: Route, folder: Path, secrets: dict[str, str]) -> AsyncGenerator[Server]:
+    """Start a server with its defaults, in a folder of its own; the end of the block stops it."""
+    await anyio.Path(folder).mkdir(parents=True)
+    lines = "".join(f"{name}={value}\n" for name, value in secrets.items())
+    (folder / SECRETS).write_text(lines, encoding="utf-8")
+    if route.server == "statehold":
+        config = folder / "statehold.toml"
+        config.write_text(
+            CONFIG.format(shell=shell(), folder=folder, settings=route.settings), "utf-8"
+        )
+        command = statehold(folder / "data", config, "--session", "agent")
+    else:
+        command = [*peer_command(None), "--secrets", SECRETS]
+    with log_file(folder) as errors:
+        parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=str(folder))
+        async with Client(stdio_client(parameters, errlog=errors), mode=MODE["legacy"]) as client:
+            listed = await client.list_tools()
+            tools = [
+                tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+                for tool in listed.tools
+            ]
+            yield Server(route, client, folder, len(json.dumps(tools)) // 4)
