@@ -67,7 +67,7 @@ async def open_gateway(
     """
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
-    store = store_of(config, mends=True)
+    store = store_of(config, replace_damaged=True)
     async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
         ledger = Ledger(folder, node=node.id)
         try:

@@ -38,7 +38,7 @@ def _copy(config: Config, target: Path) -> int:
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
     if is_remote(config):
-        database = store_of(config).place
+        database = store_of(config).location
         command = _TOOLS[database.partition(" ")[0]]
         raise StoreUnavailable(
             f"The sessions are in {database}. Its own tools copy it while it is used: {command}"

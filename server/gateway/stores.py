@@ -7,10 +7,10 @@ from ...sessions.store.dialect import FILE_NAME
 from ..config.model import Config, ConfigError
 
 
-def store_of(config: Config, *, mends: bool = False) -> SQLStore:
+def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
     """Return the configured store, not opened yet: in memory, on a database server, or in the data folder.
 
-    `mends`: a database file too damaged to be opened is set aside and replaced by a new one.
+    `replace_damaged`: a database file too damaged to be opened is set aside and replaced by a new one.
 
     Raises:
         ConfigError: `store.url` is not the URL of a database. The message does not quote it: it may hold a password.
@@ -21,7 +21,9 @@ def store_of(config: Config, *, mends: bool = False) -> SQLStore:
         return SQLStore.memory(retention=retention, limits=limits)
     url = url_of(config)
     if url is None:
-        return SQLStore.sqlite(config.data, retention=retention, limits=limits, mends=mends)
+        return SQLStore.sqlite(
+            config.data, retention=retention, limits=limits, replace_damaged=replace_damaged
+        )
     try:
         return SQLStore.remote(url, retention=retention, limits=limits)
     except ValueError as error:

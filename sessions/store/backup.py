@@ -65,25 +65,25 @@ def _copy(source: Path, draft: Path) -> None:
             ours.backup(copy)
             problems = [row[0] for row in copy.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
         except sqlite3.Error as error:
-            raise _refused(error) from error
+            raise _copy_error(error) from error
         if problems:
-            raise StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_LOOK}")
+            raise StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_HINT}")
         try:
             # Mark all nodes dead: the processes that run now do not own the sessions of the copy.
             copy.execute("UPDATE node SET state = 'dead'")
             copy.commit()
             copy.execute("PRAGMA journal_mode=DELETE").close()
         except sqlite3.Error as error:
-            raise _refused(error) from error
+            raise _copy_error(error) from error
 
 
-_LOOK = "`statehold doctor` says more."
+_HINT = "`statehold doctor` says more."
 
 
-def _refused(error: sqlite3.Error) -> StoreUnavailable:
+def _copy_error(error: sqlite3.Error) -> StoreUnavailable:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_LOOK}")
+        return StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_HINT}")
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailable("The copy cannot be written: the disk is full. Free some space.")
     return StoreUnavailable(f"The copy cannot be written ({error}).")

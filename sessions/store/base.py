@@ -148,7 +148,9 @@ class Store(Protocol):
         """Return the open session of that name, None if there is none."""
         ...
 
-    async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
+    async def list_sessions(
+        self, session_filter: SessionFilter
+    ) -> tuple[list[SessionRecord], str | None]:
         """Return a page, newest use first, and the cursor of the next page or None."""
         ...
 
@@ -247,7 +249,7 @@ class Store(Protocol):
         """Return the last entries with `seq > after`, oldest first."""
         ...
 
-    async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
+    async def history(self, session_id: str, history_filter: HistoryFilter) -> list[JournalRecord]:
         """Return the newest entries that match a filter, oldest first."""
         ...
 

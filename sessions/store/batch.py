@@ -32,7 +32,7 @@ from ..journal.entries import CallEntry
 from . import creation, schema
 from .compaction import Compactor
 from .creation import NewSession
-from .dialect import among, blames_database, execute_many, fetch, packed, upsert, violated
+from .dialect import among, execute_many, fetch, is_database_fault, pack_ids, upsert, violation_of
 from .rows import Change, JournalAppend, Row, to_journal_append
 
 WriteFunction: TypeAlias = Callable[[Connection], Any]
@@ -59,14 +59,14 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
     for unit in units:
         if isinstance(unit.work, CallEntry):
             unit.work = _prepare_entry(unit.work)
-    for kind, found in groupby(units, key=_kind):
-        run = list(found)
+    for kind, group in groupby(units, key=_kind):
+        items = list(group)
         if kind is Change:
-            _change(connection, run, compactor)
+            _change(connection, items, compactor)
         elif kind is NewSession:
-            _create(connection, run)
+            _create(connection, items)
         else:
-            for unit in run:
+            for unit in items:
                 _operate(connection, unit)
 
 
@@ -76,7 +76,7 @@ def isolate(connection: Connection, units: Sequence[BatchItem], compactor: Compa
         with connection.begin_nested():
             apply(connection, units, compactor)
     except Exception as error:
-        if blames_database(error):
+        if is_database_fault(error):
             raise
         if len(units) == 1:
             units[0].error = refusal(units[0], error)
@@ -90,7 +90,7 @@ def refusal(unit: BatchItem, error: Exception) -> Exception:
     """Return the error for the waiter of a unit whose values were refused. Any other error is returned as it is."""
     if not isinstance(error, DBAPIError | UnicodeError | OverflowError):
         return error
-    match violated(error):
+    match violation_of(error):
         case "name":
             return name_taken(_name(unit.work))
         case "id":
@@ -157,7 +157,7 @@ _FENCE = (
 def _fences(connection: Connection, ids: set[str]) -> Sequence[Any]:
     if len(ids) == 1:  # as most batches are of one session, and this takes a fifth of the time
         return fetch(connection, _FENCE, {"id": next(iter(ids))})
-    return fetch(connection, _FENCES, {"ids": packed(ids)})
+    return fetch(connection, _FENCES, {"ids": pack_ids(ids)})
 
 
 def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
@@ -166,21 +166,21 @@ def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compa
     A change that releases the session fences those behind it, as if each had been a transaction of its own.
     """
     works = [(unit, unit.work) for unit in units if isinstance(unit.work, Change | JournalAppend)]
-    found = _fences(connection, {work.session_id for _, work in works})
-    owners: dict[str, tuple[str | None, int]] = {row[0]: (row[1], row[2]) for row in found}
-    merged = _MergedChanges()
+    result = _fences(connection, {work.session_id for _, work in works})
+    owners: dict[str, tuple[str | None, int]] = {row[0]: (row[1], row[2]) for row in result}
+    changes = _MergedChanges()
     for unit, work in works:
         if owners.get(work.session_id) != (work.node, work.epoch):
             unit.error = SessionFenced(work.session_id)
             continue
         unit.error = None
         if isinstance(work, JournalAppend):
-            merged.journal.append(work.row)
+            changes.journal.append(work.row)
             continue
-        merged.add(work)
+        changes.add(work)
         if "node" in work.session:
             owners[work.session_id] = (work.session["node"], work.epoch)
-    merged.store(connection, compactor)
+    changes.store(connection, compactor)
 
 
 class _MergedChanges:
@@ -193,18 +193,18 @@ class _MergedChanges:
         self._states: dict[str, Row] = {}
         self._snapshots: dict[tuple[str, str, int], Row] = {}
         self.journal: list[Row] = []
-        self._ended: list[Row] = []
+        self._ended_entries: list[Row] = []
         self._receipts: dict[tuple[str, str], Row] = {}
-        self._forgotten: set[tuple[str, str]] = set()
+        self._deleted_receipts: set[tuple[str, str]] = set()
         self._summaries: dict[str, Row] = {}
 
     def add(self, change: Change) -> None:
         key = change.session_id
         self.journal.extend(change.journal)
-        self._ended.extend(change.ended_entries)
+        self._ended_entries.extend(change.ended_entries)
         for operation in change.forget:
             self._receipts.pop((key, operation), None)
-            self._forgotten.add((key, operation))
+            self._deleted_receipts.add((key, operation))
         for row in change.receipts:
             self._receipts[key, row["operation_id"]] = row
         if change.summary is not None:
@@ -223,30 +223,32 @@ class _MergedChanges:
     def _unbind(self, key: str, service: str) -> None:
         self._unbound.add((key, service))
         self._bindings.pop((key, service), None)
-        for found in [found for found in self._snapshots if found[:2] == (key, service)]:
-            del self._snapshots[found]
+        for snapshot_key in [
+            snapshot_key for snapshot_key in self._snapshots if snapshot_key[:2] == (key, service)
+        ]:
+            del self._snapshots[snapshot_key]
 
     def store(self, connection: Connection, compactor: Compactor) -> None:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in self._sessions.values():
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
-        saved = {found[:2] for found in self._snapshots}
+        saved_bindings = {snapshot_key[:2] for snapshot_key in self._snapshots}
         for statement, rows in (
             *((_update(columns), rows) for columns, rows in by_columns.items()),
             *((statement, _keys(self._unbound)) for statement in _UNBIND),
             (_BINDINGS, [*self._bindings.values()]),
             (_STATES, [*self._states.values()]),
             (_JOURNAL, self.journal),
-            (_JOURNAL, self._ended),
-            (_FORGET, _keys(self._forgotten)),
+            (_JOURNAL, self._ended_entries),
+            (_FORGET, _keys(self._deleted_receipts)),
             (_RECEIPTS, [*self._receipts.values()]),
             (_SUMMARIES, [*self._summaries.values()]),
             (_SNAPSHOTS, [*self._snapshots.values()]),
-            (_OLD_SNAPSHOTS, _keys(saved)),
+            (_OLD_SNAPSHOTS, _keys(saved_bindings)),
         ):
             if rows:
                 execute_many(connection, statement, rows)
-        compactor.added(connection, self.journal, self._ended)
+        compactor.count_entries(connection, self.journal, self._ended_entries)
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> list[Row]:

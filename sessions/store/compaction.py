@@ -15,8 +15,8 @@ from ..json_codec import dumps, loads
 from ..records import JournalKind
 from . import schema
 from .base import JournalLimits
-from .dialect import accumulate, among, execute_many, packed, upsert
-from .rows import Row, mapping
+from .dialect import accumulate, among, execute_many, pack_ids, upsert
+from .rows import Row, columns_of
 
 PASS = 2000
 """Most entries of one pass; a batch adds fewer, so that passes keep up."""
@@ -57,59 +57,61 @@ class Compactor:
 
     def __init__(self, limits: JournalLimits | None) -> None:
         self._limits = limits
-        self._unlooked: dict[str, tuple[int, int]] = {}
+        self._growth: dict[str, tuple[int, int]] = {}
 
-    def due(self, sums: Iterable[Row]) -> list[str]:
+    def grown_journals(self, sums: Iterable[Row]) -> list[str]:
         """Return the journals to look at: those that grew by a hundredth of a limit since the last look."""
         if self._limits is None:
             return []
-        found: list[str] = []
+        grown: list[str] = []
         most, most_bytes = self._limits.entries // 100, self._limits.bytes // 100
         for row in sums:
             key: str = row["session_id"]
             # A journal that was not seen before may be full already.
-            entries, size = self._unlooked.get(key, (most, most_bytes))
+            entries, size = self._growth.get(key, (most, most_bytes))
             entries, size = entries + row["entries"], size + row["bytes"]
             if entries >= most or size >= most_bytes:
-                found.append(key)
+                grown.append(key)
                 entries = size = 0
-            self._unlooked[key] = (entries, size)
-        while len(self._unlooked) > KNOWN:
-            del self._unlooked[next(iter(self._unlooked))]
-        return found
+            self._growth[key] = (entries, size)
+        while len(self._growth) > KNOWN:
+            del self._growth[next(iter(self._growth))]
+        return grown
 
-    def again(self, session_id: str) -> None:
+    def forget_growth(self, session_id: str) -> None:
         """Look at a journal again with its next entry."""
-        self._unlooked.pop(session_id, None)
+        self._growth.pop(session_id, None)
 
-    def added(self, connection: Connection, new: Iterable[Row], ended: Iterable[Row]) -> None:
+    def count_entries(
+        self, connection: Connection, new: Iterable[Row], ended_rows: Iterable[Row]
+    ) -> None:
         """Count entries that were just written, and compact the journals that exceed a limit."""
-        sums = _sums(new, ended)
+        sums = _sums(new, ended_rows)
         if not sums:
             return
         execute_many(connection, accumulate(schema.tally), [*sums.values()])
-        due = self.due(sums.values())
+        due = self.grown_journals(sums.values())
         if not due or self._limits is None:
             return
         limits = self._limits
-        given = {
-            "ids": packed(due),
+        parameters = {
+            "ids": pack_ids(due),
             "most_entries": limits.entries,
             "most_bytes": limits.bytes,
         }
-        for full in connection.execute(_FULL, given).all():
+        for full in connection.execute(_FULL, parameters).all():
             _compact(connection, full.session_id, full.entries, full.bytes, limits)
-            self.again(full.session_id)
+            self.forget_growth(full.session_id)
 
 
-def _sums(new: Iterable[Row], ended: Iterable[Row]) -> dict[str, Row]:
+def _sums(new: Iterable[Row], ended_rows: Iterable[Row]) -> dict[str, Row]:
     sums: dict[str, Row] = {}
-    for count, rows in ((1, new), (0, ended)):
+    for count, rows in ((1, new), (0, ended_rows)):
         for row in rows:
             key = row["session_id"]
-            found = sums.setdefault(key, {"session_id": key, "entries": 0, "bytes": 0})
-            found["entries"] += count
-            found["bytes"] += row["bytes"]
+            sums_of_session = sums.setdefault(key, {"session_id": key, "entries": 0, "bytes": 0})
+            sums_of_session["entries"] += count
+            sums_of_session["bytes"] += row["bytes"]
     return sums
 
 
@@ -120,26 +122,26 @@ def _compact(
     this = {"b_session": session_id}
     too_many = entries - int(limits.entries * (1 - ROOM))
     too_large = size - int(limits.bytes * (1 - ROOM))
-    taken: list[Mapping[str, Any]] = []
-    freed = 0
+    oldest: list[Mapping[str, Any]] = []
+    freed_bytes = 0
     for row in connection.execute(_OLDEST, this):
-        if len(taken) > too_many and freed >= too_large:
+        if len(oldest) > too_many and freed_bytes >= too_large:
             break
-        taken.append(mapping(row))
-        freed += row.bytes
-    if len(taken) < 2:
+        oldest.append(columns_of(row))
+        freed_bytes += row.bytes
+    if len(oldest) < 2:
         return
-    last = taken[-1]["seq"]
+    last = oldest[-1]["seq"]
     # A compacted entry need not be the first: a call that began before it may have ended since.
-    earlier = [row["seq"] for row in taken if row["kind"] == JournalKind.COMPACTED]
+    earlier = [row["seq"] for row in oldest if row["kind"] == JournalKind.COMPACTED]
     texts = {seq: connection.scalar(_COUNTED, {**this, "b_seq": seq}) for seq in earlier}
-    kept = {seq: loads(text) for seq, text in texts.items() if text is not None}
+    earlier_counts = {seq: loads(text) for seq, text in texts.items() if text is not None}
     epoch = _epoch(connection, session_id)
     connection.execute(_DELETE, {**this, "b_last": last})
-    row = _entry(session_id, epoch, taken, kept)
+    row = _entry(session_id, epoch, oldest, earlier_counts)
     execute_many(connection, upsert(schema.journal), [row])
-    left = {"b_entries": len(taken) - 1, "b_bytes": freed - row["bytes"]}
-    connection.execute(_TAKE, {**this, **left})
+    removed = {"b_entries": len(oldest) - 1, "b_bytes": freed_bytes - row["bytes"]}
+    connection.execute(_TAKE, {**this, **removed})
 
 
 def _epoch(connection: Connection, session_id: str) -> int:
@@ -150,19 +152,19 @@ def _epoch(connection: Connection, session_id: str) -> int:
 def _entry(
     session_id: str,
     epoch: int,
-    taken: list[Mapping[str, Any]],
-    kept: Mapping[int, Mapping[str, Any]],
+    oldest: list[Mapping[str, Any]],
+    earlier_counts: Mapping[int, Mapping[str, Any]],
 ) -> Row:
-    request = dumps(_counts(taken, kept))
+    request = dumps(_counts(oldest, earlier_counts))
     plain = ("service", "tool", "status", "run", "role", "operation_id", "result", "error")
     return {
         **dict.fromkeys(plain),
         "session_id": session_id,
-        "seq": taken[-1]["seq"],
+        "seq": oldest[-1]["seq"],
         "kind": JournalKind.COMPACTED.value,
         "epoch": epoch,
-        "started_at": taken[0]["started_at"],
-        "ended_at": taken[-1]["started_at"],
+        "started_at": oldest[0]["started_at"],
+        "ended_at": oldest[-1]["started_at"],
         "generation": 0,
         "request": request,
         "bytes": OVERHEAD + len(request.encode(errors="replace")),
@@ -170,19 +172,19 @@ def _entry(
 
 
 def _counts(
-    taken: list[Mapping[str, Any]], kept: Mapping[int, Mapping[str, Any]]
+    oldest: list[Mapping[str, Any]], earlier_counts: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Count the entries; a compacted one adds the counts in it (`kept`, by position)."""
+    """Count the entries; a compacted one adds the counts in it (`earlier_counts`, by position)."""
     calls: dict[str, dict[str, int]] = {}
     messages: dict[str, int] = {}
     transitions = runs = entries = 0
     last_run: str | None = None
-    for row in taken:
+    for row in oldest:
         if row["kind"] == JournalKind.COMPACTED:
-            earlier = kept.get(row["seq"], {})
+            earlier = earlier_counts.get(row["seq"], {})
             for name, statuses in earlier.get("calls", {}).items():
-                _add(calls.setdefault(_named(name, calls), {}), statuses)
-            _add(messages, earlier.get("messages", {}), named=True)
+                _add(calls.setdefault(_counted_name(name, calls), {}), statuses)
+            _add(messages, earlier.get("messages", {}), limit_names=True)
             transitions += earlier.get("transitions", 0)
             entries += earlier.get("entries", 0)
             runs += earlier.get("runs", 0)
@@ -192,16 +194,18 @@ def _counts(
         if row["run"] is not None and row["run"] != last_run:
             runs, last_run = runs + 1, row["run"]
         if row["kind"] == JournalKind.CALL:
-            _add(calls.setdefault(_named(row["tool"], calls), {}), {row["status"] or "?": 1})
+            _add(calls.setdefault(_counted_name(row["tool"], calls), {}), {row["status"] or "?": 1})
         elif row["kind"] == JournalKind.MESSAGE:
-            _add(messages, {row["role"]: 1}, named=True)
+            _add(messages, {row["role"]: 1}, limit_names=True)
         else:
             transitions += 1
-    starts = [row["seq"] for row in taken] + [found.get("from", seq) for seq, found in kept.items()]
+    starts = [row["seq"] for row in oldest] + [
+        counts.get("from", seq) for seq, counts in earlier_counts.items()
+    ]
     return {
         "entries": entries,
         "from": min(starts),
-        "to": taken[-1]["seq"],
+        "to": oldest[-1]["seq"],
         "calls": calls,
         "messages": messages,
         "transitions": transitions,
@@ -210,15 +214,17 @@ def _counts(
     }
 
 
-def _add(counts: dict[str, int], more: Mapping[str | None, int], *, named: bool = False) -> None:
+def _add(
+    counts: dict[str, int], more: Mapping[str | None, int], *, limit_names: bool = False
+) -> None:
     for name, count in more.items():
-        key = _named(name, counts) if named else name or "?"
+        key = _counted_name(name, counts) if limit_names else name or "?"
         counts[key] = counts.get(key, 0) + count
 
 
-def _named(name: str | None, known: Mapping[str, object]) -> str:
-    found = name or "?"
-    return found if found in known or len(known) < NAMES else OTHERS
+def _counted_name(name: str | None, counts: Mapping[str, object]) -> str:
+    label = name or "?"
+    return label if label in counts or len(counts) < NAMES else OTHERS
 
 
 __all__ = ["OTHERS", "Compactor"]

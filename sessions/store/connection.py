@@ -18,14 +18,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StoreUnavailable
 from .dialect import (
-    blames_database,
-    blames_disk,
-    conflicted,
     explain,
-    lost,
+    is_conflict,
+    is_connection_lost,
+    is_connection_usable,
+    is_database_fault,
+    is_disk_fault,
     set_durable,
     transaction,
-    usable,
 )
 from .drivers import Driver
 from .folder import DataFolder
@@ -46,7 +46,7 @@ class _Job:
     """None closes the connection."""
     durable: bool
     future: asyncio.Future[Any]
-    done: bool = False
+    work_returned: bool = False
     """Whether the work returned, so that an error may have come after the commit."""
 
 
@@ -68,8 +68,8 @@ class KeptConnection:
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
         self._durable = True
         self._scope: anyio.CancelScope | None = None
-        self._ended = anyio.Event()
-        self._closed = True
+        self._serve_ended = anyio.Event()
+        self._is_closed = True
 
     async def run(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run work, in one transaction if the connection writes.
@@ -84,7 +84,7 @@ class KeptConnection:
         await self._queue(None)
 
     async def _queue(self, work: Callable[[Connection], Any] | None, durable: bool = True) -> Any:
-        if self._closed:
+        if self._is_closed:
             raise StoreUnavailable("The store is closed.")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._jobs.put_nowait(_Job(work, durable, future))
@@ -92,7 +92,7 @@ class KeptConnection:
 
     def start(self, tasks: TaskGroup) -> None:
         """Start the task that owns the connection. Cancelling its scope does not stop it: aclose() does."""
-        self._closed = False
+        self._is_closed = False
         tasks.start_soon(self._serve)
 
     async def _serve(self) -> None:
@@ -101,14 +101,14 @@ class KeptConnection:
             with anyio.CancelScope(shield=True) as self._scope:
                 while (job := await self._jobs.get()) is not None:
                     if not job.future.cancelled():
-                        await self._settle(job)
+                        await self._run_job(job)
                     del job  # it may be large, and the next one may come late
                 await self._driver.close()
         finally:
-            self._closed = True
-            self._ended.set()
+            self._is_closed = True
+            self._serve_ended.set()
 
-    async def _settle(self, job: _Job) -> None:
+    async def _run_job(self, job: _Job) -> None:
         try:
             value = await (self._driver.close() if job.work is None else self._perform(job))
         except asyncio.CancelledError:
@@ -124,26 +124,28 @@ class KeptConnection:
     async def _perform(self, job: _Job) -> Any:
         try:
             for attempt in range(1, ATTEMPTS):
-                fresh = not self._driver.is_open
+                is_fresh = not self._driver.is_open
                 try:
                     return await self._attempt(job)
                 except (SQLAlchemyError, sqlite3.Error, OSError) as error:
                     # A connection that was just opened cannot have been lost by being idle.
-                    idled = lost(error) and not (job.done or fresh or attempt > 1 or self._closed)
-                    if not (conflicted(error) or idled):
+                    was_idle_too_long = is_connection_lost(error) and not (
+                        job.work_returned or is_fresh or attempt > 1 or self._is_closed
+                    )
+                    if not (is_conflict(error) or was_idle_too_long):
                         raise
                 # A random pause, so that conflicting transactions do not meet again.
                 seconds = random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, LONGEST_PAUSE)
                 await asyncio.sleep(seconds)
             return await self._attempt(job)
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-            if not blames_database(error):
+            if not is_database_fault(error):
                 raise
             raise StoreUnavailable(explain(error, await self._probe(error))) from error
 
     async def _attempt(self, job: _Job) -> Any:
         """Run a job once, in a transaction. Close the connection after an error that it may not survive."""
-        job.done = False
+        job.work_returned = False
         try:
             if not self._driver.is_open:
                 await self._driver.open()
@@ -151,9 +153,9 @@ class KeptConnection:
             return await self._driver.run(partial(self._transact, job))
         except Exception as error:
             if (
-                blames_database(error)
-                and not (self._forever or usable(error))
-                and (lost(error) or not conflicted(error))
+                is_database_fault(error)
+                and not (self._forever or is_connection_usable(error))
+                and (is_connection_lost(error) or not is_conflict(error))
             ):
                 await self._driver.close()
             raise
@@ -166,32 +168,32 @@ class KeptConnection:
             with transaction(connection):
                 assert job.work is not None
                 value = job.work(connection)
-                job.done = True
+                job.work_returned = True
                 return value
         except Exception as error:
-            if lost(error):
+            if is_connection_lost(error):
                 connection.invalidate()  # there is no server to close it with
             raise
 
     async def _probe(self, error: Exception) -> OSError | None:
         """Return the error of the disk behind an error that does not say why the disk refused."""
-        if self._folder is None or not blames_disk(error):
+        if self._folder is None or not is_disk_fault(error):
             return None
         return await anyio.to_thread.run_sync(self._folder.probe)
 
     async def aclose(self) -> None:
         """Close after the running work; interrupt it if it takes longer than CLOSE_SECONDS. Idempotent."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         self._jobs.put_nowait(None)
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-            await self._ended.wait()
-        if not self._ended.is_set():
+            await self._serve_ended.wait()
+        if not self._serve_ended.is_set():
             # A server that does not answer must not keep this process from ending.
             self._driver.interrupt()
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                await self._ended.wait()
+                await self._serve_ended.wait()
             if self._scope is not None:
                 self._scope.cancel()
 

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, String, bindparam, func, insert, select
 
 from ..errors import NameTaken, OperationBusy, SessionLimit
 from ..lifecycle import OPEN
-from . import receipts, schema
-from .dialect import alone, among, packed
+from . import schema, tool_receipts
+from .dialect import among, pack_ids, wait_for_exclusive
 from .rows import Row
 
 _s = schema.session.c
@@ -38,12 +38,15 @@ class _Owner:
 
 def create(connection: Connection, works: Sequence[NewSession]) -> list[Exception | None]:
     """Insert the sessions that may be created. Return for each the error that refused it, or None."""
-    alone(connection, schema.version)  # no other process may create between counting and inserting
+    wait_for_exclusive(
+        connection, schema.version
+    )  # no other process may create between counting and inserting
     owners = _owners(connection, works)
-    refused = [
-        _repeated(connection, work) or _admit(owners[work.session["owner"]], work) for work in works
+    refusals = [
+        _refuse_repeat(connection, work) or _admit(owners[work.session["owner"]], work)
+        for work in works
     ]
-    new = [work for work, error in zip(works, refused, strict=True) if error is None]
+    new = [work for work, error in zip(works, refusals, strict=True) if error is None]
     for table, rows in (
         (schema.session, [work.session for work in new]),
         (schema.state, [work.state for work in new]),
@@ -52,15 +55,15 @@ def create(connection: Connection, works: Sequence[NewSession]) -> list[Exceptio
     ):
         if rows:
             connection.execute(insert(table), rows)
-    return refused
+    return refusals
 
 
-def _repeated(connection: Connection, work: NewSession) -> Exception | None:
+def _refuse_repeat(connection: Connection, work: NewSession) -> Exception | None:
     if work.receipt is None:
         return None
     owner: str = work.session["owner"]
-    found = receipts.creation_receipt(connection, owner, work.receipt["operation_id"])
-    return None if found is None else OperationBusy(session_id=found.session_id)
+    receipt = tool_receipts.creation_receipt(connection, owner, work.receipt["operation_id"])
+    return None if receipt is None else OperationBusy(session_id=receipt.session_id)
 
 
 def _admit(owner: _Owner, work: NewSession) -> Exception | None:
@@ -83,18 +86,18 @@ _NAMES = select(_s.namespace, _s.name).where(
 
 
 def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _Owner]:
-    found: dict[str, _Owner] = {}
+    owners: dict[str, _Owner] = {}
     for work in works:
         owner = work.session["owner"]
-        if owner in found:
+        if owner in owners:
             continue
         mine = [other for other in works if other.session["owner"] == owner]
         names = [other.session["name"] for other in mine if other.session["name"] is not None]
-        count, taken = 0, set[tuple[str, str]]()
+        count, names_in_use = 0, set[tuple[str, str]]()
         if any(other.per_owner for other in mine):
             count = connection.scalar(_COUNT, {"owner": owner}) or 0
         if names:
-            rows = connection.execute(_NAMES, {"owner": owner, "names": packed(names)})
-            taken = {(row[0], row[1]) for row in rows}
-        found[owner] = _Owner(count, taken)
-    return found
+            rows = connection.execute(_NAMES, {"owner": owner, "names": pack_ids(names)})
+            names_in_use = {(row[0], row[1]) for row in rows}
+        owners[owner] = _Owner(count, names_in_use)
+    return owners

@@ -21,7 +21,7 @@ from .dialect import (
     WRITES,
     RemoteDatabase,
     check_storage,
-    damaged,
+    is_damage,
     make_engine,
     sync,
     use_wal,
@@ -47,16 +47,18 @@ Location = DataFolder | RemoteDatabase | None
 class Connections:
     """The connections to one database. An in-memory database has one, which reads and writes in turn.
 
-    With `mends`, a file in the data folder that cannot be read is set aside when it is opened, or by mend().
+    With `replace_damaged`, a file in the data folder that cannot be read is set aside when it is opened, or by replace_if_damaged().
     """
 
-    def __init__(self, place: Location, busy_seconds: float, *, mends: bool = False) -> None:
-        self._place = place
-        self._mends = mends
+    def __init__(
+        self, location: Location, busy_seconds: float, *, replace_damaged: bool = False
+    ) -> None:
+        self._location = location
+        self._replaces_damaged = replace_damaged
         self._busy_seconds = busy_seconds
-        memory = place is None
-        folder = place if isinstance(place, DataFolder) else None
-        writer, readers = _drivers(place, busy_seconds)
+        memory = location is None
+        folder = location if isinstance(location, DataFolder) else None
+        writer, readers = _drivers(location, busy_seconds)
         self._writer = KeptConnection(writer, forever=memory, folder=folder)
         self._readers = [KeptConnection(reader, folder=folder) for reader in readers]
         self._all = [self._writer, *self._readers]
@@ -66,11 +68,11 @@ class Connections:
         can be written."""
 
     @property
-    def place(self) -> str:
-        place = self._place
-        if isinstance(place, RemoteDatabase):
-            return place.place
-        return "memory" if place is None else str(place.file)
+    def location(self) -> str:
+        location = self._location
+        if isinstance(location, RemoteDatabase):
+            return location.location
+        return "memory" if location is None else str(location.file)
 
     async def open(self, tasks: TaskGroup) -> None:
         """Connect, and create or upgrade the database, one process at a time. The connections run in `tasks` until aclose().
@@ -80,20 +82,20 @@ class Connections:
         """
         for connection in self._all:
             connection.start(tasks)
-        place = self._place
-        if place is None:
+        location = self._location
+        if location is None:
             await self._writer.run(lambda connection: upgrade(connection, None))
-        elif isinstance(place, RemoteDatabase):
+        elif isinstance(location, RemoteDatabase):
             if await self._readers[0].run(revision) != HEAD:
-                await self._writer.run(partial(_upgrade, place))
+                await self._writer.run(partial(_upgrade, location))
         else:
-            async with self._locked(place):
-                await self._open_file(place)
+            async with self._hold_lock(location):
+                await self._open_file(location)
             for reader in self._readers:
                 # Open their files now: later there may be no descriptor left.
                 await reader.run(revision)
 
-    async def mend(self, error: Exception) -> bool:
+    async def replace_if_damaged(self, error: Exception) -> bool:
         """If damage caused an error, begin an empty database. Return whether that was done.
 
         Call it only before serving begins, while nothing else runs on the connections.
@@ -101,18 +103,18 @@ class Connections:
         Raises:
             StoreUnavailable: when the empty database cannot be begun.
         """
-        place = self._place
-        if not (self._mends and isinstance(place, DataFolder)):
+        location = self._location
+        if not (self._replaces_damaged and isinstance(location, DataFolder)):
             return False
-        if place.is_same() and not await self._is_damage(error):
+        if location.is_same() and not await self._is_damage(error):
             return False
-        async with self._locked(place):
+        async with self._hold_lock(location):
             for connection in self._all:
                 await connection.reset()
             # Another process may have begun an empty one already.
-            if place.is_same():
-                _set_aside(place)
-            await self._open_file(place)
+            if location.is_same():
+                _set_aside(location)
+            await self._open_file(location)
         return True
 
     async def _is_damage(self, error: Exception) -> bool:
@@ -120,30 +122,30 @@ class Connections:
             return True
         try:
             return bool(await self.read(check_storage))
-        except StoreUnavailable as found:
-            return _means_damage(found)
+        except StoreUnavailable as check_error:
+            return _means_damage(check_error)
 
-    def _locked(self, folder: DataFolder) -> AbstractAsyncContextManager[None]:
-        return folder.locked(self._busy_seconds + 25.0)
+    def _hold_lock(self, folder: DataFolder) -> AbstractAsyncContextManager[None]:
+        return folder.hold_lock(self._busy_seconds + 25.0)
 
     async def _open_file(self, folder: DataFolder) -> None:
         try:
-            await self._begin(folder)
+            await self._open_or_create(folder)
         except StoreUnavailable as error:
-            if not (self._mends and _means_damage(error)):
+            if not (self._replaces_damaged and _means_damage(error)):
                 raise
             for connection in self._all:
                 await connection.reset()
             _set_aside(folder)
-            await self._begin(folder)
+            await self._open_or_create(folder)
         folder.remember()
 
-    async def _begin(self, folder: DataFolder) -> None:
+    async def _open_or_create(self, folder: DataFolder) -> None:
         folder.check_log()
         folder.make_file()
-        checks = self._mends and folder.size() <= CHECK_LIMIT
-        found = await self._readers[0].run(partial(_look, checks=checks))
-        await self._writer.run(lambda connection: upgrade(connection, found))
+        checks = self._replaces_damaged and folder.size() <= CHECK_LIMIT
+        revision_found = await self._readers[0].run(partial(_prepare_file, checks=checks))
+        await self._writer.run(lambda connection: upgrade(connection, revision_found))
 
     async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run one transaction that holds the write lock from its beginning.
@@ -154,19 +156,19 @@ class Connections:
         Raises:
             StoreUnavailable: when the database failed. Other errors of the work are raised as they are.
         """
-        place = self._place
+        location = self._location
 
-        def checked(connection: Connection) -> T:
+        def check_and_work(connection: Connection) -> T:
             # Background writes are checked only when they must be durable.
-            if durable and isinstance(place, DataFolder):
-                place.check()
+            if durable and isinstance(location, DataFolder):
+                location.check()
                 if self.unsynced:
                     sync(connection)  # a transaction that changes nothing flushes nothing
             return work(connection)
 
-        local = isinstance(place, DataFolder)
+        local = isinstance(location, DataFolder)
         try:
-            value = await self._writer.run(checked, durable=durable or not local)
+            value = await self._writer.run(check_and_work, durable=durable or not local)
         except StoreUnavailable:
             self.unsynced = True
             raise
@@ -176,14 +178,14 @@ class Connections:
     @property
     def trouble(self) -> str | None:
         """Why no write can succeed although none failed yet: the disk is full. None otherwise."""
-        return self._place.trouble() if isinstance(self._place, DataFolder) else None
+        return self._location.trouble() if isinstance(self._location, DataFolder) else None
 
     def free_bytes(self) -> int | None:
         """Return the free bytes on the disk of the data folder, None without a folder or when they are unknown."""
-        if not isinstance(self._place, DataFolder):
+        if not isinstance(self._location, DataFolder):
             return None
         try:
-            return shutil.disk_usage(self._place.path).free
+            return shutil.disk_usage(self._location.path).free
         except OSError:
             return None
 
@@ -209,19 +211,19 @@ class Connections:
                 await connection.aclose()
 
 
-def _drivers(place: Location, busy_seconds: float) -> tuple[Driver, list[Driver]]:
+def _drivers(location: Location, busy_seconds: float) -> tuple[Driver, list[Driver]]:
     """Return a closed connection that writes, and those that only read."""
-    if isinstance(place, RemoteDatabase):
-        remote = place.engine(busy_seconds)
-        alone = {"isolation_level": "AUTOCOMMIT"}
-        return ServerDriver(remote, {}), [ServerDriver(remote, alone) for _ in range(READERS)]
-    engine = make_engine(place.file if place else None, busy_seconds)
-    readers = [FileDriver(engine, {}) for _ in range(READERS if place else 0)]
+    if isinstance(location, RemoteDatabase):
+        remote = location.engine(busy_seconds)
+        autocommit = {"isolation_level": "AUTOCOMMIT"}
+        return ServerDriver(remote, {}), [ServerDriver(remote, autocommit) for _ in range(READERS)]
+    engine = make_engine(location.file if location else None, busy_seconds)
+    readers = [FileDriver(engine, {}) for _ in range(READERS if location else 0)]
     return FileDriver(engine, {WRITES: True}), [*readers]
 
 
 def _means_damage(error: Exception) -> bool:
-    return isinstance(error, DatabaseDamaged) or damaged(error.__cause__)
+    return isinstance(error, DatabaseDamaged) or is_damage(error.__cause__)
 
 
 def _set_aside(folder: DataFolder) -> None:
@@ -233,12 +235,12 @@ def _set_aside(folder: DataFolder) -> None:
     )
 
 
-def _look(connection: Connection, *, checks: bool) -> str | None:
-    found = complete_revision(connection)
+def _prepare_file(connection: Connection, *, checks: bool) -> str | None:
+    revision_found = complete_revision(connection)
     if checks and check_storage(connection):
         raise DatabaseDamaged("it does not pass SQLite's own check")
     use_wal(connection)
-    return found
+    return revision_found
 
 
 def _upgrade(database: RemoteDatabase, connection: Connection) -> None:

@@ -136,9 +136,9 @@ class ServerDriver:
                 await connection.close()
 
     def interrupt(self) -> None:
-        if self._connection is not None and (found := self._connection.sync_connection):
+        if self._connection is not None and (connection := self._connection.sync_connection):
             with suppress(SQLAlchemyError, OSError, AttributeError):
-                interrupt(found.connection.driver_connection)
+                interrupt(connection.connection.driver_connection)
 
 
 __all__ = ["Driver", "FileDriver", "ServerDriver"]

@@ -49,7 +49,7 @@ class DataFolder:
         self._identity: tuple[int, int] | None = None
 
     @asynccontextmanager
-    async def locked(self, seconds: float) -> AsyncGenerator[None]:
+    async def hold_lock(self, seconds: float) -> AsyncGenerator[None]:
         """Hold the folder's lock, so that only one process at a time creates or upgrades the database.
 
         Raises:
@@ -76,10 +76,10 @@ class DataFolder:
             raise _unusable(error) from error
 
     def _make(self) -> None:
-        fresh = not self.path.exists()
+        is_new = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A folder with other files in it was named by mistake; its mode is not ours to change.
-        if not fresh and (self.file.exists() or not any(self.path.iterdir())):
+        if not is_new and (self.file.exists() or not any(self.path.iterdir())):
             self.path.chmod(0o700)
 
     def make_file(self) -> None:
@@ -158,19 +158,19 @@ class DataFolder:
     def trouble(self) -> str | None:
         """Return a message if the disk is full, else None. Takes one system call."""
         try:
-            found = os.statvfs(self.path)
+            disk = os.statvfs(self.path)
         except OSError:
             return None
-        if found.f_bavail * found.f_frsize >= LEAST_FREE:
+        if disk.f_bavail * disk.f_frsize >= LEAST_FREE:
             return None
         return f"{FILE_NAME} {FULL}."
 
     def _current(self) -> tuple[int, int] | None:
         try:
-            found = self.file.stat()
+            stat = self.file.stat()
         except OSError:
             return None
-        return (found.st_dev, found.st_ino)
+        return (stat.st_dev, stat.st_ino)
 
 
 def _try_lock(handle: int) -> bool:

@@ -12,7 +12,7 @@ from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord, 
 from . import rows, schema
 from .base import JournalCounts
 from .compaction import OTHERS
-from .rows import mapping
+from .rows import columns_of
 
 _j = schema.journal.c
 _r = schema.receipt.c
@@ -28,46 +28,52 @@ _ALL_RECEIPTS = (
 _SUMMARY = select(schema.summary).where(schema.summary.c.session_id == _this)
 
 
-def page(connection: Connection, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
+def page(
+    connection: Connection, session_id: str, history_filter: HistoryFilter
+) -> list[JournalRecord]:
     """Find the positions first, in the index that holds every filter but the times, then read the entries."""
-    if wanted.limit == 0:
+    if history_filter.limit == 0:
         return []
-    found = select(_j.seq).where(_j.session_id == session_id)
-    if wanted.last_runs is not None:
-        runs = _last_runs(connection, session_id, wanted.last_runs)
-        found = found.where(_j.run.in_(runs))
-    found = _filtered(found, wanted).order_by(_j.seq.desc()).limit(wanted.limit)
-    positions = list(connection.scalars(found))
+    query = select(_j.seq).where(_j.session_id == session_id)
+    if history_filter.last_runs is not None:
+        runs = _last_runs(connection, session_id, history_filter.last_runs)
+        query = query.where(_j.run.in_(runs))
+    query = _apply_filter(query, history_filter).order_by(_j.seq.desc()).limit(history_filter.limit)
+    positions = list(connection.scalars(query))
     if not positions:
         return []
     statement = select(schema.journal).where(_j.session_id == session_id, _j.seq.in_(positions))
     return [
-        rows.journal_record(mapping(row)) for row in connection.execute(statement.order_by(_j.seq))
+        rows.journal_record(columns_of(row))
+        for row in connection.execute(statement.order_by(_j.seq))
     ]
 
 
-def _filtered(found: Select[Any], wanted: HistoryFilter) -> Select[Any]:
+def _apply_filter(query: Select[Any], history_filter: HistoryFilter) -> Select[Any]:
     for column, values in (
-        (_j.kind, wanted.kinds),
-        (_j.tool, wanted.tools),
-        (_j.status, wanted.statuses),
-        (_j.run, wanted.runs),
-        (_j.role, wanted.roles),
+        (_j.kind, history_filter.kinds),
+        (_j.tool, history_filter.tools),
+        (_j.status, history_filter.statuses),
+        (_j.run, history_filter.runs),
+        (_j.role, history_filter.roles),
     ):
         if values is not None:
-            found = found.where(column.in_([str(value) for value in values]))
-    for column, values in ((_j.tool, wanted.skip_tools), (_j.role, wanted.skip_roles)):
+            query = query.where(column.in_([str(value) for value in values]))
+    for column, values in (
+        (_j.tool, history_filter.skip_tools),
+        (_j.role, history_filter.skip_roles),
+    ):
         if values:
-            found = found.where(or_(column.is_(None), column.not_in(values)))
-    if wanted.failed:
-        found = found.where(_j.status.not_in(("ok", STARTED, INPUT_REQUIRED)))
-    if wanted.before is not None:
-        found = found.where(_j.seq < wanted.before)
-    if wanted.since is not None:
-        found = found.where(_j.started_at >= wanted.since)
-    if wanted.until is not None:
-        found = found.where(_j.started_at < wanted.until)
-    return found
+            query = query.where(or_(column.is_(None), column.not_in(values)))
+    if history_filter.failed:
+        query = query.where(_j.status.not_in(("ok", STARTED, INPUT_REQUIRED)))
+    if history_filter.before is not None:
+        query = query.where(_j.seq < history_filter.before)
+    if history_filter.since is not None:
+        query = query.where(_j.started_at >= history_filter.since)
+    if history_filter.until is not None:
+        query = query.where(_j.started_at < history_filter.until)
+    return query
 
 
 def _last_runs(connection: Connection, session_id: str, count: int) -> list[str]:
@@ -77,17 +83,17 @@ def _last_runs(connection: Connection, session_id: str, count: int) -> list[str]
         newest = select(_j.run).where(
             _j.session_id == session_id, _j.run.is_not(None), _j.run.not_in(runs)
         )
-        found = connection.scalar(newest.order_by(_j.seq.desc()).limit(1))
-        if found is None:
+        run = connection.scalar(newest.order_by(_j.seq.desc()).limit(1))
+        if run is None:
             break
-        runs.append(found)
+        runs.append(run)
     return runs
 
 
 def receipt(connection: Connection, session_id: str, operation_id: str) -> ReceiptRecord | None:
-    given = {"session_id": session_id, "operation_id": operation_id}
-    row = connection.execute(_RECEIPT, given).first()
-    return None if row is None else rows.receipt_record(mapping(row))
+    parameters = {"session_id": session_id, "operation_id": operation_id}
+    row = connection.execute(_RECEIPT, parameters).first()
+    return None if row is None else rows.receipt_record(columns_of(row))
 
 
 def receipts(connection: Connection, session_id: str) -> tuple[int, int]:
@@ -96,13 +102,13 @@ def receipts(connection: Connection, session_id: str) -> tuple[int, int]:
 
 
 def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]:
-    found = connection.execute(_ALL_RECEIPTS, {"session_id": session_id})
-    return [rows.receipt_record(mapping(row)) for row in found]
+    result = connection.execute(_ALL_RECEIPTS, {"session_id": session_id})
+    return [rows.receipt_record(columns_of(row)) for row in result]
 
 
 def summary(connection: Connection, session_id: str) -> SummaryRecord | None:
     row = connection.execute(_SUMMARY, {"session_id": session_id}).first()
-    return None if row is None else rows.summary_record(mapping(row))
+    return None if row is None else rows.summary_record(columns_of(row))
 
 
 _COUNTS = (
@@ -135,15 +141,15 @@ def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
         entries += count
     runs = connection.scalar(_RUNS, this) or 0
     for request in connection.scalars(_COMPACTED, this):
-        counted = loads(request)
-        entries += counted["entries"]
-        transitions += counted["transitions"]
-        runs += counted["runs"]
-        for tool, by_status in counted["calls"].items():
-            into = calls.setdefault(tool, {})
+        compacted = loads(request)
+        entries += compacted["entries"]
+        transitions += compacted["transitions"]
+        runs += compacted["runs"]
+        for tool, by_status in compacted["calls"].items():
+            outcomes = calls.setdefault(tool, {})
             for status, count in by_status.items():
-                into[status] = into.get(status, 0) + count
-        for role, count in counted["messages"].items():
+                outcomes[status] = outcomes.get(status, 0) + count
+        for role, count in compacted["messages"].items():
             messages[role] = messages.get(role, 0) + count
     first = connection.execute(_ENDS.order_by(_j.seq), this).first()
     last = connection.execute(_ENDS.order_by(_j.seq.desc()), this).first()

@@ -30,7 +30,7 @@ from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema
 from .base import RESTARTED, ClaimedSession
-from .dialect import among, earlier, packed
+from .dialect import among, earlier, pack_ids
 from .rows import Row
 
 _s = schema.session.c
@@ -48,28 +48,28 @@ def join(connection: Connection, row: Row) -> None:
 
 def declare_dead(connection: Connection, node: str) -> bool:
     """Mark a node dead. Return True if it was not dead before."""
-    done = connection.execute(
+    result = connection.execute(
         update(schema.node)
         .where(_n.id == node, _n.state != NodeState.DEAD.value)
         .values(state=NodeState.DEAD.value)
     )
-    return done.rowcount > 0
+    return result.rowcount > 0
 
 
 _living = exists().where(_n.id == _s.node, _n.state != NodeState.DEAD.value)
-_left = _s.node.is_not(None) & ~_living
+_abandoned = _s.node.is_not(None) & ~_living
 """Sessions whose owner is dead. A node without a row is dead too: the row was deleted when no session named the node."""
 
 
 _this = _s.id == bindparam("session_id", type_=String())
 _me = bindparam("me", type_=String())
 
-_LEFT = select(_s.id).where(_this, _left)
-_ALL_LEFT = select(_s.id).where(_left).order_by(_s.id)
+_ABANDONED = select(_s.id).where(_this, _abandoned)
+_ALL_ABANDONED = select(_s.id).where(_abandoned).order_by(_s.id)
 
 _these = among(_s.id)
 _LOCK = select(_s.id).where(_these).order_by(_s.id).with_for_update()
-_STILL_LEFT = select(_s.id, _s.status).where(_these, _left)
+_STILL_ABANDONED = select(_s.id, _s.status).where(_these, _abandoned)
 
 _CLAIM = (
     update(schema.session)
@@ -87,10 +87,10 @@ def claim(
     connection: Connection, session_id: str, node: str, now: float, retention: float
 ) -> ClaimedSession | None:
     """Make a node the owner; if the owner is dead, release the session first."""
-    if connection.scalar(_LEFT, {"session_id": session_id}) is not None:
+    if connection.scalar(_ABANDONED, {"session_id": session_id}) is not None:
         _release(connection, [session_id], now, retention)
-    done = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
-    return queries.loaded(connection, session_id) if done.rowcount else None
+    result = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
+    return queries.load_session(connection, session_id) if result.rowcount else None
 
 
 def adopt(connection: Connection, dead: Sequence[str], now: float, retention: float) -> list[str]:
@@ -98,12 +98,12 @@ def adopt(connection: Connection, dead: Sequence[str], now: float, retention: fl
     if dead:
         connection.execute(
             update(schema.node).where(among(_n.id)).values(state=NodeState.DEAD.value),
-            {"ids": packed(dead)},
+            {"ids": pack_ids(dead)},
         )
-    left = list(connection.scalars(_ALL_LEFT))
-    found = _release(connection, left, now, retention) if left else []
+    session_ids = list(connection.scalars(_ALL_ABANDONED))
+    paused_ids = _release(connection, session_ids, now, retention) if session_ids else []
     connection.execute(delete(schema.node).where(_n.state == NodeState.DEAD.value))
-    return found
+    return paused_ids
 
 
 _PAUSED_BY_RESTART = (Status.IDLE, Status.ACTIVE, Status.ERROR)
@@ -111,20 +111,20 @@ _CLOSED_BY_RESTART = (Status.CREATING, Status.CLOSING)
 
 
 def _release(
-    connection: Connection, left: Sequence[str], now: float, retention: float
+    connection: Connection, session_ids: Sequence[str], now: float, retention: float
 ) -> list[str]:
     # Another process may have released some of them before. Once their rows are locked, it cannot any more.
-    connection.execute(_LOCK, {"ids": packed(left)}).all()
-    rows = connection.execute(_STILL_LEFT, {"ids": packed(left)}).all()
+    connection.execute(_LOCK, {"ids": pack_ids(session_ids)}).all()
+    rows = connection.execute(_STILL_ABANDONED, {"ids": pack_ids(session_ids)}).all()
     if not rows:
         return []
-    these = {"ids": packed(row.id for row in rows)}
-    _unknown(connection, these, now)
-    journalled = [row.id for row in rows if row.status in _TRANSITIONS]
+    these = {"ids": pack_ids(row.id for row in rows)}
+    _mark_outcomes_unknown(connection, these, now)
+    journalled_ids = [row.id for row in rows if row.status in _TRANSITIONS]
     connection.execute(_journal(now), these)
     connection.execute(
         update(schema.tally).where(among(schema.tally.c.session_id)).values(entries=_t.entries + 1),
-        {"ids": packed(journalled)},
+        {"ids": pack_ids(journalled_ids)},
     )
     binding = schema.binding.c
     connection.execute(
@@ -136,15 +136,13 @@ def _release(
         .values(status=BindingStatus.LOST.value, last_error=RESTARTED, since=now),
         these,
     )
-    released = _released(now, retention)
-    connection.execute(
-        update(schema.session).where(_these).ordered_values(*released.items()), these
-    )
-    gone = (Status.CLOSED, *_CLOSED_BY_RESTART)
-    return [row.id for row in rows if row.status not in gone]
+    columns = _released_columns(now, retention)
+    connection.execute(update(schema.session).where(_these).ordered_values(*columns.items()), these)
+    closed_statuses = (Status.CLOSED, *_CLOSED_BY_RESTART)
+    return [row.id for row in rows if row.status not in closed_statuses]
 
 
-def _unknown(connection: Connection, these: Row, now: float) -> None:
+def _mark_outcomes_unknown(connection: Connection, these: Row, now: float) -> None:
     """Set every started operation of these sessions to `outcome_unknown`."""
     connection.execute(
         update(schema.receipt)
@@ -201,10 +199,10 @@ def _transition(status: Status) -> str:
     return dumps({"code": code, "event": event, "from": status, "to": target, "cause": RESTART})
 
 
-def _released(now: float, retention: float) -> dict[str, Any]:
+def _released_columns(now: float, retention: float) -> dict[str, Any]:
     """Return the new columns of a released session. MariaDB assigns from left to right, so the status comes last."""
-    paused = _s.status.in_([status.value for status in _PAUSED_BY_RESTART])
-    closed = _s.status.in_([status.value for status in _CLOSED_BY_RESTART])
+    is_paused = _s.status.in_([status.value for status in _PAUSED_BY_RESTART])
+    is_closed = _s.status.in_([status.value for status in _CLOSED_BY_RESTART])
     timeout = case((_s.paused_seconds > 0, _s.paused_seconds + now), else_=null())
     ends = _s.lifetime_ends_at
     due = func.coalesce(earlier(timeout, ends), timeout, ends)
@@ -212,22 +210,22 @@ def _released(now: float, retention: float) -> dict[str, Any]:
     return {
         "node": None,
         "epoch": _s.epoch + 1,
-        "status_at": case((paused | closed, now), else_=_s.status_at),
-        "reason": case((closed, func.coalesce(_s.reason, RESTART)), else_=_s.reason),
-        "closed_at": case((closed, now), else_=_s.closed_at),
-        "due_at": case((paused, due), (closed, purge), else_=_s.due_at),
+        "status_at": case((is_paused | is_closed, now), else_=_s.status_at),
+        "reason": case((is_closed, func.coalesce(_s.reason, RESTART)), else_=_s.reason),
+        "closed_at": case((is_closed, now), else_=_s.closed_at),
+        "due_at": case((is_paused, due), (is_closed, purge), else_=_s.due_at),
         "status": case(
-            (paused, Status.PAUSED.value), (closed, Status.CLOSED.value), else_=_s.status
+            (is_paused, Status.PAUSED.value), (is_closed, Status.CLOSED.value), else_=_s.status
         ),
     }
 
 
 def purge(connection: Connection, session_id: str) -> bool:
     """Delete every row of a closed session."""
-    done = connection.execute(
+    result = connection.execute(
         delete(schema.session).where(_s.id == session_id, _s.status == Status.CLOSED.value)
     )
-    if not done.rowcount:
+    if not result.rowcount:
         return False
     for table in schema.OF_A_SESSION:
         connection.execute(delete(table).where(table.c.session_id == session_id))

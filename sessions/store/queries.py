@@ -19,8 +19,8 @@ from ..records import (
 )
 from . import rows, schema
 from .base import ClaimedSession
-from .dialect import among, check_storage, packed
-from .rows import mapping
+from .dialect import among, check_storage, pack_ids
+from .rows import columns_of
 
 ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state, snapshots and journal."""
@@ -62,23 +62,23 @@ _LAST_SEQ = select(func.max(schema.journal.c.seq)).where(schema.journal.c.sessio
 
 def nodes(connection: Connection) -> list[NodeRecord]:
     statement = select(schema.node).where(schema.node.c.state != NodeState.DEAD.value)
-    found = connection.execute(statement.order_by(schema.node.c.started_at))
-    return [rows.node_record(mapping(row)) for row in found]
+    result = connection.execute(statement.order_by(schema.node.c.started_at))
+    return [rows.node_record(columns_of(row)) for row in result]
 
 
 def get(connection: Connection, session_id: str, owner: str | None = None) -> SessionRecord | None:
-    given = {"session_id": session_id}
+    parameters = {"session_id": session_id}
     if owner is None:
-        row = connection.execute(_GET, given).first()
+        row = connection.execute(_GET, parameters).first()
     else:
-        row = connection.execute(_GET_OWNED, {**given, "owner": owner}).first()
-    return None if row is None else rows.session_record(mapping(row))
+        row = connection.execute(_GET_OWNED, {**parameters, "owner": owner}).first()
+    return None if row is None else rows.session_record(columns_of(row))
 
 
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
-    given = {"owner": owner, "namespace": namespace, "name": name}
-    row = connection.execute(_FIND, given).first()
-    return None if row is None else rows.session_record(mapping(row))
+    parameters = {"owner": owner, "namespace": namespace, "name": name}
+    row = connection.execute(_FIND, parameters).first()
+    return None if row is None else rows.session_record(columns_of(row))
 
 
 _MINE = select(_s.id).where(_s.owner == bindparam("owner", type_=String()))
@@ -102,39 +102,39 @@ def ids(connection: Connection, owner: str) -> list[str]:
 
 
 def counts(connection: Connection) -> dict[str, int]:
-    found = connection.execute(select(_s.status, func.count()).group_by(_s.status))
-    return {row[0]: row[1] for row in found}
+    result = connection.execute(select(_s.status, func.count()).group_by(_s.status))
+    return {row[0]: row[1] for row in result}
 
 
 def bindings(connection: Connection, session_id: str) -> list[BindingRecord]:
-    found = connection.execute(_BINDINGS, {"session_id": session_id})
-    return [rows.binding_record(mapping(row)) for row in found]
+    result = connection.execute(_BINDINGS, {"session_id": session_id})
+    return [rows.binding_record(columns_of(row)) for row in result]
 
 
 def state(connection: Connection, session_id: str) -> StateRecord | None:
     row = connection.execute(_STATE, {"session_id": session_id}).first()
-    return None if row is None else rows.state_record(mapping(row))
+    return None if row is None else rows.state_record(columns_of(row))
 
 
 def state_versions(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
-    found = connection.execute(_VERSIONS, {"ids": packed(session_ids)})
-    return {row[0]: row[1] for row in found}
+    result = connection.execute(_VERSIONS, {"ids": pack_ids(session_ids)})
+    return {row[0]: row[1] for row in result}
 
 
 def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotRecord | None:
-    given = {"session_id": session_id, "service": service}
-    row = connection.execute(_SNAPSHOT, given).first()
-    return None if row is None else rows.snapshot_record(mapping(row))
+    parameters = {"session_id": session_id, "service": service}
+    row = connection.execute(_SNAPSHOT, parameters).first()
+    return None if row is None else rows.snapshot_record(columns_of(row))
 
 
 def journal(connection: Connection, session_id: str, last: int, after: int) -> list[JournalRecord]:
     c = schema.journal.c
     statement = select(schema.journal).where(c.session_id == session_id, c.seq > after)
-    found = connection.execute(statement.order_by(c.seq.desc()).limit(last))
-    return [rows.journal_record(mapping(row)) for row in reversed(found.all())]
+    result = connection.execute(statement.order_by(c.seq.desc()).limit(last))
+    return [rows.journal_record(columns_of(row)) for row in reversed(result.all())]
 
 
-def loaded(connection: Connection, session_id: str) -> ClaimedSession:
+def load_session(connection: Connection, session_id: str) -> ClaimedSession:
     """Read all records of a session, in the transaction that claimed it."""
     session = get(connection, session_id)
     assert session is not None
@@ -151,8 +151,8 @@ _due = (_s.node.is_(None), _s.due_at.is_not(None))
 
 def due(connection: Connection, now: float, limit: int) -> list[SessionRecord]:
     statement = select(schema.session).where(*_due, _s.due_at <= now)
-    found = connection.execute(statement.order_by(_s.due_at).limit(limit))
-    return [rows.session_record(mapping(row)) for row in found]
+    result = connection.execute(statement.order_by(_s.due_at).limit(limit))
+    return [rows.session_record(columns_of(row)) for row in result]
 
 
 def next_due(connection: Connection) -> float | None:
@@ -161,16 +161,16 @@ def next_due(connection: Connection) -> float | None:
 
 def check(connection: Connection) -> list[str]:
     """Ask the database to check itself, then look for rows that belong to no session."""
-    wrong = check_storage(connection)
-    if wrong:
-        return wrong
+    faults = check_storage(connection)
+    if faults:
+        return faults
     for table in schema.OF_A_SESSION:
         orphan = select(func.count()).where(table.c.session_id.not_in(select(_s.id)))
         count = connection.scalar(orphan)
         if count:
-            wrong.append(f"{table.name}: {count} rows belong to no session")
+            faults.append(f"{table.name}: {count} rows belong to no session")
     stateless = select(func.count()).where(_s.id.not_in(select(schema.state.c.session_id)))
     count = connection.scalar(stateless)
     if count:
-        wrong.append(f"session: {count} rows have no state")
-    return wrong
+        faults.append(f"session: {count} rows have no state")
+    return faults

@@ -122,10 +122,10 @@ _JOURNAL = tuple(column.name for column in schema.journal.c)
 def journal_row(record: JournalRecord) -> Row:
     row = dict(record.__dict__)
     row["request"], row["result"] = _optional(record.request), _optional(record.result)
-    return _measured(row)
+    return _with_size(row)
 
 
-def _measured(row: Row) -> Row:
+def _with_size(row: Row) -> Row:
     """Finish the row of an entry, whose request and result are JSON."""
     row["kind"] = str(row["kind"])
     size, error = OVERHEAD, row["error"]
@@ -145,14 +145,14 @@ def journal_record(row: Mapping[str, Any]) -> JournalRecord:
 
 
 def receipt_row(record: ReceiptRecord) -> Row:
-    found = dict(record.__dict__)
-    found["result"], found["error"] = _optional(record.result), _optional(record.error)
-    return found
+    row = dict(record.__dict__)
+    row["result"], row["error"] = _optional(record.result), _optional(record.error)
+    return row
 
 
 def receipt_record(row: Mapping[str, Any]) -> ReceiptRecord:
-    parsed = {"result": _parse(row["result"]), "error": _parse(row["error"])}
-    return ReceiptRecord.model_construct(**{**row, **parsed})
+    json_columns = {"result": _parse(row["result"]), "error": _parse(row["error"])}
+    return ReceiptRecord.model_construct(**{**row, **json_columns})
 
 
 def summary_row(record: SummaryRecord) -> Row:
@@ -194,7 +194,7 @@ class JournalAppend:
 
 def to_journal_append(entry: CallEntry) -> JournalAppend:
     """Turn the entry of a call into a row."""
-    return JournalAppend(entry.session_id, entry.node, entry.epoch, _measured(entry.values()))
+    return JournalAppend(entry.session_id, entry.node, entry.epoch, _with_size(entry.values()))
 
 
 def to_change(write: Write) -> Change:
@@ -228,6 +228,6 @@ def to_change(write: Write) -> Change:
     )
 
 
-def mapping(row: Any) -> Mapping[str, Any]:
+def columns_of(row: Any) -> Mapping[str, Any]:
     """Return the columns of a result row by name."""
     return cast("Mapping[str, Any]", row._mapping)

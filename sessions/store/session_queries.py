@@ -14,17 +14,17 @@ from ..json_codec import dumps, loads
 from ..records import LABELS, SessionFilter, SessionRecord
 from ..state.merge import same_json
 from . import rows, schema
-from .dialect import among, packed
-from .rows import mapping
+from .dialect import among, pack_ids
+from .rows import columns_of
 
-LOOKED: Final = 5_000
+READ_LIMIT: Final = 5_000
 """Most sessions read for one page if a filter has no index. The page may then be short and still have a cursor."""
 CHUNK: Final = 250
 PAGE_BYTES: Final = 1 << 20
 """Most bytes of metadata in a page; its first session is always returned."""
 
 _s = schema.session.c
-_LOOK = select(_s.id, _s.used_at, _s.name, _s.metadata, *(_s[label] for label in LABELS))
+_COLUMNS = select(_s.id, _s.used_at, _s.name, _s.metadata, *(_s[label] for label in LABELS))
 _SUMMARIES = select(
     schema.summary.c.session_id, schema.summary.c.text, schema.summary.c.topics
 ).where(among(schema.summary.c.session_id))
@@ -33,73 +33,75 @@ Position = tuple[float, str]
 
 
 def page(
-    connection: Connection, wanted: SessionFilter, after: Position | None
+    connection: Connection, session_filter: SessionFilter, after: Position | None
 ) -> tuple[list[SessionRecord], str | None]:
     """Return sessions, newest use first, and the cursor of the next page or None.
 
     The indexes of the owner and of the labels bound the rows that are read. Metadata and texts are compared here, value by
     value, so that a value is never mistaken for a part of another, on any database.
     """
-    found: list[Any] = []
+    matches: list[Any] = []
     room = PAGE_BYTES
-    for looked, (row, fits) in enumerate(_candidates(connection, wanted, after)):
+    for read_count, (row, fits) in enumerate(_candidates(connection, session_filter, after)):
         room -= len(row.metadata) if fits else 0
-        full = len(found) == wanted.limit or (bool(found) and room < 0)
-        if (fits and full) or looked == LOOKED:
-            return _records(connection, wanted, found), _cursor(after)
+        is_full = len(matches) == session_filter.limit or (bool(matches) and room < 0)
+        if (fits and is_full) or read_count == READ_LIMIT:
+            return _records(connection, session_filter, matches), _cursor(after)
         if fits:
-            found.append(row)
+            matches.append(row)
         after = (row.used_at, row.id)
-    return _records(connection, wanted, found), None
+    return _records(connection, session_filter, matches), None
 
 
-def _picky(wanted: SessionFilter) -> bool:
+def _needs_reading(session_filter: SessionFilter) -> bool:
     """Whether many sessions may have to be read for one match."""
-    return bool(wanted.metadata or wanted.query)
+    return bool(session_filter.metadata or session_filter.query)
 
 
 def _records(
-    connection: Connection, wanted: SessionFilter, found: Sequence[Any]
+    connection: Connection, session_filter: SessionFilter, matches: Sequence[Any]
 ) -> list[SessionRecord]:
     """Return the records of rows; a session that was deleted meanwhile is left out."""
-    if _picky(wanted) and found:
-        ids = [row.id for row in found]
-        whole = connection.execute(select(schema.session).where(_s.id.in_(ids)))
-        by_id = {row.id: row for row in whole}
-        found = [by_id[key] for key in ids if key in by_id]
-    return [rows.session_record(mapping(row)) for row in found]
+    if _needs_reading(session_filter) and matches:
+        ids = [row.id for row in matches]
+        full_rows = connection.execute(select(schema.session).where(_s.id.in_(ids)))
+        by_id = {row.id: row for row in full_rows}
+        matches = [by_id[key] for key in ids if key in by_id]
+    return [rows.session_record(columns_of(row)) for row in matches]
 
 
 def _candidates(
-    connection: Connection, wanted: SessionFilter, after: Position | None
+    connection: Connection, session_filter: SessionFilter, after: Position | None
 ) -> Iterator[tuple[Any, bool]]:
     """Yield the sessions that the indexes find, and whether the rest of the filter matches them."""
-    picky = _picky(wanted)
-    size = CHUNK if picky else wanted.limit + 1
+    needs_reading = _needs_reading(session_filter)
+    size = CHUNK if needs_reading else session_filter.limit + 1
     while True:
-        chunk = connection.execute(_behind(_indexed(wanted), after).limit(size)).all()
-        written = _summaries(connection, chunk) if wanted.query else {}
+        chunk = connection.execute(_behind(_indexed_query(session_filter), after).limit(size)).all()
+        summaries = _summaries(connection, chunk) if session_filter.query else {}
         for row in chunk:
-            yield row, not picky or _fits(row, wanted, written.get(row.id, ""))
+            yield row, not needs_reading or _fits(row, session_filter, summaries.get(row.id, ""))
         if len(chunk) < size:
             return
         after = (chunk[-1].used_at, chunk[-1].id)
 
 
-def _indexed(wanted: SessionFilter) -> Select[Any]:
-    statement = _LOOK if _picky(wanted) else select(schema.session)
-    if wanted.owner is not None:
-        statement = statement.where(_s.owner == wanted.owner)
-    if wanted.namespace is not None:
-        statement = statement.where(_s.namespace == wanted.namespace)
-    if wanted.name_prefix:
-        prefix = wanted.name_prefix
+def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
+    statement = _COLUMNS if _needs_reading(session_filter) else select(schema.session)
+    if session_filter.owner is not None:
+        statement = statement.where(_s.owner == session_filter.owner)
+    if session_filter.namespace is not None:
+        statement = statement.where(_s.namespace == session_filter.namespace)
+    if session_filter.name_prefix:
+        prefix = session_filter.name_prefix
         statement = statement.where(func.substr(_s.name, 1, len(prefix)) == prefix)
-    if wanted.statuses is not None:
-        statement = statement.where(_s.status.in_([status.value for status in wanted.statuses]))
-    if wanted.updated_since is not None:
-        statement = statement.where(_s.used_at >= wanted.updated_since)
-    for label, value in (wanted.labels or {}).items():
+    if session_filter.statuses is not None:
+        statement = statement.where(
+            _s.status.in_([status.value for status in session_filter.statuses])
+        )
+    if session_filter.updated_since is not None:
+        statement = statement.where(_s.used_at >= session_filter.updated_since)
+    for label, value in (session_filter.labels or {}).items():
         statement = statement.where(_s[label] == value)
     return statement.order_by(_s.used_at.desc(), _s.id.desc())
 
@@ -113,17 +115,17 @@ def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
     return statement.where(_s.used_at <= used_at, or_(_s.used_at < used_at, later))
 
 
-def _fits(row: Any, wanted: SessionFilter, written: str) -> bool:
+def _fits(row: Any, session_filter: SessionFilter, summary: str) -> bool:
     metadata = cast("dict[str, Any]", loads(row.metadata))
-    for key, value in (wanted.metadata or {}).items():
+    for key, value in (session_filter.metadata or {}).items():
         if key not in metadata or not same_json(metadata[key], value):
             return False
-    if not wanted.query:
+    if not session_filter.query:
         return True
     labels = [getattr(row, label) or "" for label in LABELS]
-    texts = [row.name or "", *labels, written, *_texts(metadata)]
-    sought = wanted.query.casefold()
-    return any(sought in text.casefold() for text in texts)
+    texts = [row.name or "", *labels, summary, *_texts(metadata)]
+    text_to_find = session_filter.query.casefold()
+    return any(text_to_find in text.casefold() for text in texts)
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -140,8 +142,8 @@ def _texts(value: object) -> Iterator[str]:
 
 def _summaries(connection: Connection, chunk: Sequence[Any]) -> dict[str, str]:
     ids = [row.id for row in chunk]
-    found = connection.execute(_SUMMARIES, {"ids": packed(ids)})
-    return {row[0]: "\n".join([row[1], *loads(row[2])]) for row in found}
+    result = connection.execute(_SUMMARIES, {"ids": pack_ids(ids)})
+    return {row[0]: "\n".join([row[1], *loads(row[2])]) for row in result}
 
 
 def _cursor(after: Position | None) -> str:

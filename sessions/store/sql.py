@@ -26,7 +26,7 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from . import journal_queries, ownership, queries, receipts, rows, session_queries
+from . import journal_queries, ownership, queries, rows, session_queries, tool_receipts
 from .base import ClaimedSession, JournalCounts, JournalLimits, Write
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
@@ -50,21 +50,21 @@ class SQLStore:
 
     def __init__(
         self,
-        place: Location,
+        location: Location,
         *,
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
-        mends: bool = False,
+        replace_damaged: bool = False,
     ) -> None:
-        self._connections = Connections(place, busy_seconds, mends=mends)
+        self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
         self._stack = AsyncExitStack()
         self._open = False
-        self._joined: rows.Row | None = None
-        self._begun = False
+        self._node_row: rows.Row | None = None
+        self._is_serving = False
         """Whether this process has adopted sessions, and may serve."""
 
     @classmethod
@@ -76,14 +76,15 @@ class SQLStore:
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
-        mends: bool = False,
+        replace_damaged: bool = False,
     ) -> SQLStore:
         """Return a store in a data folder, which other processes of this machine may share.
 
         `retention` is the time in seconds that sessions closed by a restart are kept; 0 means for ever. `busy_seconds` is
-        the time to wait for a process that holds the database. `limits` bound the journal of each session. With `mends`,
-        a database that is too damaged to be opened, or to be used up to the first `adopt`, is set aside under another
-        name, and an empty one begins; without, the store cannot be opened then.
+        the time to wait for a process that holds the database. `limits` bound the journal of each session.
+
+        With `replace_damaged`, a database that is too damaged to be opened, or to be used up to the first `adopt`, is renamed
+        and an empty one is created. Without it, such a store cannot be opened.
         """
         return cls(
             DataFolder(folder),
@@ -91,7 +92,7 @@ class SQLStore:
             retention=retention,
             busy_seconds=busy_seconds,
             limits=limits,
-            mends=mends,
+            replace_damaged=replace_damaged,
         )
 
     @classmethod
@@ -130,9 +131,9 @@ class SQLStore:
         )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Location of the store, in words for its owner."""
-        return self._connections.place
+        return self._connections.location
 
     @property
     def dropped_entries(self) -> int:
@@ -178,37 +179,37 @@ class SQLStore:
             raise StoreUnavailable("The store is closed.")
         return await self._writer.submit(work)
 
-    async def _beginning(self, step: Callable[[], Awaitable[T]]) -> T:
+    async def _before_serving(self, step: Callable[[], Awaitable[T]]) -> T:
         """Take a step before serving begins. Damage found by it is treated like damage at opening."""
         try:
             return await step()
         except (StoreUnavailable, InvalidArgument) as error:
-            if self._begun or not await self._connections.mend(error):
+            if self._is_serving or not await self._connections.replace_if_damaged(error):
                 raise
-        if self._joined is not None:
-            await self._submit(partial(ownership.join, row=self._joined))
+        if self._node_row is not None:
+            await self._submit(partial(ownership.join, row=self._node_row))
         return await step()
 
     async def join(self, node: NodeRecord) -> None:
         row = rows.node_row(node)
-        await self._beginning(lambda: self._submit(partial(ownership.join, row=row)))
-        self._joined = row
+        await self._before_serving(lambda: self._submit(partial(ownership.join, row=row)))
+        self._node_row = row
 
     async def leave(self, node: str) -> None:
         await self._submit(partial(ownership.declare_dead, node=node))
 
     async def nodes(self) -> list[NodeRecord]:
-        return await self._beginning(lambda: self._read(queries.nodes))
+        return await self._before_serving(lambda: self._read(queries.nodes))
 
     async def declare_dead(self, node: str) -> bool:
         operation = partial(ownership.declare_dead, node=node)
-        return bool(await self._beginning(lambda: self._submit(operation)))
+        return bool(await self._before_serving(lambda: self._submit(operation)))
 
     async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
         operation = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
-        adopted = await self._beginning(lambda: self._submit(operation))
-        self._begun = True
-        return cast("list[str]", adopted)
+        session_ids = await self._before_serving(lambda: self._submit(operation))
+        self._is_serving = True
+        return cast("list[str]", session_ids)
 
     async def create(
         self,
@@ -221,9 +222,11 @@ class SQLStore:
     ) -> None:
         session = session.model_copy(update={"epoch": 1})
         row = rows.session_row(session)
-        bound = [rows.binding_row(binding) for binding in bindings]
-        begun = None if receipt is None else rows.receipt_row(receipt)
-        await self._submit(NewSession(row, rows.state_row(state), bound, per_owner, begun))
+        binding_rows = [rows.binding_row(binding) for binding in bindings]
+        receipt_row = None if receipt is None else rows.receipt_row(receipt)
+        await self._submit(
+            NewSession(row, rows.state_row(state), binding_rows, per_owner, receipt_row)
+        )
 
     async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
         return await self._read(partial(queries.get, session_id=session_id, owner=owner))
@@ -232,9 +235,17 @@ class SQLStore:
         query = partial(queries.find, owner=owner, namespace=namespace, name=name)
         return await self._read(query)
 
-    async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
-        after = None if wanted.cursor is None else session_queries.position(wanted.cursor)
-        return await self._read(partial(session_queries.page, wanted=wanted, after=after))
+    async def list_sessions(
+        self, session_filter: SessionFilter
+    ) -> tuple[list[SessionRecord], str | None]:
+        after = (
+            None
+            if session_filter.cursor is None
+            else session_queries.position(session_filter.cursor)
+        )
+        return await self._read(
+            partial(session_queries.page, session_filter=session_filter, after=after)
+        )
 
     async def usage(self, owner: str) -> int:
         return await self._read(partial(queries.usage, owner=owner))
@@ -243,7 +254,7 @@ class SQLStore:
         return await self._read(partial(queries.ids, owner=owner))
 
     async def creation_receipt(self, owner: str, operation_id: str) -> ReceiptRecord | None:
-        query = partial(receipts.creation_receipt, owner=owner, operation_id=operation_id)
+        query = partial(tool_receipts.creation_receipt, owner=owner, operation_id=operation_id)
         return await self._read(query)
 
     def free_bytes(self) -> int | None:
@@ -283,16 +294,16 @@ class SQLStore:
         self._writer.append(change)
 
     async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
-        operation = partial(receipts.claim, row=rows.receipt_row(receipt))
+        operation = partial(tool_receipts.start, row=rows.receipt_row(receipt))
         return cast("ReceiptRecord | None", await self._submit(operation))
 
     async def end_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
-        await self._submit(partial(receipts.settle, row=row, forget=forget))
+        await self._submit(partial(tool_receipts.end, row=row, forget=forget))
 
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
-        self._writer.append(partial(receipts.settle, row=row, forget=forget))
+        self._writer.append(partial(tool_receipts.end, row=row, forget=forget))
 
     async def flush(self) -> None:
         if not self._open or not self._writer.idle:
@@ -316,8 +327,10 @@ class SQLStore:
         query = partial(queries.journal, session_id=session_id, last=last, after=after)
         return await self._read(query)
 
-    async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
-        return await self._read(partial(journal_queries.page, session_id=session_id, wanted=wanted))
+    async def history(self, session_id: str, history_filter: HistoryFilter) -> list[JournalRecord]:
+        return await self._read(
+            partial(journal_queries.page, session_id=session_id, history_filter=history_filter)
+        )
 
     async def journal_counts(self, session_id: str) -> JournalCounts:
         return await self._read(partial(journal_queries.journal_counts, session_id=session_id))

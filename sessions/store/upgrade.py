@@ -40,13 +40,13 @@ def complete_revision(connection: Connection) -> str | None:
     tables = inspect(connection).get_table_names()
     if version.name not in tables and {table.name for table in _FIRST} <= set(tables):
         raise DatabaseDamaged(f"it has no table {version.name}")
-    found = _revision(connection, tables)
-    if found is not None and found <= HEAD:
-        wanted = [*_FIRST, *(_SECOND if found > FIRST else ())]
-        missing = sorted(table.name for table in wanted if table.name not in tables)
+    revision_found = _revision(connection, tables)
+    if revision_found is not None and revision_found <= HEAD:
+        expected = [*_FIRST, *(_SECOND if revision_found > FIRST else ())]
+        missing = sorted(table.name for table in expected if table.name not in tables)
         if missing:
             raise DatabaseDamaged(f"it has no table {', '.join(missing)}")
-    return found
+    return revision_found
 
 
 def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
@@ -65,33 +65,33 @@ def _elsewhere(connection: Connection) -> str:
     return "Name one in store.url that is Statehold's alone."
 
 
-def upgrade(connection: Connection, found: str | None) -> None:
+def upgrade(connection: Connection, old_revision: str | None) -> None:
     """Bring a database from a revision to HEAD, in the transaction of the connection.
 
     Raises:
         StoreUnavailable: when it was written by a newer program.
     """
-    if found == HEAD:
+    if old_revision == HEAD:
         return
-    if found is None:
+    if old_revision is None:
         _create(connection)
         return
-    migrate(connection, found)
+    migrate(connection, old_revision)
 
 
 def _create(connection: Connection) -> None:
     """Create missing tables and indexes. Where no transaction covers all of it, an ended process may have left a part."""
-    begun = inspect(connection).has_table(version.name)
+    is_incomplete = inspect(connection).has_table(version.name)
     # The version table comes first, to mark the tables as ours; its row comes last, to mark them as complete.
     version.create(connection, checkfirst=True)
     metadata.create_all(connection)
-    if begun:
+    if is_incomplete:
         for index in (index for table in metadata.sorted_tables for index in table.indexes):
             index.create(connection, checkfirst=True)
     connection.execute(insert(version).values(version_num=HEAD))
 
 
-def migrate(connection: Connection, found: str | None) -> None:
+def migrate(connection: Connection, old_revision: str | None) -> None:
     """Run the migrations after a revision, all of them for None.
 
     Raises:
@@ -108,11 +108,11 @@ def migrate(connection: Connection, found: str | None) -> None:
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
     try:
-        if found is not None:
-            ScriptDirectory.from_config(config).get_revision(found)
+        if old_revision is not None:
+            ScriptDirectory.from_config(config).get_revision(old_revision)
     except CommandError as error:
         raise StoreUnavailable(
-            f"{database_name(connection)} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
-            "Upgrade Statehold, or choose another one."
+            f"{database_name(connection)} was written by a newer Statehold (schema {old_revision}, "
+            f"this program knows {HEAD}). Upgrade Statehold, or choose another one."
         ) from error
     command.upgrade(config, HEAD)

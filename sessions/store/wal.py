@@ -42,8 +42,10 @@ def _has_tables(file: Path) -> bool:
     """Return whether the file has tables; also True if it cannot be read for another reason than its content."""
     try:
         # A read-only connection leaves the WAL in place.
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as found:
-            return bool(found.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        with closing(
+            sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
+            return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -54,15 +56,15 @@ def _was_written(log: Path, size: int) -> bool:
 
     A process that was killed during that one left no data.
     """
-    with log.open("rb") as opened:
-        header = opened.read(_HEADER)
+    with log.open("rb") as file:
+        header = file.read(_HEADER)
         page = int.from_bytes(header[8:12])
         # The header was on the disk before anything came after it: if it is not valid, that was damage.
         if int.from_bytes(header[:4]) not in _MAGIC or not 512 <= page <= 65536:
             return True
         for start in range(_HEADER, size, _FRAME + page):
-            opened.seek(start + 4)
-            if opened.read(4).strip(b"\0"):  # it ends a transaction
+            file.seek(start + 4)
+            if file.read(4).strip(b"\0"):  # it ends a transaction
                 return size > start + _FRAME + page
     return False
 

@@ -23,7 +23,7 @@ from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
 from .creation import NewSession
 from .database import Connections
-from .dialect import blames_database
+from .dialect import is_database_fault
 from .rows import Change, JournalAppend, to_journal_append
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ class Writer:
         self._compactor = Compactor(limits)
         self._backlog = backlog
         self._waiting: deque[BatchItem] = deque()
-        self._appended = 0
+        self._entry_count = 0
         """Number of waiting units without a waiter."""
-        self._later = 0
+        self._deferred_count = 0
         """Entries since the last batch whose values are to be computed later."""
         self._wake = asyncio.Event()
         """Set when the waiting units are to be written now."""
@@ -72,9 +72,9 @@ class Writer:
         self._resting = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sync_due = False
-        self._ended = anyio.Event()
+        self._run_ended = anyio.Event()
         self._closing = False
-        self._told_closing = False
+        self._logged_closing = False
         self._writing = False
         self._scope: anyio.CancelScope | None = None
         self.trouble: str | None = None
@@ -93,7 +93,7 @@ class Writer:
         Raises the error that refused the unit, or StoreUnavailable.
         """
         if self._closing:
-            raise _closed()
+            raise _closed_error()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(BatchItem(work, future))
         self._wake.set()
@@ -105,21 +105,21 @@ class Writer:
             self.dropped_entries += 1
             return
         if isinstance(work, CallEntry):
-            self._later += 1
-            if self._later > LATER:
+            self._deferred_count += 1
+            if self._deferred_count > LATER:
                 work = to_journal_append(work)
         self._waiting.append(BatchItem(work))
-        self._appended += 1
+        self._entry_count += 1
         self._limit()
         if self._timer is None and not self._resting:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 
     def _limit(self) -> None:
-        while self._appended > self._backlog:
+        while self._entry_count > self._backlog:
             # The oldest is the first, or behind a few that have waiters.
             oldest = next(i for i, unit in enumerate(self._waiting) if unit.future is None)
             del self._waiting[oldest]
-            self._appended -= 1
+            self._entry_count -= 1
             self.dropped_entries += 1
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -136,12 +136,12 @@ class Writer:
             self._stop_timer()
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
-            if self._appended:
-                logger.error("%d journal entries are lost: %s", self._appended, self.trouble)
-            self._give_up(list(self._waiting), _closed())
+            if self._entry_count:
+                logger.error("%d journal entries are lost: %s", self._entry_count, self.trouble)
+            self._give_up(list(self._waiting), _closed_error())
             self._waiting.clear()
-            self._appended = 0
-            self._ended.set()
+            self._entry_count = 0
+            self._run_ended.set()
 
     async def _wait(self) -> bool:
         """Wait for work. Return False when there is none left and the writer is closing."""
@@ -154,19 +154,19 @@ class Writer:
         return True
 
     def _take(self) -> list[BatchItem]:
-        taken: list[BatchItem] = []
-        self._later = 0
+        batch: list[BatchItem] = []
+        self._deferred_count = 0
         self._stop_timer()
-        while self._waiting and len(taken) < BATCH:
+        while self._waiting and len(batch) < BATCH:
             unit = self._waiting.popleft()
             if unit.future is None:
-                self._appended -= 1
+                self._entry_count -= 1
             elif unit.future.cancelled() and not isinstance(unit.work, Change):
                 continue
-            taken.append(unit)
+            batch.append(unit)
         if not self._waiting and not self._closing:
             self._wake.clear()
-        return taken
+        return batch
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -179,28 +179,28 @@ class Writer:
         try:
             await self._transact(units)
         except StoreUnavailable as error:
-            await self._hold(units, error)
+            await self._keep_entries(units, error)
         except Exception as error:
             logger.exception("a batch could not be written")
             self._give_up(units, StoreUnavailable(f"The store failed ({type(error).__name__})."))
         except BaseException:
-            self._give_up(units, _closed())
+            self._give_up(units, _closed_error())
             raise
         else:
-            self._settle(units)
+            self._report_outcomes(units)
 
     async def _transact(self, units: Sequence[BatchItem]) -> None:
         durable = self._sync_due or any(unit.future is not None for unit in units)
         try:
             await self._run(apply, units, durable)
         except Exception as error:
-            if blames_database(error):
+            if is_database_fault(error):
                 raise
             await self._run(isolate, units, durable)
         self._sync_later()
 
-    async def _run(self, how: Run, units: Sequence[BatchItem], durable: bool) -> None:
-        work = partial(how, units=units, compactor=self._compactor)
+    async def _run(self, run_units: Run, units: Sequence[BatchItem], durable: bool) -> None:
+        work = partial(run_units, units=units, compactor=self._compactor)
         await self._connections.write(work, durable=durable)
         self.trouble = None
 
@@ -218,11 +218,11 @@ class Writer:
         self._sync_due = True
         self._wake.set()
 
-    def _settle(self, units: Sequence[BatchItem]) -> None:
+    def _report_outcomes(self, units: Sequence[BatchItem]) -> None:
         for unit in units:
             if unit.future is None:
                 if unit.error is not None:
-                    self._note(unit.error)
+                    self._count_refused(unit.error)
             elif unit.future.done():
                 continue
             elif unit.error is None:
@@ -230,12 +230,12 @@ class Writer:
             else:
                 unit.future.set_exception(unit.error)
 
-    def _note(self, error: Exception) -> None:
+    def _count_refused(self, error: Exception) -> None:
         if not isinstance(error, SessionFenced):
             self.dropped_entries += 1
             logger.warning("a journal entry could not be stored: %s", error)
 
-    async def _hold(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
+    async def _keep_entries(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
         """Fail the units with waiters, keep the others, and let the database rest."""
         self.trouble = str(error)
         self._sync_due = False
@@ -244,13 +244,13 @@ class Writer:
         self._give_up([unit for unit in units if unit.future is not None], error)
         if not entries:
             return
-        if self._closing and not self._told_closing:
-            self._told_closing = True
+        if self._closing and not self._logged_closing:
+            self._logged_closing = True
             logger.warning(
                 "the stop waits for the store to write %d journal entries: %s", len(entries), error
             )
         self._waiting.extendleft(reversed(entries))
-        self._appended += len(entries)
+        self._entry_count += len(entries)
         self._limit()
         await self._rest()
 
@@ -281,11 +281,11 @@ class Writer:
         self._wake.set()
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(seconds):
-                await self._ended.wait()
+                await self._run_ended.wait()
             if self._scope is not None:
                 self._scope.cancel()
-            await self._ended.wait()
+            await self._run_ended.wait()
 
 
-def _closed() -> StoreUnavailable:
+def _closed_error() -> StoreUnavailable:
     return StoreUnavailable("The store is closed.")

@@ -94,7 +94,7 @@ def check_store(config: Config) -> Iterator[Finding]:
     elif not problems:
         open_ones = sum(count for status, count in counts.items() if status != "closed")
         closed_count = counts.get("closed", 0)
-        where = f"{store.place}: " if is_remote(config) else ""
+        where = f"{store.location}: " if is_remote(config) else ""
         yield Finding(
             "store", "ok", f"{where}{plural(open_ones, 'open session')}, {closed_count} closed"
         )

@@ -10,73 +10,73 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from ...errors import StoreUnavailable
 from . import sqlite
-from .values import Violated
+from .values import Violation
 
 
 class _Explains(Protocol):
     """The part of a database's own file that reads its errors."""
 
-    def blames_database(self, origin: BaseException) -> bool: ...
-    def conflicted(self, origin: BaseException) -> bool: ...
-    def violated(self, origin: BaseException) -> Violated: ...
-    def usable(self, origin: BaseException) -> bool: ...
-    def blames_disk(self, origin: BaseException) -> bool: ...
+    def is_database_fault(self, origin: BaseException) -> bool: ...
+    def is_conflict(self, origin: BaseException) -> bool: ...
+    def violation_of(self, origin: BaseException) -> Violation: ...
+    def is_connection_usable(self, origin: BaseException) -> bool: ...
+    def is_disk_fault(self, origin: BaseException) -> bool: ...
     def explain(self, origin: BaseException) -> str: ...
 
 
 _FILES = {"sqlite3": "sqlite", "psycopg": "postgresql", "asyncmy": "mysql"}
 
 
-def _of(origin: BaseException) -> _Explains | None:
-    found = _FILES.get(type(origin).__module__.partition(".")[0])
+def _reader_of(origin: BaseException) -> _Explains | None:
+    name = _FILES.get(type(origin).__module__.partition(".")[0])
     # The file of another database than SQLite is loaded already: nothing else can have raised its errors.
-    return None if found is None else cast("_Explains", import_module(f".{found}", __package__))
+    return None if name is None else cast("_Explains", import_module(f".{name}", __package__))
 
 
 def _origin(error: BaseException) -> BaseException:
     return error.orig or error if isinstance(error, DBAPIError) else error
 
 
-def blames_database(error: BaseException) -> bool:
+def is_database_fault(error: BaseException) -> bool:
     """Whether the database failed, rather than the request."""
     origin = _origin(error)
-    found = _of(origin)
-    if found is None:
+    reader = _reader_of(origin)
+    if reader is None:
         return isinstance(origin, StoreUnavailable | InvalidRequestError | OSError)
-    return lost(error) or found.blames_database(origin)
+    return is_connection_lost(error) or reader.is_database_fault(origin)
 
 
-def conflicted(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Whether a transaction was undone because of another one, and is worth running again."""
     origin = _origin(error)
-    found = _of(origin)
-    return found is not None and found.conflicted(origin)
+    reader = _reader_of(origin)
+    return reader is not None and reader.is_conflict(origin)
 
 
-def lost(error: BaseException) -> bool:
+def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection is gone."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-def usable(error: BaseException) -> bool:
+def is_connection_usable(error: BaseException) -> bool:
     """Return True if the connection works again as soon as the cause of the error is gone."""
     origin = _origin(error)
-    found = _of(origin)
-    return isinstance(origin, OSError) if found is None else found.usable(origin)
+    reader = _reader_of(origin)
+    return isinstance(origin, OSError) if reader is None else reader.is_connection_usable(origin)
 
 
-def violated(error: BaseException) -> Violated:
+def violation_of(error: BaseException) -> Violation:
     """Return the unique constraint that a refused row violates."""
     origin = _origin(error)
-    found = _of(origin)
-    return "other" if found is None else found.violated(origin)
+    reader = _reader_of(origin)
+    return "other" if reader is None else reader.violation_of(origin)
 
 
-def blames_disk(error: BaseException) -> bool:
+def is_disk_fault(error: BaseException) -> bool:
     """Return True if the database does not say why the disk refused, so that a test of the disk tells more."""
     origin = _origin(error)
-    found = _of(origin)
-    return found is not None and found.blames_disk(origin)
+    reader = _reader_of(origin)
+    return reader is not None and reader.is_disk_fault(origin)
 
 
 def explain(error: Exception, system: OSError | None = None) -> str:
@@ -85,14 +85,14 @@ def explain(error: Exception, system: OSError | None = None) -> str:
     `system` is the error of the operating system behind it, where that is known.
     """
     origin = _origin(error)
-    found = _of(origin)
+    reader = _reader_of(origin)
     if system is None and isinstance(origin, OSError):
         system = origin
     if system is not None:
         return f"{sqlite.FILE_NAME} {system_remedy(system)}."
-    if found is None:
+    if reader is None:
         return f"The database failed ({type(origin).__name__}). Run `statehold doctor` to check it."
-    return found.explain(origin)
+    return reader.explain(origin)
 
 
 FULL: Final = "cannot grow because the disk is full. Free some space and try again"
@@ -114,6 +114,6 @@ _SYSTEM: Final = {
 
 def system_remedy(error: OSError) -> str:
     """Return the meaning of an operating system error for the database, and the remedy; no subject and no full stop."""
-    found = _SYSTEM.get(error.errno or 0)
+    remedy = _SYSTEM.get(error.errno or 0)
     reason = (error.strerror or type(error).__name__).lower()
-    return found or f"failed: {reason}. Run `statehold doctor` to check it"
+    return remedy or f"failed: {reason}. Run `statehold doctor` to check it"

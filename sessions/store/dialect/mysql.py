@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import PackedTexts, Violated, overwriting
+from .values import PackedTexts, Violation, overwriting
 
 _UPGRADE_SECONDS: Final = 30
 
@@ -48,10 +48,10 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "conv": {**converters.conversions, int: integer, PackedTexts: one_of},
         "init_command": f"SET SESSION {', SESSION '.join(settings)}",
     }
-    given = {key: value for key, value in defaults.items() if key not in url.query}
+    arguments = {key: value for key, value in defaults.items() if key not in url.query}
     if "ssl" in url.query:
-        given["ssl"] = True  # the driver does not take the text of the URL
-    return {"connect_args": given}
+        arguments["ssl"] = True  # the driver does not take the text of the URL
+    return {"connect_args": arguments}
 
 
 def upsert(table: Table, *, add: bool) -> Insert:
@@ -83,8 +83,8 @@ def upgrading(connection: Connection) -> Generator[None]:
 
 
 def check_storage(connection: Connection) -> list[str]:
-    found = connection.execute(text("SHOW TABLES")).scalars().all()
-    names = ", ".join(f"`{name}`" for name in found)
+    tables = connection.execute(text("SHOW TABLES")).scalars().all()
+    names = ", ".join(f"`{name}`" for name in tables)
     rows = connection.execute(text(f"CHECK TABLE {names} QUICK")) if names else ()
     return [f"{row[0]}: {row[3]}" for row in rows if row[2] != "status" or row[3] != "OK"]
 
@@ -117,19 +117,23 @@ def _bytes(element: LargeBinary, compiler: Any, **_: Any) -> str:
 
 
 @compiles(CreateColumn, "mysql")
-def _column(element: CreateColumn, compiler: Any, **given: Any) -> str | None:
-    made: str | None = compiler.visit_create_column(element, **given)
+def _column(element: CreateColumn, compiler: Any, **arguments: Any) -> str | None:
+    definition: str | None = compiler.visit_create_column(element, **arguments)
     length = _SHORT.get(element.element.name)
-    return made.replace(" LONGTEXT", f" VARCHAR({length})", 1) if made and length else made
+    return (
+        definition.replace(" LONGTEXT", f" VARCHAR({length})", 1)
+        if definition and length
+        else definition
+    )
 
 
 @compiles(CreateTable, "mysql")
-def _table(element: CreateTable, compiler: Any, **given: Any) -> str:
+def _table(element: CreateTable, compiler: Any, **arguments: Any) -> str:
     # Both collations distinguish case, accents and trailing blanks.
     mariadb = getattr(compiler.dialect, "is_mariadb", True)
     collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
-    made: str = compiler.visit_create_table(element, **given)
-    return f"{made.rstrip()} ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
+    definition: str = compiler.visit_create_table(element, **arguments)
+    return f"{definition.rstrip()} ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
 
 
 _OPEN_NAME: Final = (
@@ -139,9 +143,9 @@ _OPEN_NAME: Final = (
 
 
 @compiles(CreateIndex, "mysql")
-def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
+def _index(element: CreateIndex, compiler: Any, **arguments: Any) -> str:
     if element.element.name != "session_name":
-        return compiler.visit_create_index(element, **given)
+        return compiler.visit_create_index(element, **arguments)
     return (
         f"ALTER TABLE session ADD COLUMN open_name CHAR(64) CHARACTER SET ascii AS ({_OPEN_NAME}) STORED, "
         "ADD UNIQUE INDEX session_name (open_name), "
@@ -158,37 +162,37 @@ _UNIT: Final = {1153, 1406, 1264, 1366, 1690}
 
 
 def _code(origin: BaseException) -> int:
-    found = origin.args[0] if origin.args else 0
-    return found if isinstance(found, int) else 0
+    code = origin.args[0] if origin.args else 0
+    return code if isinstance(code, int) else 0
 
 
 def _is(origin: BaseException, *names: str) -> bool:
-    return any(found.__name__ in names for found in type(origin).__mro__)
+    return any(base.__name__ in names for base in type(origin).__mro__)
 
 
-def blames_database(origin: BaseException) -> bool:
+def is_database_fault(origin: BaseException) -> bool:
     return _code(origin) not in _UNIT and not _is(origin, "DataError", "IntegrityError")
 
 
-def conflicted(origin: BaseException) -> bool:
+def is_conflict(origin: BaseException) -> bool:
     return _code(origin) in _CONFLICTS
 
 
-def usable(origin: BaseException) -> bool:
+def is_connection_usable(origin: BaseException) -> bool:
     return False  # a new connection is cheap, and the server has freed the old one's resources
 
 
-def blames_disk(origin: BaseException) -> bool:
+def is_disk_fault(origin: BaseException) -> bool:
     return False  # its disk is another machine's
 
 
-def violated(origin: BaseException) -> Violated:
-    found = str(origin)
+def violation_of(origin: BaseException) -> Violation:
+    message = str(origin)
     if _code(origin) != 1062:
         return "other"
-    if found.endswith(("session_name'\")", "session_name')")):
+    if message.endswith(("session_name'\")", "session_name')")):
         return "name"
-    return "id" if found.endswith(("PRIMARY'\")", "PRIMARY')")) else "other"
+    return "id" if message.endswith(("PRIMARY'\")", "PRIMARY')")) else "other"
 
 
 _REMEDIES: Final = {
@@ -209,9 +213,9 @@ _REMEDIES: Final = {
 
 def explain(origin: BaseException) -> str:
     code = _code(origin)
-    found = _REMEDIES.get(code)
-    if found is None and (code == 0 or 2000 <= code < 3000):
-        found = "cannot be reached. Check that its server runs, and store.url"
-    if found is None:
-        found = f"failed ({type(origin).__name__} {code}). Look at the logs of its server"
-    return f"The database {found}."
+    remedy = _REMEDIES.get(code)
+    if remedy is None and (code == 0 or 2000 <= code < 3000):
+        remedy = "cannot be reached. Check that its server runs, and store.url"
+    if remedy is None:
+        remedy = f"failed ({type(origin).__name__} {code}). Look at the logs of its server"
+    return f"The database {remedy}."

@@ -11,7 +11,7 @@ from sqlalchemy import URL, BigInteger, Connection, Double, LargeBinary, Table, 
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex
 
-from .values import Violated
+from .values import Violation
 
 _KEY: Final = int.from_bytes(b"statehol")
 """Number of the lock that one process at a time holds to create or upgrade the database."""
@@ -31,8 +31,8 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         # A process that is stopped must not hold its locks for ever.
         "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=60000",
     }
-    given = {key: value for key, value in defaults.items() if key not in url.query}
-    return {"connect_args": given, "use_native_hstore": False}
+    arguments = {key: value for key, value in defaults.items() if key not in url.query}
+    return {"connect_args": arguments, "use_native_hstore": False}
 
 
 _ARRAYS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
@@ -85,13 +85,13 @@ def upsert_many(
 
 
 @compiles(CreateIndex, "postgresql")
-def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
+def _index(element: CreateIndex, compiler: Any, **arguments: Any) -> str:
     # The tables give the condition for SQLite alone: naming PostgreSQL there would load its dialect at every start.
     options: Any = element.element.dialect_options
     if options["postgresql"]["where"] is None:
         options["postgresql"]["where"] = options["sqlite"]["where"]
-    made: str = compiler.visit_create_index(element, **given)
-    return made
+    statement: str = compiler.visit_create_index(element, **arguments)
+    return statement
 
 
 @contextmanager
@@ -119,10 +119,10 @@ def _state(origin: BaseException) -> str:
 
 
 def _is(origin: BaseException, *names: str) -> bool:
-    return any(found.__name__ in names for found in type(origin).__mro__)
+    return any(base.__name__ in names for base in type(origin).__mro__)
 
 
-def blames_database(origin: BaseException) -> bool:
+def is_database_fault(origin: BaseException) -> bool:
     state = _state(origin)
     if state:
         return not state.startswith(_UNIT)
@@ -130,23 +130,23 @@ def blames_database(origin: BaseException) -> bool:
     return not _is(origin, "DataError", "ProgrammingError", "NotSupportedError")
 
 
-def conflicted(origin: BaseException) -> bool:
+def is_conflict(origin: BaseException) -> bool:
     return _state(origin) in _CONFLICTS
 
 
-def usable(origin: BaseException) -> bool:
+def is_connection_usable(origin: BaseException) -> bool:
     return False  # a new connection is cheap, and the server has freed the old one's resources
 
 
-def blames_disk(origin: BaseException) -> bool:
+def is_disk_fault(origin: BaseException) -> bool:
     return False  # its disk is another machine's
 
 
-def violated(origin: BaseException) -> Violated:
-    found = getattr(getattr(origin, "diag", None), "constraint_name", None)
-    if found == "session_name":
+def violation_of(origin: BaseException) -> Violation:
+    constraint = getattr(getattr(origin, "diag", None), "constraint_name", None)
+    if constraint == "session_name":
         return "name"
-    return "id" if found == "session_pkey" else "other"
+    return "id" if constraint == "session_pkey" else "other"
 
 
 _REMEDIES = {
@@ -171,13 +171,13 @@ _WORDS = {"28": ("authentication", "password"), "3D": ("does not exist",)}
 
 def explain(origin: BaseException) -> str:
     state = _state(origin)
-    found = next(
+    remedy = next(
         (_REMEDIES[key] for key in (state, state[:3], state[:2]) if key in _REMEDIES), None
     )
-    if found is None and not state and _is(origin, "OperationalError", "InterfaceError"):
-        said = str(origin).lower()
-        kinds = (kind for kind, words in _WORDS.items() if any(word in said for word in words))
-        found = _REMEDIES[next(kinds, "08")]
-    if found is None:
-        found = f"failed ({type(origin).__name__}). Look at the logs of its server"
-    return f"The database {found}."
+    if remedy is None and not state and _is(origin, "OperationalError", "InterfaceError"):
+        message = str(origin).lower()
+        kinds = (kind for kind, words in _WORDS.items() if any(word in message for word in words))
+        remedy = _REMEDIES[next(kinds, "08")]
+    if remedy is None:
+        remedy = f"failed ({type(origin).__name__}). Look at the logs of its server"
+    return f"The database {remedy}."

@@ -42,10 +42,10 @@ class RemoteDatabase:
         self._engines: dict[float, AsyncEngine] = {}
 
     def __repr__(self) -> str:
-        return f"RemoteDatabase({self.place})"
+        return f"RemoteDatabase({self.location})"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The database in words for its owner: kind, host and name, no credentials."""
         host = self._url.host or "local"
         port = f":{self._url.port}" if self._url.port else ""
@@ -65,9 +65,9 @@ class RemoteDatabase:
         # It loads the ORM, which takes longer than everything else that a store in a data folder needs.
         from sqlalchemy.ext.asyncio import create_async_engine
 
-        own = self._own()
+        dialect_module = self._dialect_module()
         try:
-            options: dict[str, Any] = own.options(self._url, busy_seconds)
+            options: dict[str, Any] = dialect_module.options(self._url, busy_seconds)
             return create_async_engine(
                 self._url,
                 poolclass=NullPool,
@@ -78,7 +78,7 @@ class RemoteDatabase:
         except ImportError:
             raise self._without_driver() from None
 
-    def _own(self) -> Any:
+    def _dialect_module(self) -> Any:
         return import_module(f".{self.kind}", __package__)
 
     def _without_driver(self) -> StoreUnavailable:
@@ -93,8 +93,8 @@ class RemoteDatabase:
         Raises:
             StoreUnavailable: when another process takes too long.
         """
-        held: AbstractContextManager[None] = self._own().upgrading(connection)
-        return held
+        lock: AbstractContextManager[None] = self._dialect_module().upgrading(connection)
+        return lock
 
 
 def interrupt(driver: Any) -> None:
@@ -104,28 +104,28 @@ def interrupt(driver: Any) -> None:
         if hasattr(driver, "pgconn")
         else driver._transport.get_extra_info("socket").fileno()
     )
-    with socket.socket(fileno=os.dup(number)) as found:
-        found.shutdown(socket.SHUT_RDWR)
+    with socket.socket(fileno=os.dup(number)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _parse_url(url: str) -> URL:
     scheme = url.partition("://")[0] if "://" in url else ""
     driver = _DRIVERS.get(scheme.lower())
     if driver is None:
-        known = "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
+        examples = "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
         # A text without a scheme may be anything, a password too.
-        what = f"{scheme[:40]!r}" if scheme.isidentifier() else "this"
-        raise ValueError(f"there is no store for {what}; give {known}")
+        kind = f"{scheme[:40]!r}" if scheme.isidentifier() else "this"
+        raise ValueError(f"there is no store for {kind}; give {examples}")
     try:
-        found = make_url(url)
+        parsed = make_url(url)
     except (ArgumentError, ValueError):
-        found = None
-    if found is None or not found.database:
+        parsed = None
+    if parsed is None or not parsed.database:
         raise ValueError(f"it names no database; give {scheme}://USER@HOST/DATABASE")
-    if "ssl_verify_identity" in found.query:
-        if "ssl_ca" not in found.query:
+    if "ssl_verify_identity" in parsed.query:
+        if "ssl_ca" not in parsed.query:
             raise ValueError("ssl_verify_identity needs ssl_ca")
-        found = found.difference_update_query(
+        parsed = parsed.difference_update_query(
             ["ssl_verify_identity"]
         )  # with ssl_ca, the driver does that
-    return found.set(drivername=driver)
+    return parsed.set(drivername=driver)

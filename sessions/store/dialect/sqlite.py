@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import PackedTexts, Violated, overwriting
+from .values import PackedTexts, Violation, overwriting
 
 FILE_NAME: Final = "statehold.db"
 DIALECT: Final = SQLiteDialect_pysqlite()
@@ -154,8 +154,8 @@ def use_wal(connection: Connection) -> None:
 
 
 def check_storage(connection: Connection) -> list[str]:
-    found = connection.execute(text("PRAGMA quick_check(20)"))
-    return [str(row[0]) for row in found if row[0] != "ok"]
+    rows = connection.execute(text("PRAGMA quick_check(20)"))
+    return [str(row[0]) for row in rows if row[0] != "ok"]
 
 
 # Errors.
@@ -168,7 +168,7 @@ _UNIT = {
 }
 
 
-def blames_database(origin: BaseException) -> bool:
+def is_database_fault(origin: BaseException) -> bool:
     code = getattr(origin, "sqlite_errorcode", None)
     if code is not None:
         return (code & 0xFF) not in _UNIT
@@ -178,28 +178,28 @@ def blames_database(origin: BaseException) -> bool:
     )
 
 
-def conflicted(origin: BaseException) -> bool:
+def is_conflict(origin: BaseException) -> bool:
     return False  # there is one writer at a time
 
 
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
 
-def usable(origin: BaseException) -> bool:
+def is_connection_usable(origin: BaseException) -> bool:
     code = getattr(origin, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in _TRANSIENT
 
 
-def blames_disk(origin: BaseException) -> bool:
+def is_disk_fault(origin: BaseException) -> bool:
     code = getattr(origin, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
-def violated(origin: BaseException) -> Violated:
-    found = str(origin)
-    if "session.name" in found:
+def violation_of(origin: BaseException) -> Violation:
+    message = str(origin)
+    if "session.name" in message:
         return "name"
-    return "id" if "session.id" in found else "other"
+    return "id" if "session.id" in message else "other"
 
 
 _REMEDIES = {
@@ -215,7 +215,7 @@ _REMEDIES = {
 _REMEDIES[sqlite3.SQLITE_LOCKED] = _REMEDIES[sqlite3.SQLITE_BUSY]
 
 
-def damaged(error: BaseException | None) -> bool:
+def is_damage(error: BaseException | None) -> bool:
     """Whether the opened file is not a database, or cannot be read as one."""
     origin = getattr(error, "orig", None) or error
     code = getattr(origin, "sqlite_errorcode", 0)

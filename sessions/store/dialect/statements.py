@@ -52,7 +52,7 @@ def accumulate(table: Table) -> Upsert:
     return Upsert(table, add=True)
 
 
-def _own(name: str) -> Any:
+def _dialect_module(name: str) -> Any:
     """Return the module of a database, by the name of its dialect."""
     return sqlite if name == "sqlite" else import_module(f".{name}", __package__)
 
@@ -62,36 +62,36 @@ _Run = tuple[str, Any]
 
 @cache
 def _of_sqlite(statement: ClauseElement | Upsert) -> _Run:
-    return _prepared(statement, sqlite.DIALECT)
+    return _prepare(statement, sqlite.DIALECT)
 
 
 _others: dict[tuple[str, ClauseElement | Upsert], _Run] = {}
 
 
-def _run(connection: Connection, statement: ClauseElement | Upsert) -> _Run:
+def _prepared_text(connection: Connection, statement: ClauseElement | Upsert) -> _Run:
     """Return the text of a statement, and a function from a row to its parameters (None: the row itself)."""
     dialect = connection.dialect
     if dialect.name == "sqlite":
         return _of_sqlite(statement)
     key = (dialect.name, statement)
-    found = _others.get(key)
-    if found is None:
-        found = _others[key] = _prepared(statement, dialect)
-    return found
+    prepared = _others.get(key)
+    if prepared is None:
+        prepared = _others[key] = _prepare(statement, dialect)
+    return prepared
 
 
-def _prepared(statement: ClauseElement | Upsert, dialect: Dialect) -> _Run:
-    compiled = _compiled(statement, dialect)
+def _prepare(statement: ClauseElement | Upsert, dialect: Dialect) -> _Run:
+    compiled = _compile(statement, dialect)
     names = compiled.positiontup
     return compiled.string, itemgetter(*names) if names else None
 
 
-def _compiled(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompiler:
+def _compile(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompiler:
     if isinstance(statement, Upsert):
-        made: Insert = _own(dialect.name).upsert(statement.table, add=statement.add)
+        insert: Insert = _dialect_module(dialect.name).upsert(statement.table, add=statement.add)
     else:
-        made = cast("Insert", statement)
-    return made.compile(dialect=dialect)
+        insert = cast("Insert", statement)
+    return insert.compile(dialect=dialect)
 
 
 def transaction(connection: Connection) -> AbstractContextManager[object]:
@@ -114,10 +114,10 @@ def execute_many(
     if not rows:
         return
     if isinstance(statement, Upsert) and connection.dialect.name == "postgresql":
-        own = _own("postgresql")
+        own = _dialect_module("postgresql")
         own.upsert_many(connection, statement.table, rows, add=statement.add)
     else:
-        string, values = _run(connection, statement)
+        string, values = _prepared_text(connection, statement)
         parameters: list[Any] = list(rows if values is None else map(values, rows))
         if connection.dialect.name == "sqlite":
             sqlite.run_many(connection, string, parameters)
@@ -129,7 +129,7 @@ def fetch(
     connection: Connection, statement: ClauseElement, values: Mapping[str, Any]
 ) -> Sequence[Any]:
     """Run a statement with one parameter and return its rows; the rules of execute_many() hold."""
-    string, positional = _run(connection, statement)
+    string, positional = _prepared_text(connection, statement)
     if connection.dialect.name == "sqlite":
         return sqlite.run(connection, string, tuple(values.values()))
     parameters = dict(values) if positional is None else tuple(values.values())
@@ -145,11 +145,11 @@ class _Among(FunctionElement[bool]):
 
 
 def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
-    """Return the condition that a column is one of the ids passed as one parameter (see `packed`)."""
+    """Return the condition that a column is one of the ids passed as one parameter (see `pack_ids`)."""
     return _Among(item, bindparam(name))
 
 
-def packed(ids: Iterable[str]) -> PackedTexts:
+def pack_ids(ids: Iterable[str]) -> PackedTexts:
     """Return the value of the parameter of `among`."""
     return PackedTexts(ids)
 
@@ -195,7 +195,7 @@ def _earlier(element: _Earlier, compiler: SQLCompiler, **options: Any) -> str:
     return f"{name}({', '.join(compiler.process(item, **options) for item in element.clauses)})"
 
 
-def alone(connection: Connection, table: Table) -> None:
+def wait_for_exclusive(connection: Connection, table: Table) -> None:
     """Wait for every other transaction that calls this, and hold off later ones until this one ends.
 
     The table always has one row. A transaction of SQLite is alone from its beginning.
@@ -206,7 +206,7 @@ def alone(connection: Connection, table: Table) -> None:
 
 def check_storage(connection: Connection) -> list[str]:
     """Return the faults that the database itself finds, one line each."""
-    return _own(connection.dialect.name).check_storage(connection)
+    return _dialect_module(connection.dialect.name).check_storage(connection)
 
 
 def database_name(connection: Connection) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Table
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
-Violated = Literal["name", "id", "other"]
+Violation = Literal["name", "id", "other"]
 """The unique constraint that a refused row violates."""
 
 

@@ -187,7 +187,7 @@ def test_the_url_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path: Pa
     (tmp_path / "statehold.toml").write_text(toml({"store": {"url_file": "url"}}))
     found = load(config=tmp_path / "statehold.toml", environ={})
     assert url_of(found) == url
-    assert SECRET not in store_of(found).place
+    assert SECRET not in store_of(found).location
 
 
 @pytest.mark.parametrize(

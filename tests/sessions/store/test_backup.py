@@ -138,7 +138,7 @@ async def test_a_damaged_database_is_set_aside_whole_by_who_serves(
             async with SQLStore.sqlite(tmp_path):
                 pass
         assert file.read_bytes() == content
-        async with SQLStore.sqlite(tmp_path, mends=True) as store:
+        async with SQLStore.sqlite(tmp_path, replace_damaged=True) as store:
             await _prepare(store)
             assert await store.check() == []
         kept = [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()]
@@ -148,7 +148,7 @@ async def test_a_damaged_database_is_set_aside_whole_by_who_serves(
             assert (tmp_path / name).read_bytes() == content
             # SQLite itself removes a log in which there is nothing.
             assert set(_names(tmp_path, f"{name}-[ws]*")) <= {f"{name}-wal", f"{name}-shm"}
-    async with SQLStore.sqlite(tmp_path, mends=True) as store:
+    async with SQLStore.sqlite(tmp_path, replace_damaged=True) as store:
         assert await store.get("sh_a") is not None
     assert [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()] == kept
 
@@ -169,7 +169,7 @@ async def test_nothing_that_can_be_read_is_ever_set_aside(
     connection.close()
     before = file.read_bytes()
     with pytest.raises(StoreUnavailable):
-        async with SQLStore.sqlite(tmp_path, mends=True):
+        async with SQLStore.sqlite(tmp_path, replace_damaged=True):
             pass
     assert file.read_bytes() == before
     assert _names(tmp_path, "*.damaged-*") == []

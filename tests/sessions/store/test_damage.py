@@ -79,10 +79,10 @@ def aside(folder: Path) -> list[Path]:
     return sorted(folder.glob("statehold.db.damaged-*[0-9]"))
 
 
-async def start(folder: Path, *, mends: bool = True) -> list[str]:
+async def start(folder: Path, *, replace_damaged: bool = True) -> list[str]:
     """Prepare a database as a process does before it serves, serve for a short time, and return the adopted sessions."""
     async with (
-        SQLStore.sqlite(folder, mends=mends) as store,
+        SQLStore.sqlite(folder, replace_damaged=replace_damaged) as store,
         Node.start(store, folder, address="test", clock=lambda: 5.0) as node,
     ):
         adopted = await node.recover()
@@ -148,14 +148,14 @@ async def test_who_does_not_serve_is_told_of_the_damage_and_leaves_it(
     file = await killed()
     overwrite(file, "journal")
     with pytest.raises(StoreUnavailable, match="is damaged"):
-        await start(file.parent, mends=False)
+        await start(file.parent, replace_damaged=False)
     assert aside(file.parent) == []
 
 
 async def test_damage_met_while_serving_stays_an_error(killed: Killed) -> None:
     file = await killed()
     checkpoint(file)
-    async with SQLStore.sqlite(file.parent, mends=True) as store:
+    async with SQLStore.sqlite(file.parent, replace_damaged=True) as store:
         await store.join(node_record(OTHER))
         assert len(await store.adopt([NODE], 5.0)) == MANY
         checkpoint(file)  # otherwise the open readers would find the content in the log
@@ -173,7 +173,7 @@ async def test_a_start_that_fails_for_another_reason_sets_nothing_aside(
     killed: Killed,
 ) -> None:
     file = await killed()
-    async with SQLStore.sqlite(file.parent, mends=True, busy_seconds=0.05) as store:
+    async with SQLStore.sqlite(file.parent, replace_damaged=True, busy_seconds=0.05) as store:
         with closing(sqlite3.connect(file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="is locked"):
@@ -190,8 +190,8 @@ async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
     file = await killed()
     overwrite(file, "journal")
     async with (
-        SQLStore.sqlite(file.parent, mends=True) as one,
-        SQLStore.sqlite(file.parent, mends=True) as two,
+        SQLStore.sqlite(file.parent, replace_damaged=True) as one,
+        SQLStore.sqlite(file.parent, replace_damaged=True) as two,
     ):
         await one.join(node_record(OTHER))
         await two.join(node_record("n_three"))
@@ -211,7 +211,7 @@ async def test_a_database_without_one_of_its_tables_is_damaged(killed: Killed, t
     checkpoint(file)
     before = content(file.parent)
     with pytest.raises(StoreUnavailable, match=f"is damaged: it has no table {table}"):
-        await start(file.parent, mends=False)
+        await start(file.parent, replace_damaged=False)
     assert content(file.parent) == before
     assert await start(file.parent) == []
     (kept,) = aside(file.parent)
@@ -296,7 +296,7 @@ async def test_a_log_that_sqlite_would_throw_away_is_set_aside_with_its_database
     damage(file)
     before = content(file.parent)
     with pytest.raises(StoreUnavailable, match="is damaged"):
-        await start(file.parent, mends=False)
+        await start(file.parent, replace_damaged=False)
     if file.exists():
         with pytest.raises(StoreUnavailable, match="is damaged"):
             back_up(file.parent, tmp_path / "copy.db")

@@ -265,7 +265,7 @@ async def test_opening_waits_for_a_bounded_time_while_another_process_opens(tmp_
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         with pytest.raises(StoreUnavailable, match="another process"):
-            async with DataFolder(tmp_path).locked(0.02):
+            async with DataFolder(tmp_path).hold_lock(0.02):
                 pass
     finally:
         os.close(handle)

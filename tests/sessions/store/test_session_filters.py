@@ -89,7 +89,7 @@ async def test_a_text_is_sought_in_what_callers_wrote_only(
 async def test_a_page_looks_at_so_many_sessions_only(
     store: Store, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_queries, "LOOKED", 7)
+    monkeypatch.setattr(session_queries, "READ_LIMIT", 7)
     monkeypatch.setattr(session_queries, "CHUNK", 3)
     for number in range(20):
         await sessions.make(f"sh_{number:02}", metadata={"even": number % 2 == 0})

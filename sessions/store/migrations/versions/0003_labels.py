@@ -17,13 +17,13 @@ def upgrade() -> None:
     for label in _LABELS:
         op.add_column("session", sa.Column(label, sa.String(128), nullable=True))
     for label in _LABELS:
-        given = sa.text(f"{label} IS NOT NULL")
+        condition = sa.text(f"{label} IS NOT NULL")
         op.create_index(
             f"session_{label}",
             "session",
             ["owner", label, "used_at"],
-            sqlite_where=given,
-            postgresql_where=given,
+            sqlite_where=condition,
+            postgresql_where=condition,
         )
 
 

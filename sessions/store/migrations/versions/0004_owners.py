@@ -22,33 +22,33 @@ _OPEN = "status NOT IN ('closing', 'closed')"
 def upgrade() -> None:
     connection = op.get_bind()
     owners = connection.execute(sa.text("SELECT DISTINCT owner FROM session")).scalars().all()
-    moved = {owner: new for owner in owners if (new := _without_client(owner)) != owner}
-    for new in sorted(set(moved.values())):
-        _drop_names(connection, [new, *(old for old, other in moved.items() if other == new)])
-    for old, new in moved.items():
+    new_owners = {owner: new for owner in owners if (new := _without_client(owner)) != owner}
+    for new in sorted(set(new_owners.values())):
+        _drop_names(connection, [new, *(old for old, other in new_owners.items() if other == new)])
+    for old, new in new_owners.items():
         connection.execute(
             sa.text("UPDATE session SET owner = :new WHERE owner = :old"), {"new": new, "old": old}
         )
 
 
 def _without_client(owner: str) -> str:
-    found = _WITH_CLIENT.match(owner)
-    if found is None:
+    match = _WITH_CLIENT.match(owner)
+    if match is None:
         return owner
-    issuer_length, client_length = map(int, found.groups())
-    rest = owner[found.end() :]
+    issuer_length, client_length = map(int, match.groups())
+    rest = owner[match.end() :]
     issuer, subject = rest[:issuer_length], rest[issuer_length + client_length :]
     return f"{issuer_length}.0:{issuer}{subject}" if issuer else f":{subject}"
 
 
 def _drop_names(connection: sa.Connection, owners: list[str]) -> None:
     """Leave each name to one open session of these owners, which become one."""
-    named = sa.text(
+    statement = sa.text(
         f"SELECT id, namespace, name FROM session WHERE owner IN :owners AND {_OPEN} AND name IS NOT NULL "
         "ORDER BY used_at DESC, id"
     ).bindparams(sa.bindparam("owners", expanding=True))
     names = set[tuple[str, str]]()
-    for row in connection.execute(named, {"owners": owners}).all():
+    for row in connection.execute(statement, {"owners": owners}).all():
         if (row.namespace, row.name) in names:
             connection.execute(
                 sa.text("UPDATE session SET name = NULL WHERE id = :id"), {"id": row.id}

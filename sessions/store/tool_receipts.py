@@ -14,13 +14,13 @@ from ..errors import SessionNotFound
 from ..journal.entries import STARTED
 from ..records import ReceiptRecord
 from . import journal_queries, schema
-from .rows import Row, mapping, receipt_record
+from .rows import Row, columns_of, receipt_record
 
 _r = schema.receipt.c
 _s = schema.session.c
 
 _LOCK = select(_s.id).where(_s.id == bindparam("session_id", type_=String())).with_for_update()
-_MADE = (
+_CREATED = (
     select(schema.receipt)
     .join(schema.session, _s.id == _r.session_id)
     .where(
@@ -32,19 +32,19 @@ _MADE = (
 _ENDS = ("status", "ended_at", "bytes", "result", "error")
 
 
-def claim(connection: Connection, row: Row) -> ReceiptRecord | None:
+def start(connection: Connection, row: Row) -> ReceiptRecord | None:
     """Insert the receipt of a starting call and return None; if there is one already, return that."""
     session_id: str = row["session_id"]
     # The lock on its row keeps others from deleting the session, or claiming the same id, at the same time.
     if connection.scalar(_LOCK, {"session_id": session_id}) is None:
         raise SessionNotFound
-    found = journal_queries.receipt(connection, session_id, row["operation_id"])
-    if found is None:
+    existing = journal_queries.receipt(connection, session_id, row["operation_id"])
+    if existing is None:
         connection.execute(insert(schema.receipt), row)
-    return found
+    return existing
 
 
-def settle(connection: Connection, row: Row, forget: bool = False) -> None:
+def end(connection: Connection, row: Row, forget: bool = False) -> None:
     """End a started receipt, or delete it. A receipt that has ended, or is gone with its session, stays so."""
     this = (
         _r.session_id == row["session_id"],
@@ -61,6 +61,6 @@ def settle(connection: Connection, row: Row, forget: bool = False) -> None:
 
 def creation_receipt(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
     """Return the receipt with a stored id from any session of an owner."""
-    given = {"owner": owner, "operation_id": operation_id}
-    row = connection.execute(_MADE, given).first()
-    return None if row is None else receipt_record(mapping(row))
+    parameters = {"owner": owner, "operation_id": operation_id}
+    row = connection.execute(_CREATED, parameters).first()
+    return None if row is None else receipt_record(columns_of(row))
