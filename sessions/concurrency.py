@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class RaceLost(Exception):
-    """Raised when the function beside the work ended first, and the work was cancelled."""
+    """Raised by race() when `other` ended first; `work` was cancelled."""
 
 
 async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaitable[T]]) -> T:

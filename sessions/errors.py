@@ -253,7 +253,7 @@ class IllegalTransition(Exception):
 
 
 class SessionFenced(Exception):
-    """Raised when a write was refused because another node owns the session by now.
+    """Raised when a write was refused because another node owns the session now.
 
     The holder drops its live connections of that session and writes nothing more for it.
     """

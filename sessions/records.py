@@ -130,7 +130,7 @@ class BindingStatus(StrEnum):
     KEPT = "kept"
     """The session is paused and the live connection is still open."""
     LOST = "lost"
-    """The live connection is gone, which is not yet reported to a caller."""
+    """The live connection ended, and no caller has been told."""
     FAILED = "failed"
     """The last attempt to open it failed."""
 
@@ -149,7 +149,7 @@ class BindingRecord(Record):
     generation: int = 0
     """Rises by one whenever a live connection is opened; 0 before the first."""
     told_generation: int = 0
-    """The newest generation reported to a caller. If it is lower than `generation`, a notice is due."""
+    """The newest generation reported to a caller. If it is lower than `generation`, a notice is due. A database column."""
     config_hash: str = ""
     last_error: str | None = None
     since: float = 0.0

@@ -74,8 +74,6 @@ class Registry:
         expiry = Expiry(core, self._directory, self.pausing, self.closing)
         core.deadlines.on_due = expiry.on_due
 
-    # Lifetime.
-
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
         await self.core.tasks.__aenter__()
@@ -128,8 +126,6 @@ class Registry:
             "deadlines": len(self.core.deadlines),
         }
 
-    # Finding.
-
     async def create(self, principal: Principal, options: SessionOptions | None = None) -> Session:
         """Create a session and open its eager services (T01 to T03). Durable on return.
 
@@ -172,8 +168,6 @@ class Registry:
             SessionBusy: it is being created, or another process holds it.
         """
         return await self.access.ready(principal, ref, namespace)
-
-    # Changing.
 
     async def pause(self, principal: Principal, ref: str, *, cause: str = "requested") -> Session:
         """Pause a session (T08); pausing a paused one does nothing.
@@ -281,8 +275,6 @@ class Registry:
                 del session.bindings[service]
                 await self.connector.close(session, [binding])
         return session
-
-    # Events without a caller.
 
     def _drop_fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)

@@ -84,8 +84,6 @@ class Branches:
         self._closing = closing
         self._states = states
 
-    # Branches.
-
     async def fork(
         self,
         principal: Principal,
@@ -174,8 +172,6 @@ class Branches:
             return None, _no_snapshot_note(binding)
         behind = await self._snapshots.is_outdated(parent, binding, record)
         return record.data, _outdated_note(binding, behind=behind)
-
-    # Merging.
 
     async def merge(
         self,

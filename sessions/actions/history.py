@@ -153,8 +153,6 @@ class History:
             session.idle_since = now
         return show(entry)
 
-    # Summing up.
-
     async def summary(
         self, principal: Principal, ref: str, *, namespace: str | None = None
     ) -> tuple[SessionRecord, JSON]:

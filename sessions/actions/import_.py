@@ -231,9 +231,6 @@ def _entry(redactor: Redactor, entry: EntryPart, session_id: str) -> JournalReco
     return JournalRecord.model_construct(session_id=session_id, epoch=1, **values)
 
 
-# Writing.
-
-
 async def _write_session(
     target: ImportTarget,
     document: Document,

@@ -129,7 +129,7 @@ class WaitProgress:
 
 
 QuestionOrigin: TypeAlias = "tuple[OpenQuestions, Session, str]"
-"""Where a call registers that its caller is asked: the connection's questions, its session, its tool."""
+"""Origin of the questions of a call: the open questions of its connection, its session, and its tool."""
 
 
 class DeadlineContext:

@@ -1,7 +1,7 @@
 """Tool calls, from a request to its answer.
 
-A call passes six steps: admit, guard against repeats, connect, send, settle, journal. A call to an idle, connected session
-does no I/O except the call itself.
+A call passes six steps: admit, guard against repeats, connect, send, journal, record the outcome. A call to an idle,
+connected session does no I/O except the call itself.
 """
 
 from __future__ import annotations
@@ -101,8 +101,6 @@ class Router:
         accepts = accepts_notice(call.spec)
         return Answer(result.payload, session.summary(), notice, accepts, call.delivery)
 
-    # Guard.
-
     def _operation(self, call: Call) -> tuple[Operation, Receipts]:
         """Return the operation of a call with an id, and the receipts to guard it with."""
         request, session = call.request, call.session
@@ -141,8 +139,6 @@ class Router:
         if ended_ids:
             await session.save(forget=ended_ids)
             session.stored_receipts = None
-
-    # Connect and send.
 
     async def _run(self, call: Call) -> CallResult:
         """Run a call on the connection of its session, and journal it."""
@@ -224,8 +220,6 @@ class Router:
         await self._registry.access.wait_until_recovered(call.session)
         return await self._registry.connector.connect(call.session, call.binding)
 
-    # Notices.
-
     def return_notice(self, delivery: Notice | None) -> None:
         """Make the notice of an answer that was not delivered due again. A second call does nothing."""
         if isinstance(delivery, Delivery) and delivery.revert():
@@ -251,8 +245,6 @@ class Router:
         if call.delivery is not None:
             raise CallDeferred(call.delivery, session_id=call.session.id)
 
-    # Journal.
-
     async def _journal(
         self, call: Call, started_at: float, outcome: CallResult | BaseException
     ) -> None:
@@ -275,8 +267,6 @@ class Router:
             except StoreUnavailable as error:
                 # The call ran: after an error now the caller would run it again.
                 logger.error("a call was not journalled before its reply: %s", error)
-
-    # Other requests.
 
     async def forward(
         self, request: Request, method: str, params: JSON, context: CallContext

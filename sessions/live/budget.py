@@ -51,9 +51,9 @@ class Budget:
     holds the fewest (in turn if several do), and to its request that has waited longest. A fair share is `limit`
     divided by the owners that hold or wait for places.
 
-    Holders that are marked idle may be asked to give way: `make_room` is called with the id and is expected to release() it
+    Holders that are marked idle may be asked to give way: `evict` is called with the id and is expected to release() it
     soon. If the requester has less than a fair share, the holders of owners that have more are asked first; then the
-    requester's own, then those of others. Among them the longest idle is asked first. `may_leave` is called with an id and
+    requester's own, then those of others. Among them the longest idle is asked first. `may_evict` is called with an id and
     whether the requester is another owner, and decides whether that holder is asked; busy holders never are.
 
     `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or

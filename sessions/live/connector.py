@@ -44,8 +44,6 @@ class Connector:
         self._on_failed = on_failed
         self._shared_connections: dict[str, LiveConnection] = {}
 
-    # Opening.
-
     async def connect(self, session: Session, binding: Binding) -> LiveConnection:
         """Return the live connection of a binding, opening it when there is none.
 
@@ -172,8 +170,6 @@ class Connector:
             binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
         return live
 
-    # Losing and recovering.
-
     def _note_lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
@@ -273,8 +269,6 @@ class Connector:
         """Make a binding's record durable in the background."""
         if not session.ownership_ended.is_set():
             self._core.tasks.spawn(save_quietly, session, [binding.record])
-
-    # Closing.
 
     async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""

@@ -60,8 +60,6 @@ class Directory:
         session = self._live.get(session_id)
         return session if session is not None and session.record.owner == principal.key else None
 
-    # Membership.
-
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
         session.redactor = self._core.redactor
@@ -94,8 +92,6 @@ class Directory:
         record = session.record
         if record.name is not None:
             self._names.pop((record.owner, record.namespace, record.name), None)
-
-    # Finding.
 
     def ready(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""

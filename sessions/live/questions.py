@@ -37,7 +37,7 @@ class OpenQuestions:
         self._calls.pop(call, None)
 
     def describe(self, session_id: str) -> str:
-        """Return which call waits and for how long, without the names of another session's tools."""
+        """Return the waiting call and its waiting time, in words. Tools of another session are not named."""
         owner, tool, since = next(iter(self._calls.values()))
         caller = tool if owner == session_id else "a call of another session"
         return f"{caller} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"

@@ -42,11 +42,8 @@ MISSING: Final = _Missing.MISSING
 """The value at a path that does not exist."""
 
 
-# Paths (RFC 6901).
-
-
 def tokens_of(path: str) -> list[str]:
-    """Return the steps of a JSON pointer.
+    """Return the steps of a JSON pointer (RFC 6901).
 
     Raises:
         InvalidArgument: it is not a JSON pointer.
@@ -93,7 +90,7 @@ def _index(token: str) -> int | None:
 def change_at(
     value: object, tokens: Sequence[str], change: Callable[[object], object], depth: int = 0
 ) -> object:
-    """Return a value with `change` applied at a path. It gets MISSING if nothing is there, and returns MISSING to delete.
+    """Return a value with `change` applied at a path. `change` gets MISSING for a new path, and returns it to delete.
 
     Missing objects on the path are created. The index after the last item of an array, also written `-`, appends an item;
     `-` at a missing value creates an array.
@@ -137,9 +134,6 @@ def _placed_item(
 
 def _path_text(tokens: Sequence[object]) -> str:
     return f"{pointer(tokens):.200}" if tokens else "The state"
-
-
-# Changing.
 
 
 def merge_patch(target: object, patch: object) -> object:
@@ -202,9 +196,6 @@ def copy_json(value: Any) -> Any:
     except TypeError:
         # Integers of more than 64 bits are legal JSON.
         return json.loads(json.dumps(value))
-
-
-# Limits.
 
 
 def validate_state(value: object, session_id: str | None = None) -> None:

@@ -93,9 +93,6 @@ def _schema_error(why: str) -> InvalidArgument:
     return InvalidArgument(f"state_schema: {why}.")
 
 
-# Checks in child processes.
-
-
 class _Turn:
     """The right of one principal to use a process."""
 

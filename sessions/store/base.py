@@ -223,7 +223,7 @@ class Store(Protocol):
         ...
 
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
-        """Queue the same, as `append` queues an entry."""
+        """Queue the change of end_receipt(), as `append` queues an entry."""
         ...
 
     async def flush(self) -> None:

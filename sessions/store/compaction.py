@@ -60,7 +60,7 @@ class Compactor:
         self._growth: dict[str, tuple[int, int]] = {}
 
     def grown_journals(self, sums: Iterable[Row]) -> list[str]:
-        """Return the journals to look at: those that grew by a hundredth of a limit since the last look."""
+        """Return the journals to check: those that grew by a hundredth of a limit since the last check."""
         if self._limits is None:
             return []
         grown: list[str] = []
@@ -79,7 +79,7 @@ class Compactor:
         return grown
 
     def forget_growth(self, session_id: str) -> None:
-        """Look at a journal again with its next entry."""
+        """Check a journal again with its next entry."""
         self._growth.pop(session_id, None)
 
     def count_entries(

@@ -47,7 +47,8 @@ Location = DataFolder | RemoteDatabase | None
 class Connections:
     """The connections to one database. An in-memory database has one, which reads and writes in turn.
 
-    With `replace_damaged`, a file in the data folder that cannot be read is set aside when it is opened, or by replace_if_damaged().
+    With `replace_damaged`, open() and replace_if_damaged() rename a file in the data folder that cannot be read, and
+    create an empty one.
     """
 
     def __init__(

@@ -83,8 +83,8 @@ class SQLStore:
         `retention` is the time in seconds that sessions closed by a restart are kept; 0 means for ever. `busy_seconds` is
         the time to wait for a process that holds the database. `limits` bound the journal of each session.
 
-        With `replace_damaged`, a database that is too damaged to be opened, or to be used up to the first `adopt`, is renamed
-        and an empty one is created. Without it, such a store cannot be opened.
+        With `replace_damaged`, a database that is too damaged to be opened, or to be used up to the first `adopt`, is
+        renamed and an empty one is created. Without it, such a store cannot be opened.
         """
         return cls(
             DataFolder(folder),

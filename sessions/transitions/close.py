@@ -162,8 +162,6 @@ class Closing:
         await self._connector.close(session, session.bindings.values())
         self._directory.forget(session)
 
-    # The end of the process.
-
     async def drain(self, sessions: Iterable[Session]) -> None:
         """Pause all sessions because the process ends; calls in flight get `close_grace`."""
         grace_over = anyio.Event()

@@ -36,8 +36,6 @@ class Pausing:
         self._connector = connector
         self._snapshots = snapshots
 
-    # Pausing.
-
     async def pause(
         self,
         session: Session,
@@ -177,8 +175,6 @@ class Pausing:
             for binding in open_bindings(session):
                 tasks.start_soon(take, binding)
         return snapshots, unsaved
-
-    # Resuming.
 
     async def resume(self, session: Session, *, cause: str) -> None:
         """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""

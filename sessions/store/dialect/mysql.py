@@ -89,8 +89,6 @@ def check_storage(connection: Connection) -> list[str]:
     return [f"{row[0]}: {row[3]}" for row in rows if row[2] != "status" or row[3] != "OK"]
 
 
-# Creating tables.
-
 _SHORT: Final = {
     "owner": 512,
     "namespace": 128,
@@ -153,11 +151,9 @@ def _index(element: CreateIndex, compiler: Any, **arguments: Any) -> str:
     )
 
 
-# Errors.
-
 _CONFLICTS: Final = {1213, 1305}
 """A deadlock, and the savepoint that it took along."""
-_UNIT: Final = {1153, 1406, 1264, 1366, 1690}
+_VALUE_ERRORS: Final = {1153, 1406, 1264, 1366, 1690}
 """Errors caused by values that are too large or not valid, besides those that the driver classifies so."""
 
 
@@ -171,7 +167,7 @@ def _is(origin: BaseException, *names: str) -> bool:
 
 
 def is_database_fault(origin: BaseException) -> bool:
-    return _code(origin) not in _UNIT and not _is(origin, "DataError", "IntegrityError")
+    return _code(origin) not in _VALUE_ERRORS and not _is(origin, "DataError", "IntegrityError")
 
 
 def is_conflict(origin: BaseException) -> bool:

@@ -107,9 +107,7 @@ def check_storage(connection: Connection) -> list[str]:
     return []
 
 
-# Errors.
-
-_UNIT = ("22", "23", "54")
+_VALUE_ERRORS = ("22", "23", "54")
 """Classes of errors caused by values: not valid, not unique, too large."""
 _CONFLICTS = {"40001", "40P01"}
 
@@ -125,7 +123,7 @@ def _is(origin: BaseException, *names: str) -> bool:
 def is_database_fault(origin: BaseException) -> bool:
     state = _state(origin)
     if state:
-        return not state.startswith(_UNIT)
+        return not state.startswith(_VALUE_ERRORS)
     # Without a state the driver refused: a value it cannot send, or a connection that is closed.
     return not _is(origin, "DataError", "ProgrammingError", "NotSupportedError")
 

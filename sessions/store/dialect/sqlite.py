@@ -158,9 +158,7 @@ def check_storage(connection: Connection) -> list[str]:
     return [str(row[0]) for row in rows if row[0] != "ok"]
 
 
-# Errors.
-
-_UNIT = {
+_VALUE_ERRORS = {
     sqlite3.SQLITE_CONSTRAINT,
     sqlite3.SQLITE_TOOBIG,
     sqlite3.SQLITE_MISMATCH,
@@ -171,7 +169,7 @@ _UNIT = {
 def is_database_fault(origin: BaseException) -> bool:
     code = getattr(origin, "sqlite_errorcode", None)
     if code is not None:
-        return (code & 0xFF) not in _UNIT
+        return (code & 0xFF) not in _VALUE_ERRORS
     # Without a code the driver refused: a value it cannot bind, or a connection that is closed.
     return not isinstance(origin, sqlite3.ProgrammingError | sqlite3.InterfaceError) or (
         "closed" in str(origin).lower()
