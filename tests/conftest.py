@@ -21,7 +21,7 @@ from _pytest.capture import CaptureManager
 from databases import MariaDB, PostgreSQL
 from fork_server import ForkServer
 from lab import Lab
-from listening import listening
+from listening import run_listening
 from screen import Screen
 
 from statehold.sessions.json_codec import JSON
@@ -188,7 +188,7 @@ def mariadb(pytestconfig: pytest.Config) -> Generator[MariaDB]:
 @pytest.fixture(scope="session")
 def login_site() -> Generator[str]:
     """The address of the local login site, as http://127.0.0.1:PORT."""
-    with listening([sys.executable, str(TESTS / "site" / "app.py"), "--port", "0"]) as port:
+    with run_listening([sys.executable, str(TESTS / "site" / "app.py"), "--port", "0"]) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -217,7 +217,7 @@ def counter_server(
 
         def start(transport: str, *arguments: str) -> str:
             _, *program = upstream("counter", "--transport", transport, *arguments)
-            port = running.enter_context(listening(fork_server.command(*program)))
+            port = running.enter_context(run_listening(fork_server.command(*program)))
             return f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
 
         yield start

@@ -10,7 +10,7 @@ import anyio
 import httpx2
 import pytest
 from gateway_process import Running, service, serving, toml
-from runs import arrived, runs
+from runs import runs, wait_for_call
 
 from statehold.sessions.json_codec import JSON
 
@@ -111,7 +111,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
                 outcomes[HANGING] = await one(HANGING)
 
             async def killer() -> None:
-                await arrived(server.log, "hang")
+                await wait_for_call(server.log, "hang")
                 for kill in kills:
                     while len(outcomes) < kill:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(chance.random() / 200)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from fork_server import ForkServer
 from gateway_process import MODULE, Running, service, serving, toml
-from runs import arrived, runs
+from runs import runs, wait_for_call
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import OutcomeUnknown
@@ -60,7 +60,7 @@ class Counted:
                     await call(session, "inc", str(number))
 
             async def killer() -> None:
-                await arrived(self._log, "hang")
+                await wait_for_call(self._log, "hang")
                 for at in self._kills:
                     while len(self.outcomes) < at:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(self._chance.random() / 200)

@@ -35,7 +35,7 @@ from gateway_process import (
 )
 from mcp import MCPError
 from process_exit import until_gone
-from runs import arrived, entries
+from runs import entries, wait_for_call
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),
@@ -90,7 +90,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(slow)
-                pid = (await arrived(log, "slow"))["pid"]
+                pid = (await wait_for_call(log, "slow"))["pid"]
                 children += psutil.Process(running.process.pid).children(recursive=True)
                 assert pid in [child.pid for child in children]
                 running.process.send_signal(signal.SIGTERM)
@@ -140,7 +140,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hang)
-                await arrived(log, "hang")
+                await wait_for_call(log, "hang")
                 running.process.send_signal(signal.SIGTERM)
             # Not closed: it is there again with the next start.
             assert found == ["outcome_unknown"]
@@ -196,7 +196,7 @@ async def test_a_second_signal_ends_at_once_and_without_a_word(
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hang)
-                await arrived(log, "hang")
+                await wait_for_call(log, "hang")
                 running.process.send_signal(signal.SIGTERM)
                 with anyio.fail_after(10):
                     while not (await client.call_tool("inc", {"session_id": idle})).is_error:
@@ -335,7 +335,7 @@ async def test_a_stdio_call_in_flight_is_answered_before_the_end(
         created = await pipes.tool(1, "session_create", state={"a": 1})
         session = created["structuredContent"]["session_id"]
         await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.5))
-        children = family_of((await arrived(log, "slow"))["pid"])
+        children = family_of((await wait_for_call(log, "slow"))["pid"])
         assert children
         if how == "closed":
             await pipes.stdin.aclose()
@@ -417,7 +417,7 @@ async def test_a_client_that_is_gone_ends_the_process(
         created = await pipes.tool(1, "session_create")
         session = created["structuredContent"]["session_id"]
         await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.3))
-        children = family_of((await arrived(log, "slow"))["pid"])
+        children = family_of((await wait_for_call(log, "slow"))["pid"])
         assert children
         await pipes.stdin.aclose()
         await pipes.out.aclose()

@@ -77,10 +77,10 @@ def tree_of(running: Running) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
-def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
+def find_process(running: Running, condition: Callable[[psutil.Process], bool]) -> psutil.Process:
     # The oldest one is meant: a child that a browser forks looks like the browser for a moment.
     below = tree_of(running)[1:]
-    return min(filter(wanted, below), key=lambda process: process.create_time())
+    return min(filter(condition, below), key=lambda process: process.create_time())
 
 
 def memory_of(running: Running) -> int:
@@ -118,7 +118,7 @@ __all__ = [
     "NOTE",
     "Agent",
     "agent",
-    "found",
+    "find_process",
     "is_browser",
     "is_driver",
     "memory_of",

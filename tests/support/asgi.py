@@ -14,19 +14,19 @@ Header = tuple[str, str]
 
 
 @dataclass
-class Asked:
+class AsgiRequest:
     """One request over ASGI and its answer."""
 
     body: bytes
     headers: list[Header]
     method: str = "POST"
     user: object = None
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    sent: list[Message] = field(default_factory=list[Message])
-    said: anyio.Event = field(default_factory=anyio.Event)
+    disconnected: anyio.Event = field(default_factory=anyio.Event)
+    messages: list[Message] = field(default_factory=list[Message])
+    has_body: anyio.Event = field(default_factory=anyio.Event)
     _read: bool = False
 
-    async def of(self, app: ASGIApp) -> Asked:
+    async def of(self, app: ASGIApp) -> AsgiRequest:
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -50,29 +50,29 @@ class Asked:
         if not self._read:
             self._read = True
             return {"type": "http.request", "body": self.body, "more_body": False}
-        await self.gone.wait()
+        await self.disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        self.sent.append(message)
+        self.messages.append(message)
         if message["type"] == "http.response.body":
-            self.said.set()
+            self.has_body.set()
 
     @property
     def status(self) -> int:
-        return self.sent[0]["status"]
+        return self.messages[0]["status"]
 
     @property
     def type(self) -> str:
-        return dict(self.sent[0]["headers"]).get(b"content-type", b"").decode()
+        return dict(self.messages[0]["headers"]).get(b"content-type", b"").decode()
 
     def header(self, name: str) -> str | None:
-        found = dict(self.sent[0]["headers"]).get(name.encode())
-        return None if found is None else found.decode()
+        value = dict(self.messages[0]["headers"]).get(name.encode())
+        return None if value is None else value.decode()
 
     @property
     def text(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.sent[1:])
+        return b"".join(message.get("body", b"") for message in self.messages[1:])
 
     @property
     def result(self) -> JSON:

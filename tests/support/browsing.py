@@ -68,9 +68,9 @@ class Browse:
     async def saved(self, *, light: bool = False) -> Snapshot:
         """Save the session, only in passing when `light`."""
         connection = self.connection
-        found = await (connection.checkpoint() if light else connection.snapshot())
-        assert found is not None
-        return found
+        snapshot = await (connection.checkpoint() if light else connection.snapshot())
+        assert snapshot is not None
+        return snapshot
 
     def loop_clock(self) -> SessionView:
         """The session as it is when it is opened the next time."""
@@ -98,17 +98,17 @@ def text_of(result: CallResult) -> str:
 
 def ref_of(snapshot: str, name: str) -> str:
     for line in snapshot.splitlines():
-        found = re.search(r"\[ref=(\w+)\]", line)
-        if found and name in line:
-            return found[1]
+        match = re.search(r"\[ref=(\w+)\]", line)
+        if match and name in line:
+            return match[1]
     raise AssertionError(f"no {name!r} in\n{snapshot}")
 
 
 def section(text: str, name: str) -> str:
     """Return one section of a result."""
-    found = re.search(rf"^### {re.escape(name)}\n(.*?)(?=^### |\Z)", text, re.M | re.S)
-    assert found is not None, f"no section {name!r} in\n{text}"
-    return found[1].strip()
+    match = re.search(rf"^### {re.escape(name)}\n(.*?)(?=^### |\Z)", text, re.M | re.S)
+    assert match is not None, f"no section {name!r} in\n{text}"
+    return match[1].strip()
 
 
 def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None) -> SessionView:

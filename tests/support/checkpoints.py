@@ -17,7 +17,7 @@ def saving(**options: Any) -> Counting:
     return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
 
 
-async def settled(engine: Engine, seconds: float = 0.0) -> None:
+async def settle(engine: Engine, seconds: float = 0.0) -> None:
     """Move the clock and let everything that is due happen."""
     engine.clock.advance(seconds)
     await anyio.wait_all_tasks_blocked()
@@ -25,15 +25,15 @@ async def settled(engine: Engine, seconds: float = 0.0) -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def counted(engine: Engine) -> tuple[Session, Counter]:
+async def create_counted(engine: Engine) -> tuple[Session, Counter]:
     """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
     session = await engine.create(idle=600.0)
     await engine.count(session.id)
-    await settled(engine)
-    await settled(engine, SECONDS)
+    await settle(engine)
+    await settle(engine, SECONDS)
     counter = engine.counter.live[0]
     assert not counter.unsaved
     return session, counter
 
 
-__all__ = ["SECONDS", "counted", "saving", "settled"]
+__all__ = ["SECONDS", "create_counted", "saving", "settle"]

@@ -31,12 +31,12 @@ class DataFolder:
     def flags(self) -> list[str]:
         return ["--config", str(self.config), "--data", str(self.data)]
 
-    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
+    def run(self, *words: str, with_config: bool = True) -> tuple[int, str, str]:
         """Return the exit code and the text of both output streams."""
         self._capsys.readouterr()
-        code = main(["sessions", *words, *self.flags[0 if configured else 2 :]])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        code = main(["sessions", *words, *self.flags[0 if with_config else 2 :]])
+        output = self._capsys.readouterr()
+        return code, output.out, output.err
 
     def json(self, *words: str) -> Any:
         """Return the JSON output of a command that has to succeed."""

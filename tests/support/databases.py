@@ -55,21 +55,21 @@ class DatabaseServer:
 
     @classmethod
     def installed(cls) -> bool:
-        return _found(cls.program) is not None
+        return _find_program(cls.program) is not None
 
     def start(self) -> None:
         """Make its files, unless there are some, run it and wait until it answers. Idempotent."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="statehold-db-"))
             self._give_away(self._folder)
-            made = subprocess.run(
+            result = subprocess.run(
                 self._as_account(self._making()),
                 capture_output=True,
                 cwd="/",
                 env=self._environment,
                 check=False,
             )
-            assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
+            assert result.returncode == 0, result.stdout.decode() + result.stderr.decode()
         if self._process is None:
             self._run()
 
@@ -83,10 +83,10 @@ class DatabaseServer:
                 cwd="/",
                 env=self._environment,
             )
-        ends = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < ends, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.02)
 
     def _answers(self) -> bool:
@@ -165,8 +165,8 @@ class DatabaseServer:
             os.chown(folder, account.pw_uid, account.pw_gid)
 
     def _account(self) -> pwd.struct_passwd:
-        known = {found.pw_name: found for found in pwd.getpwall()}
-        return next(known[name] for name in (*self.accounts, "nobody") if name in known)
+        accounts = {account.pw_name: account for account in pwd.getpwall()}
+        return next(accounts[name] for name in (*self.accounts, "nobody") if name in accounts)
 
     def _as_account(self, command: list[str]) -> list[str]:
         if os.geteuid() != 0:
@@ -220,8 +220,8 @@ class PostgreSQL(DatabaseServer):
             "fsync": "on" if self._durable else "off",
             "autovacuum": "on" if self._durable else "off",
         }
-        given = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        return [_program("postgres"), "-D", f"{self.folder}/data", *given]
+        arguments = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        return [_program("postgres"), "-D", f"{self.folder}/data", *arguments]
 
 
 class MariaDB(DatabaseServer):
@@ -258,14 +258,14 @@ class MariaDB(DatabaseServer):
 
 
 def _program(name: str) -> str:
-    found = _found(name)
-    assert found is not None, f"there is no {name}; python tests/peers/install.py installs it"
-    return found
+    path = _find_program(name)
+    assert path is not None, f"there is no {name}; python tests/peers/install.py installs it"
+    return path
 
 
-def _found(name: str) -> str | None:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-        found = str(places[-1]) if places else None
-    return found
+def _find_program(name: str) -> str | None:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if path is None:
+        paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+        path = str(paths[-1]) if paths else None
+    return path

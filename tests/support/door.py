@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from asgi import JSON, Asked
+from asgi import JSON, AsgiRequest
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
@@ -44,7 +44,7 @@ class Door:
 
         await self.sdk(scope, noted, send)
 
-    def post(self, message: object, *, session: str | None = None, **headers: str) -> Asked:
+    def post(self, message: object, *, session: str | None = None, **headers: str) -> AsgiRequest:
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         given = {
             "content-type": "application/json",
@@ -54,9 +54,11 @@ class Door:
             "mcp-session-id": self.session if session is None else session,
         }
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return Asked(body, [(k, v) for k, v in given.items() if v], user=self.user)
+        return AsgiRequest(body, [(k, v) for k, v in given.items() if v], user=self.user)
 
-    def call(self, tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:
+    def call(
+        self, tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any
+    ) -> AsgiRequest:
         params: JSON = {"name": tool, "arguments": arguments}
         if meta is not None:
             params["_meta"] = meta
@@ -74,7 +76,7 @@ class Door:
             while self.face.connection(self.session) is None:
                 await anyio.lowlevel.checkpoint()
 
-    async def leave(self) -> Asked:
+    async def leave(self) -> AsgiRequest:
         asking = self.post(b"")
         asking.method = "DELETE"
         return await asking.of(self.direct)

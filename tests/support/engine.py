@@ -40,8 +40,8 @@ class Engine:
     def counter(self) -> Counting:
         return self.services["counter"]
 
-    async def create(self, principal: Principal = LOCAL, **wish: Any) -> Session:
-        return await self.registry.create(principal, SessionOptions(**wish))
+    async def create(self, principal: Principal = LOCAL, **options: Any) -> Session:
+        return await self.registry.create(principal, SessionOptions(**options))
 
     async def call(
         self,
@@ -102,7 +102,7 @@ async def engine(
     clock: ManualClock | None = None,
     new_id: Callable[[], str] | None = None,
 ) -> AsyncGenerator[Engine]:
-    chosen = {s.name: s for s in services or (Counting(),)}
+    by_name = {s.name: s for s in services or (Counting(),)}
     clock = clock or ManualClock()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
@@ -113,6 +113,6 @@ async def engine(
         )
         options: dict[str, Any] = {} if new_id is None else {"new_id": new_id}
         registry = await stack.enter_async_context(
-            Registry(Core.create(store, node, chosen, policy=policy, clock=clock, **options))
+            Registry(Core.create(store, node, by_name, policy=policy, clock=clock, **options))
         )
-        yield Engine(registry, Router(registry), store, clock, node, chosen)
+        yield Engine(registry, Router(registry), store, clock, node, by_name)

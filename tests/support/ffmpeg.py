@@ -13,10 +13,10 @@ from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 
 def put_ffmpeg(folder: Path) -> None:
     """Put one into the folder that PLAYWRIGHT_BROWSERS_PATH names."""
-    found = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    program = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
     path = ffmpeg_path(Machine(env={"PLAYWRIGHT_BROWSERS_PATH": str(folder)}))
     path.parent.mkdir(parents=True)
-    path.symlink_to(found)
+    path.symlink_to(program)
 
 
 def about(video: Path) -> dict[str, Any]:

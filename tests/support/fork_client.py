@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 
-def asked(
+def request_program(
     address: str, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
 ) -> tuple[socket, BufferedReader, int]:
     """Have a fork server run a program. Return the connection, the stream that tells the exit status, and the pid.
@@ -28,23 +28,23 @@ def asked(
     """
     fork_server = socket(AF_UNIX)
     fork_server.connect(address)
-    given = {"arguments": [*arguments], "folder": os.getcwd(), "environment": {**environment}}
-    wish = marshal.dumps(given)
+    program = {"arguments": [*arguments], "folder": os.getcwd(), "environment": {**environment}}
+    message = marshal.dumps(program)
     numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in streams)
-    head = len(wish).to_bytes(4, sys.byteorder)
-    fork_server.sendmsg([head + wish], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
-    told = open(fork_server.fileno(), "rb", closefd=False)  # noqa: SIM115 - it lives as long as the program
-    return fork_server, told, int(told.readline())
+    head = len(message).to_bytes(4, sys.byteorder)
+    fork_server.sendmsg([head + message], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
+    status = open(fork_server.fileno(), "rb", closefd=False)  # noqa: SIM115 - it lives as long as the program
+    return fork_server, status, int(status.readline())
 
 
 def main() -> int:
-    fork_server, told, pid = asked(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
+    fork_server, status, pid = request_program(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    code = os.waitstatus_to_exitcode(int(told.readline()))
+    code = os.waitstatus_to_exitcode(int(status.readline()))
     fork_server.close()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, Literal, NoReturn
 
-from fork_client import asked
+from fork_client import request_program
 
 HERE: Final = Path(__file__).resolve().parent
 PRELOADED: Final = (
@@ -60,7 +60,9 @@ class ForkedProgram:
         out, self.stdout = self._pipe("rb") if piped else (os.open(os.devnull, os.O_WRONLY), None)
         error, self.stderr = (os.dup(2), None) if piped else self._pipe("rb")
         streams = (given, out, error)
-        self._fork_server, self._told, self.pid = asked(str(address), arguments, env, streams)
+        self._fork_server, self._status, self.pid = request_program(
+            str(address), arguments, env, streams
+        )
         for stream in streams:
             os.close(stream)
 
@@ -81,8 +83,8 @@ class ForkedProgram:
             if not select.select([self._fork_server], [], [], timeout)[0]:
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(self.args, timeout)
-            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
-            self._told.close()
+            self.returncode = os.waitstatus_to_exitcode(int(self._status.readline()))
+            self._status.close()
             self._fork_server.close()
         return self.returncode
 
@@ -116,10 +118,10 @@ class ForkServer:
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, process.stdout:
-            said = [process.stdout.readline().decode() for _ in range(lines)]
+            output = [process.stdout.readline().decode() for _ in range(lines)]
             process.kill()
             process.wait(10)
-        return said
+        return output
 
     def command(self, *arguments: str) -> list[str]:
         """Return a command that starts a program out of it and ends with it, as `[sys.executable, ...]` would without."""
@@ -169,13 +171,13 @@ class ForkParent:
         self._listening.listen(64)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, socket.socket] = {}
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._signals, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
         """Fork until standard input is closed, then end every program that is left."""
-        signal.signal(signal.SIGCHLD, _heard)
+        signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(self._wake)
-        for readable in (sys.stdin.fileno(), self._listening, self._woken):
+        for readable in (sys.stdin.fileno(), self._listening, self._signals):
             self._selector.register(readable, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
@@ -185,19 +187,19 @@ class ForkParent:
                     return
                 if key.fileobj is self._listening:
                     self._bear()
-                elif key.fileobj == self._woken:
+                elif key.fileobj == self._signals:
                     self._bury()
                 else:
                     self._forsake(key.fileobj)
 
     def _bear(self) -> None:
         asking, _ = self._listening.accept()
-        said, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
-        while len(said) < 4 + int.from_bytes(said[:4], sys.byteorder):
-            said += asking.recv(1 << 16)
+        message, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
+        while len(message) < 4 + int.from_bytes(message[:4], sys.byteorder):
+            message += asking.recv(1 << 16)
         pid = os.fork()
         if pid == 0:
-            self._become(marshal.loads(said[4:]), streams)
+            self._become(marshal.loads(message[4:]), streams)
         for stream in streams:
             os.close(stream)
         self._children[pid] = asking
@@ -226,7 +228,7 @@ class ForkParent:
 
     def _bury(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._woken, 1024)
+            os.read(self._signals, 1024)
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -245,12 +247,12 @@ class ForkParent:
             if asking.recv(64):
                 return
         self._selector.unregister(asking)
-        for pid, found in self._children.items():
-            if found is asking:
+        for pid, connection in self._children.items():
+            if connection is asking:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _heard(*_: object) -> None:
+def _ignore(*_: object) -> None:
     """The number of the signal is in the pipe already."""
 
 

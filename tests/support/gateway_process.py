@@ -48,7 +48,7 @@ FEW_WAYS: list[tuple[Transport, Era]] = [
 
 def statehold() -> list[str]:
     """Return the command that starts Statehold, forked from the fork server if one runs; then the command line is the
-    nursery's.
+    fork server's.
     """
     return STATEHOLD if ForkServer.current is None else ForkServer.current.command(*MODULE)
 
@@ -68,8 +68,8 @@ def toml(document: Mapping[str, Any], table: str = "") -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        found: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "{" + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in found.items()) + "}"
+        table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "{" + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in table.items()) + "}"
     if isinstance(value, list):
         items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
         return "[" + ", ".join(map(_value, items)) + "]"
@@ -78,13 +78,13 @@ def _value(value: Any) -> str:
 
 def service(program: str, *arguments: str, **options: Any) -> JSON:
     """Describe a service that runs one of tests/upstreams."""
-    given = [str(UPSTREAMS / f"{program}.py"), *arguments]
+    command_line = [str(UPSTREAMS / f"{program}.py"), *arguments]
     if program == "counter":
         # With the SDK; the others need the standard library alone.
         command = [sys.executable] if ForkServer.current is None else ForkServer.current.command()
     else:
         command = [sys.executable, "-S", "-E"]
-    return {"command": command[0], "args": [*command[1:], *given], **options}
+    return {"command": command[0], "args": [*command[1:], *command_line], **options}
 
 
 @dataclass
@@ -115,13 +115,13 @@ def serving(
     as_installed: bool = False,
 ) -> Generator[Running]:
     """Run `statehold serve` on a free port until the block ends, forked from the fork server if one runs."""
-    given = ["serve", "--config", str(config), "--data", str(data), "--port", "0", *options]
+    arguments = ["serve", "--config", str(config), "--data", str(data), "--port", "0", *options]
     environment = {**os.environ, **(env or {})}
     if ForkServer.current is not None and not as_installed:
-        process = ForkServer.current.start(*MODULE, *given, env=environment)
+        process = ForkServer.current.start(*MODULE, *arguments, env=environment)
     else:
         process = subprocess.Popen(
-            [*STATEHOLD, *given],
+            [*STATEHOLD, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -205,9 +205,9 @@ class Way:
         return stdio_client(self.stdio())
 
     def stdio(self, *options: str) -> StdioServerParameters:
-        given = ["--config", str(self.config), "--data", str(self.data), *self.options, *options]
+        flags = ["--config", str(self.config), "--data", str(self.data), *self.options, *options]
         command, *arguments = self.program
-        return StdioServerParameters(command=command, args=[*arguments, *given])
+        return StdioServerParameters(command=command, args=[*arguments, *flags])
 
     async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
         """Call a tool over a connection of its own."""
@@ -237,16 +237,16 @@ def text_of(result: types.CallToolResult) -> str:
 
 def structured(result: types.CallToolResult) -> JSON:
     assert not result.is_error, text_of(result)
-    found: Any = result.structured_content
-    assert isinstance(found, dict)
-    return cast(JSON, found)
+    content: Any = result.structured_content
+    assert isinstance(content, dict)
+    return cast(JSON, content)
 
 
 def without_nulls(value: Any) -> Any:
     """Return JSON without the keys that hold null."""
     if isinstance(value, dict):
-        found = cast(JSON, value)
-        return {key: without_nulls(item) for key, item in found.items() if item is not None}
+        content = cast(JSON, value)
+        return {key: without_nulls(item) for key, item in content.items() if item is not None}
     if isinstance(value, list):
         return [without_nulls(item) for item in cast("list[Any]", value)]
     return value

@@ -24,7 +24,7 @@ HOLDER = Path(__file__).parent / "holder.py"
 
 
 @dataclass
-class Told:
+class Output:
     """The output of one run of the command."""
 
     code: int
@@ -36,11 +36,11 @@ class Told:
         return json.loads(self.out)
 
 
-Run = Callable[..., Told]
+Run = Callable[..., Output]
 
 
 @dataclass
-class Held:
+class Holder:
     """A running process that holds sessions."""
 
     process: ForkedProgram
@@ -53,15 +53,15 @@ class Held:
 
 
 @contextmanager
-def holding(data: Path, *names: str) -> Generator[Held]:
+def holding(data: Path, *names: str) -> Generator[Holder]:
     assert ForkServer.current is not None
     process = ForkServer.current.start(str(HOLDER), str(data), *names, piped=True)
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:
         try:
-            found = json.loads(process.stdout.readline())
-            yield Held(process, found["node"], found["sessions"])
+            description = json.loads(process.stdout.readline())
+            yield Holder(process, description["node"], description["sessions"])
             process.stdin.close()
             process.wait(20)
         finally:
@@ -76,7 +76,7 @@ def left_behind(data: Path, *names: str) -> dict[str, str]:
     return held.sessions
 
 
-def paused(data: Path, *names: str) -> dict[str, str]:
+def create_paused(data: Path, *names: str) -> dict[str, str]:
     """Make sessions that no process holds: the one that made them has ended in order."""
 
     async def make() -> dict[str, str]:
@@ -85,17 +85,17 @@ def paused(data: Path, *names: str) -> dict[str, str]:
             Node.start(store, data, address="", clock=time.time) as node,
             Registry(Core.create(store, node, {})) as registry,
         ):
-            made: dict[str, str] = {}
+            ids: dict[str, str] = {}
             for name in names:
                 owner, _, short = name.rpartition("/")
                 principal = Principal(subject=owner or "local")
-                made[short] = (await registry.create(principal, SessionOptions(name=short))).id
-            return made
+                ids[short] = (await registry.create(principal, SessionOptions(name=short))).id
+            return ids
 
     return anyio.run(make)
 
 
-def one_line(told: Told) -> str:
-    assert told.err.count("\n") == 1
-    assert told.err.startswith("statehold: ")
-    return told.err
+def one_line(output: Output) -> str:
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("statehold: ")
+    return output.err

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
+def run_listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
     """Run a program that prints `{"port": N}` and yield the port; the program is stopped at the end, by its own pid."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:
@@ -31,7 +31,7 @@ def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
 
 
 @contextmanager
-def told(command: list[str], mark: str) -> Generator[str]:
+def run_until_line(command: list[str], mark: str) -> Generator[str]:
     """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
     pipe = subprocess.PIPE
     # A separate session, so that the program's children end with it.
@@ -47,4 +47,4 @@ def told(command: list[str], mark: str) -> Generator[str]:
             process.wait(10)
 
 
-__all__ = ["listening", "told"]
+__all__ = ["run_listening", "run_until_line"]

@@ -13,12 +13,12 @@ class LoopClock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
-        self._moved = 0.0
+        self._offset = 0.0
         real = loop.time
-        monkeypatch.setattr(loop, "time", lambda: real() + self._moved)
+        monkeypatch.setattr(loop, "time", lambda: real() + self._offset)
 
     async def by(self, seconds: float) -> None:
         """Move on, and let everything that is due by then happen."""
-        self._moved += seconds
+        self._offset += seconds
         for _ in range(3):
             await anyio.lowlevel.checkpoint()

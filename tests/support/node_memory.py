@@ -24,7 +24,7 @@ inspector.close();
 """
 
 
-async def collected(node: psutil.Process) -> None:
+async def collect_garbage(node: psutil.Process) -> None:
     """Have a node collect its garbage, which it puts off as long as there is memory."""
     with anyio.fail_after(20):
         while (port := _port(node)) is None:
@@ -32,8 +32,8 @@ async def collected(node: psutil.Process) -> None:
             await anyio.sleep(0.05)
     # By the same program: another one may be too old to have a WebSocket.
     command = [node.exe(), "--input-type=module", "--eval", COLLECT, str(port)]
-    done = await anyio.to_thread.run_sync(_run, command)
-    assert done.stdout.strip() == '{"id":1,"result":{}}', done
+    result = await anyio.to_thread.run_sync(_run, command)
+    assert result.stdout.strip() == '{"id":1,"result":{}}', result
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -45,4 +45,4 @@ def _port(node: psutil.Process) -> int | None:
     return listening[0].laddr.port if listening else None
 
 
-__all__ = ["INSPECTABLE", "collected"]
+__all__ = ["INSPECTABLE", "collect_garbage"]

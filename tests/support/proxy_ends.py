@@ -129,7 +129,7 @@ def port_of(access: EgressAccess) -> int:
     return int(access.server.rpartition(":")[2])
 
 
-class Told(list[tuple[str, str]]):
+class Refusals(list[tuple[str, str]]):
     """Records the hosts and reasons of refusals."""
 
     def __call__(self, host: str, reason: str) -> None:

@@ -19,11 +19,11 @@ def runs(log: Path) -> Counter[str]:
     return Counter(entry["arguments"]["mark"] for entry in entries(log))
 
 
-async def arrived(log: Path, tool: str) -> dict[str, Any]:
+async def wait_for_call(log: Path, tool: str) -> dict[str, Any]:
     """Wait at most 20 seconds until a call of a tool is running, and return its log entry."""
     with anyio.fail_after(20):
         while True:
-            found = [entry for entry in entries(log) if entry["tool"] == tool]
-            if found:
-                return found[0]
+            matches = [entry for entry in entries(log) if entry["tool"] == tool]
+            if matches:
+                return matches[0]
             await anyio.sleep(0.01)

@@ -23,69 +23,69 @@ SECONDS = 15.0
 
 
 @asynccontextmanager
-async def launched(shell: str) -> AsyncGenerator[Browser]:
+async def launch(shell: str) -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
-        yield found
-        await found.close()
+        browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
+        yield browser
+        await browser.close()
 
 
 async def save(
-    resumed: RestoredContext, *pages: Page | DormantTab, current: int = 0, light: bool = False
+    restored: RestoredContext, *pages: Page | DormantTab, current: int = 0, light: bool = False
 ) -> ContextSnapshot:
     """Save and read back, as a stored snapshot would be."""
     with anyio.fail_after(20):
-        found = await capture(
-            resumed.context,
-            pages or resumed.context.pages,
+        saved = await capture(
+            restored.context,
+            pages or restored.context.pages,
             current,
             light=light,
             seconds=SECONDS,
-            origins=resumed.origins,
+            origins=restored.origins,
         )
-    snapshot = found.to_snapshot()
+    snapshot = saved.to_snapshot()
     return ContextSnapshot.from_snapshot(
         Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs)
     )
 
 
 @asynccontextmanager
-async def resumed(
+async def resume(
     browser: Browser,
-    given: ContextSnapshot | None = None,
+    snapshot: ContextSnapshot | None = None,
     *,
     prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
-    seen: list[Page] | None = None,
+    pages: list[Page] | None = None,
 ) -> AsyncGenerator[RestoredContext]:
-    """Open a context, and close it again. `seen` gets each page of it that is not ours alone."""
+    """Open a context, and close it again. `pages` gets each page of it that is not ours alone."""
 
-    async def look(context: BrowserContext, origins: OriginStorage) -> None:
-        def opened(page: Page) -> None:
-            if seen is not None and not origins.watch.is_hidden(page):
-                seen.append(page)
+    async def prepare_context(context: BrowserContext, origins: OriginStorage) -> None:
+        def note_page(page: Page) -> None:
+            if pages is not None and not origins.watch.is_hidden(page):
+                pages.append(page)
 
-        context.on("page", opened)
+        context.on("page", note_page)
         if prepare is not None:
             await prepare(context, origins)
 
     with anyio.fail_after(20):
-        found = await restore_context(
-            browser, given, context_options={}, prepare=look, seconds=SECONDS
+        restored = await restore_context(
+            browser, snapshot, context_options={}, prepare=prepare_context, seconds=SECONDS
         )
     try:
-        yield found
+        yield restored
     finally:
-        await found.context.close()
+        await restored.context.close()
 
 
-def page_of(found: RestoredContext) -> Page:
-    page = found.tabs[found.current]
+def page_of(restored: RestoredContext) -> Page:
+    page = restored.tabs[restored.current]
     assert isinstance(page, Page)
     return page
 
 
-def dormant_tab(found: RestoredContext, number: int) -> DormantTab:
-    tab = found.tabs[number]
+def dormant_tab(restored: RestoredContext, number: int) -> DormantTab:
+    tab = restored.tabs[number]
     assert isinstance(tab, DormantTab)
     return tab
 
@@ -111,11 +111,11 @@ async def fill_everything(page: Page) -> None:
     )
 
 
-async def filled(found: RestoredContext, url: str) -> Page:
+async def open_filled(restored: RestoredContext, url: str) -> Page:
     """Open a page and fill everything that it has."""
-    page = await found.context.new_page()
+    page = await restored.context.new_page()
     # Its script notes edits.
-    await found.origins.watch.world(page)
+    await restored.origins.watch.world(page)
     await page.goto(url)
     await fill_everything(page)
     return page

@@ -30,8 +30,8 @@ class Screen:
         )
         os.close(writing)
         try:
-            with os.fdopen(reading) as told:
-                number = told.readline().strip()
+            with os.fdopen(reading) as output:
+                number = output.readline().strip()
             assert number, f"Xvfb ended with exit code {process.wait(5)}"
             yield cls(f":{number}")
         finally:
@@ -60,12 +60,12 @@ class Screen:
 
     def focus(self) -> None:
         """Point at the window that a page is in, which then gets the keys: there is no window manager."""
-        wanted = ("search", "--sync", "--onlyvisible", "--name", " - Chromium", "windowfocus")
+        search = ("search", "--sync", "--onlyvisible", "--name", " - Chromium", "windowfocus")
         for _ in range(LOOKS):
             # It gives up when a window goes that it is just looking at.
             with suppress(subprocess.CalledProcessError):
-                return self._do(*wanted)
-        return self._do(*wanted)
+                return self._do(*search)
+        return self._do(*search)
 
     def _do(self, *words: str) -> None:
         subprocess.run(["xdotool", *words], env=self.env, check=True, timeout=20)

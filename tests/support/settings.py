@@ -29,11 +29,11 @@ def client_file(folder: Path, text: str | Mapping[str, Any]) -> Path:
 
 def refused(**sources: Any) -> str:
     """Return the one-line error about these sources."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as failure:
         load(environ=sources.pop("environ", {}), **sources)
-    message = str(caught.value)
+    message = str(failure.value)
     assert "\n" not in message
     assert SECRET not in message
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__ or failure.value.__context__ is None
     return message

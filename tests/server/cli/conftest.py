@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from holding import Run, Told
+from holding import Output, Run
 
 from statehold.server.cli.main import main
 
@@ -25,10 +25,10 @@ def statehold(
         monkeypatch.delenv(variable)
     monkeypatch.setenv("STATEHOLD_DATA", str(data))
 
-    def run(*words: str) -> Told:
+    def run(*words: str) -> Output:
         capsys.readouterr()
         code = main(words)
         told = capsys.readouterr()
-        return Told(code, told.out, told.err)
+        return Output(code, told.out, told.err)
 
     return run

@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from agent import Agent, agent, found, is_browser, is_driver, saved_text, text_of, until
+from agent import Agent, agent, find_process, is_browser, is_driver, saved_text, text_of, until
 from gateway_process import (
     JSON,
     Running,
@@ -364,7 +364,7 @@ async def test_all_logins_survive_kills_and_restarts(
         (2, is_browser, "the browser ended"),
         (3, is_driver, "the Playwright driver ended"),
     ):
-        await kill(found(running, victim))
+        await kill(find_process(running, victim))
         async with agent(way, session) as ada:
             await check_everywhere(ada, generation, why)
     children = psutil.Process(running.process.pid).children(recursive=True)

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from agent import NOTE, Agent, agent, found, is_browser, saved_text, text_of, tree_of, until
+from agent import NOTE, Agent, agent, find_process, is_browser, saved_text, text_of, tree_of, until
 from gateway_process import JSON, Running, Way, meta_of, opened_session, serving, structured, toml
 from lab import Lab
 
@@ -399,7 +399,7 @@ async def test_what_was_on_in_a_killed_browser_is_told_once(
 ) -> None:
     ann, _ = two
     await turn_on(ann, lab_site.url)
-    os.kill(found(server, is_browser).pid, signal.SIGKILL)
+    os.kill(find_process(server, is_browser).pid, signal.SIGKILL)
     await ann.said("browser_snapshot")
     assert "No active routes" in await ann.said("browser_route_list")
     [note] = [text for text in ann.heard if NOTE in text]
@@ -436,7 +436,7 @@ async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
             await until(lambda: "/frame" in saved_text(data, ann.session))
             await ann.said("browser_type", target="#word", text="typed too late")
             if killed == "the browser":
-                os.kill(found(running, is_browser).pid, signal.SIGKILL)
+                os.kill(find_process(running, is_browser).pid, signal.SIGKILL)
                 assert UNSAVED in await ann.said("browser_snapshot")
                 return
             # Reading the history makes the calls before it durable.

@@ -14,10 +14,20 @@ from typing import Any
 
 import anyio
 import pytest
-from agent import NOTE, Agent, found, is_browser, is_driver, memory_of, saved_text, tree_of, until
+from agent import (
+    NOTE,
+    Agent,
+    find_process,
+    is_browser,
+    is_driver,
+    memory_of,
+    saved_text,
+    tree_of,
+    until,
+)
 from gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
 from lab import Lab
-from node_memory import INSPECTABLE, collected
+from node_memory import INSPECTABLE, collect_garbage
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
@@ -169,7 +179,7 @@ async def test_a_browser_killed_under_ten_sessions_costs_each_one_call_and_no_lo
         for number, one in enumerate(agents):
             tasks.start_soon(fly, one, number)
         await lab.hits.wait_for("/api/open/flying", count=KILLED)
-        os.kill(found(server, is_browser).pid, signal.SIGKILL)
+        os.kill(find_process(server, is_browser).pid, signal.SIGKILL)
         tasks.cancel_scope.deadline = anyio.current_time() + 10
     assert codes == {"outcome_unknown": KILLED}
 
@@ -238,7 +248,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
             with anyio.move_on_after(SETTLES):
                 while len(tree_of(server)) > idle:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.05)
-            await collected(found(server, is_driver))
+            await collect_garbage(find_process(server, is_driver))
             return Held.by(server, data)
 
         idle = len(tree_of(server))

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from asgi import Asked
+from asgi import AsgiRequest
 from door import Door, request
 from gateway_process import JSON, service
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -19,7 +19,7 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
-from odd_requests import Change, body, instead, replaced, twice, without
+from odd_requests import Change, body, instead, replace, twice, without
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_request import PlainRequest, ToolCall
@@ -144,21 +144,21 @@ async def test_progress_and_messages_turn_the_answer_into_a_stream(door: Door, o
 # Questions.
 
 
-async def question(call: Asked) -> JSON:
+async def question(call: AsgiRequest) -> JSON:
     """Wait for the question on the stream of a call."""
     with anyio.fail_after(20):
         while not any("id" in event for event in call.events):
-            await call.said.wait()
-            call.said = anyio.Event()
+            await call.has_body.wait()
+            call.has_body = anyio.Event()
     return next(event for event in call.events if "id" in event)
 
 
-async def asking(door: Door, call: Asked, *messages: JSON) -> tuple[JSON, list[Asked]]:
+async def asking(door: Door, call: AsgiRequest, *messages: JSON) -> tuple[JSON, list[AsgiRequest]]:
     """Run a call that asks and send messages while it waits. Return the question and the answers to the messages.
 
     A message without an id is an answer to the question.
     """
-    said: list[Asked] = []
+    said: list[AsgiRequest] = []
     asked: JSON = {}
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.of, door.direct)
@@ -169,7 +169,7 @@ async def asking(door: Door, call: Asked, *messages: JSON) -> tuple[JSON, list[A
     return asked, said
 
 
-def said_by(call: Asked) -> str:
+def said_by(call: AsgiRequest) -> str:
     return call.answer["result"]["content"][-1]["text"]
 
 
@@ -220,10 +220,10 @@ async def test_a_question_cannot_be_answered_in_another_session(
 # How a call ends.
 
 
-async def begun(asking: Asked) -> None:
+async def begun(asking: AsgiRequest) -> None:
     """Wait until a silent call runs: then the client hears that it is kept alive."""
     with anyio.fail_after(20):
-        await asking.said.wait()
+        await asking.has_body.wait()
 
 
 def cancelled(number: object) -> JSON:
@@ -265,7 +265,7 @@ async def test_a_client_that_leaves_does_not_cancel_its_call(
     door: Door, one: JSON, gateway: Gateway
 ) -> None:
     asking = door.call("slow", {**one, "seconds": 0.5})
-    asking.gone.set()
+    asking.disconnected.set()
     await asking.of(door.direct)
     live = gateway.registry.live(LOCAL, one["session_id"])
     assert live is not None
@@ -284,7 +284,7 @@ async def test_a_client_that_leaves_while_it_is_asked_answers_no_more(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call.of, door.direct)
             await question(call)
-            call.gone.set()
+            call.disconnected.set()
     live = gateway.registry.live(LOCAL, one["session_id"])
     assert live is not None
     assert live.in_flight == 0
@@ -300,7 +300,7 @@ async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(left.of, impatient.direct)
             await begun(left)
-            left.gone.set()
+            left.disconnected.set()
             call = impatient.call("ask", one)
             answer: JSON = {"jsonrpc": "2.0", "result": {"action": "accept", "content": {}}}
             await asking(impatient, call, answer)
@@ -318,7 +318,7 @@ class Unasked:
 
 
 async def test_a_client_that_left_is_not_asked(door: Door) -> None:
-    asking, connection = Asked(b"", []), door.face.connection(door.session)
+    asking, connection = AsgiRequest(b"", []), door.face.connection(door.session)
     assert connection is not None
     request = PlainRequest({}, {"type": "http"}, asking.receive, asking.send)
     call = LegacyResponse(request, ToolCall(1, {}, {}), connection, Unasked(), headers=())
@@ -327,7 +327,7 @@ async def test_a_client_that_left_is_not_asked(door: Door) -> None:
     with pytest.raises(NoBackChannelError):
         await call.send_raw_request("elicitation/create", {})
     await call.notify("notifications/message", {"level": "info", "data": "unheard"})
-    assert asking.sent == []
+    assert asking.messages == []
 
 
 async def test_the_end_of_the_session_ends_its_calls(
@@ -429,16 +429,16 @@ ODD: dict[str, Change] = {
     "an empty body": body(b""),
     "a batch": body(b"[]"),
     "too deep": body(b"[" * 100_000),
-    "a notification": replaced(b'"id": 1, ', b""),
-    "an id that is null": replaced(b'"id": 1,', b'"id": null,'),
-    "an id that is true": replaced(b'"id": 1,', b'"id": true,'),
-    "an id that is a fraction": replaced(b'"id": 1,', b'"id": 1.5,'),
-    "no jsonrpc": replaced(b'"jsonrpc": "2.0", ', b""),
-    "another method": replaced(b"tools/call", b"tools/list"),
-    "an unknown method": replaced(b"tools/call", b"tools/call2"),
-    "arguments that are a list": replaced(b'"arguments": {', b'"arguments": [], "more": {'),
-    "a name that is a number": replaced(b'"name": "get"', b'"name": 7'),
-    "a trace": replaced(b'"name"', b'"_meta": {"traceparent": "00-00-00-00"}, "name"'),
+    "a notification": replace(b'"id": 1, ', b""),
+    "an id that is null": replace(b'"id": 1,', b'"id": null,'),
+    "an id that is true": replace(b'"id": 1,', b'"id": true,'),
+    "an id that is a fraction": replace(b'"id": 1,', b'"id": 1.5,'),
+    "no jsonrpc": replace(b'"jsonrpc": "2.0", ', b""),
+    "another method": replace(b"tools/call", b"tools/list"),
+    "an unknown method": replace(b"tools/call", b"tools/call2"),
+    "arguments that are a list": replace(b'"arguments": {', b'"arguments": [], "more": {'),
+    "a name that is a number": replace(b'"name": "get"', b'"name": 7'),
+    "a trace": replace(b'"name"', b'"_meta": {"traceparent": "00-00-00-00"}, "name"'),
 }
 
 

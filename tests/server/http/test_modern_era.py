@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from asgi import Asked
+from asgi import AsgiRequest
 from gateway_process import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from odd_requests import Change, body, instead, replaced, twice, without
+from odd_requests import Change, body, instead, replace, twice, without
 from starlette.types import ASGIApp
 
 from statehold.server.gateway.gateway import Gateway
@@ -35,7 +35,7 @@ def settings() -> JSON:
     return {"server": {"session_header": True}, "services": {"quick": service("quick")}}
 
 
-def asked(tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:
+def asked(tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> AsgiRequest:
     params = {"name": tool, "arguments": arguments, "_meta": {**META, **(meta or {})}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, **changes}
     body = json.dumps(request).encode()
@@ -49,7 +49,7 @@ def asked(tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) 
     ]
     if "session_id" in arguments:
         headers.append(("mcp-param-session-id", str(arguments["session_id"])))
-    return Asked(body, headers)
+    return AsgiRequest(body, headers)
 
 
 async def nobody(*_: object) -> None:
@@ -140,12 +140,12 @@ async def test_a_client_that_leaves_cancels_its_call(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(asking.of, impatient)
         with anyio.fail_after(10):
-            await asking.said.wait()
-        asking.gone.set()
+            await asking.has_body.wait()
+        asking.disconnected.set()
     live = gateway.registry.live(LOCAL, session)
     assert live is not None
     assert live.in_flight == 0
-    assert asking.sent[-1].get("more_body") is True
+    assert asking.messages[-1].get("more_body") is True
 
 
 async def test_calls_leave_nothing_behind(direct: FastPath, session: str) -> None:
@@ -157,7 +157,7 @@ async def test_calls_leave_nothing_behind(direct: FastPath, session: str) -> Non
     assert direct.in_flight == 0
 
 
-def by_get(asking: Asked) -> None:
+def by_get(asking: AsgiRequest) -> None:
     asking.method = "GET"
 
 
@@ -183,14 +183,14 @@ ODD: dict[str, Change] = {
     "a batch": body(b"[]"),
     "a number": body(b"7"),
     "too deep": body(b"[" * 100_000),
-    "a notification": replaced(b'"id": 1, ', b""),
-    "an id that is null": replaced(b'"id": 1,', b'"id": null,'),
-    "an id that is true": replaced(b'"id": 1,', b'"id": true,'),
-    "no jsonrpc": replaced(b'"jsonrpc": "2.0", ', b""),
-    "no envelope": replaced(b"io.modelcontextprotocol/clientCapabilities", b"other"),
-    "another version in the body": replaced(VERSION.encode(), b"2099-01-01"),
-    "arguments that are a list": replaced(b'"arguments": {', b'"arguments": [], "more": {'),
-    "a name that is a number": replaced(b'"name": "inc"', b'"name": 7'),
+    "a notification": replace(b'"id": 1, ', b""),
+    "an id that is null": replace(b'"id": 1,', b'"id": null,'),
+    "an id that is true": replace(b'"id": 1,', b'"id": true,'),
+    "no jsonrpc": replace(b'"jsonrpc": "2.0", ', b""),
+    "no envelope": replace(b"io.modelcontextprotocol/clientCapabilities", b"other"),
+    "another version in the body": replace(VERSION.encode(), b"2099-01-01"),
+    "arguments that are a list": replace(b'"arguments": {', b'"arguments": [], "more": {'),
+    "a name that is a number": replace(b'"name": "inc"', b'"name": 7'),
     "no content type": without("content-type"),
     "another content type": instead("content-type", "text/plain"),
     "too large": body(b" " * (BODY_LIMIT + 1)),
@@ -213,7 +213,7 @@ async def test_what_is_odd_is_answered_by_the_sdk(
     assert stable(ours) == stable(theirs)
 
 
-def stable(answer: Asked) -> Any:
+def stable(answer: AsgiRequest) -> Any:
     """Return an answer without the parts that differ in every call: the count and the times."""
     try:
         found = json.loads(answer.text)

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import mcp_types as types
 import pytest
-from asgi import Asked
+from asgi import AsgiRequest
 from mcp import Client
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -181,13 +181,13 @@ async def test_serving_a_stream_does_not_enter_the_lifespan() -> None:
     assert entered == []
 
 
-def initialize(user: object) -> Asked:
+def initialize(user: object) -> AsgiRequest:
     info = {"name": "tests", "version": "1"}
     params = {"protocolVersion": "2025-06-18", "clientInfo": info, "capabilities": {}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     accepted = "application/json, text/event-stream"
     headers = [("content-type", "application/json"), ("accept", accepted)]
-    return Asked(body.encode(), headers, user=user)
+    return AsgiRequest(body.encode(), headers, user=user)
 
 
 def user_of(name: str) -> AuthenticatedUser:

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from checkpoints import SECONDS, counted, saving, settled
+from checkpoints import SECONDS, create_counted, saving, settle
 from counting import Counter, Nobody, refuse
 from engine import Build, Engine
 
@@ -28,7 +28,7 @@ NOTHING = "Lost: nothing that is known."
 
 async def unsaved(engine: Engine, tool: str = "inc") -> tuple[Session, Counter]:
     """Return a session with a call that no checkpoint can save."""
-    session, counter = await counted(engine)
+    session, counter = await create_counted(engine)
     counter.checkpoint = refuse
     engine.clock.advance(0.1)
     await engine.call(session.id, tool)
@@ -80,7 +80,7 @@ async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build:
 
 async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         engine.clock.advance(0.1)
         await engine.call(session.id, "get")
         assert NOTHING in await killed(engine, session)
@@ -111,7 +111,7 @@ async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         engine.clock.advance(0.1)
 
         async def call(*_: Any) -> CallResult:
@@ -132,7 +132,7 @@ async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
 
 async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
     async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         begun, go_on, whole = anyio.Event(), anyio.Event(), counter.checkpoint
 
         async def checkpoint() -> Snapshot | None:
@@ -151,34 +151,34 @@ async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
         counter.checkpoint = refuse
         go_on.set()
         await engine.until(lambda: counter.count == 3)
-        await settled(engine)
+        await settle(engine)
         assert BEHIND in await killed(engine, session)
 
 
 async def test_a_call_that_a_checkpoint_waited_for_is_in_it(build: Build):
     async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         await engine.count(session.id)
         tasks.start_soon(engine.call, session.id, "hold")
         await engine.counter.holding.wait()
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         engine.counter.let_go.set()
-        await settled(engine)
+        await settle(engine)
         assert engine.counter.checkpoints == 2
         assert NOTHING in await killed(engine, session)
 
 
 async def test_a_call_that_went_on_beside_a_checkpoint_may_not_be_in_it(build: Build):
     async with build(saving()) as engine, anyio.create_task_group() as tasks:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         tasks.start_soon(engine.call, session.id, "hold")
         await engine.counter.holding.wait()
         await engine.count(session.id)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         counter.checkpoint = refuse
         engine.clock.advance(0.1)
         engine.counter.let_go.set()
-        await settled(engine)
+        await settle(engine)
         assert BEHIND in await killed(engine, session)
 
 
@@ -189,7 +189,7 @@ async def test_what_another_process_had_not_saved_is_told_as_lost(
 ):
     folder = tmp_path / "data"
     async with build(saving(), folder=folder) as engine:
-        session, _ = await (counted if saved else unsaved)(engine)
+        session, _ = await (create_counted if saved else unsaved)(engine)
         left, now = await copied(engine, folder), engine.clock.now()
     async with build(saving(), folder=left) as other:
         other.clock.advance(now - other.clock.now() + 1.0)
@@ -250,7 +250,7 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
     build: Build, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         engine.clock.advance(0.1)
         with monkeypatch.context() as patched:
             for name in ("write", "flush"):
@@ -268,7 +268,7 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
             await engine.registry.pause(LOCAL, session.id)
             session = await engine.registry.find(LOCAL, session.id)
             assert NOTHING in await noticed(engine, session)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         [stored] = await engine.store.bindings(session.id)
         assert stored.generation == (3 if how == "paused" else 2)
         saved = await engine.store.snapshot(session.id, "counter")
@@ -280,7 +280,7 @@ async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_sa
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         counter.checkpoint = refuse
         engine.clock.advance(0.1)
         with monkeypatch.context() as patched:
@@ -310,7 +310,7 @@ async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: 
 
 async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         engine.clock.advance(0.1)
         await engine.count(session.id)
         await engine.registry.restart(LOCAL, session.id)

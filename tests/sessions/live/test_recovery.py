@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from checkpoints import counted, saving, settled
+from checkpoints import create_counted, saving, settle
 from engine import Build
 
 from statehold.sessions.errors import (
@@ -76,7 +76,7 @@ async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_
     build: Build,
 ):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         engine.counter.refuse = 4
         engine.counter.live[0].die("killed")
         await engine.pass_time(lambda: engine.counter.refuse == 1)
@@ -89,12 +89,12 @@ async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_
 
 async def test_a_saved_session_is_not_opened_over_and_over_when_it_ends_each_time(build: Build):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         for _ in range(5):
             await engine.pass_time(lambda: bool(engine.counter.live))
             engine.counter.live[0].die("killed")
             await engine.until(lambda: not engine.counter.live)
         await engine.pass_time(lambda: session.status == "idle")
-        await settled(engine, 60.0)
+        await settle(engine, 60.0)
         assert not engine.counter.live
         assert await engine.count(session.id) == 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from checkpoints import SECONDS, counted, saving, settled
+from checkpoints import SECONDS, create_counted, saving, settle
 from counting import Counter
 from engine import Build, Engine
 
@@ -72,61 +72,61 @@ async def test_a_checkpoint_waits_for_a_call_that_takes_longer_than_saving_may(
     monkeypatch.setattr(kept, "SNAPSHOT_BOUND", 0.0)
     with anyio.fail_after(5):
         async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
-            session, _ = await counted(engine)
+            session, _ = await create_counted(engine)
             await engine.count(session.id)
             tasks.start_soon(engine.call, session.id, "hold")
             await engine.counter.holding.wait()
-            await settled(engine, SECONDS)
+            await settle(engine, SECONDS)
             assert await saved_count(engine, session) == 1
             engine.counter.let_go.set()
-            await settled(engine)
+            await settle(engine)
             assert await saved_count(engine, session) == 2
 
 
 async def test_calls_that_wait_for_each_other_make_one_checkpoint(build: Build):
     with anyio.fail_after(5):
         async with build(saving(concurrency=1)) as engine:
-            session, _ = await counted(engine)
+            session, _ = await create_counted(engine)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(engine.call, session.id, "hold")
                 await engine.counter.holding.wait()
                 for _ in range(5):
                     tasks.start_soon(engine.call, session.id)
-                await settled(engine, SECONDS)
+                await settle(engine, SECONDS)
                 engine.counter.let_go.set()
-            await settled(engine)
+            await settle(engine)
             assert engine.counter.checkpoints <= 2
-            await settled(engine, SECONDS)
+            await settle(engine, SECONDS)
             assert await saved_count(engine, session) == 6
 
 
 async def test_a_checkpoint_that_failed_is_tried_again_later_and_later(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         tried = failing(counter, times=3)
         await engine.count(session.id)
         for wait, so_far in ((0.0, 1), (4.9, 1), (0.1, 2), (9.9, 2), (0.1, 3), (19.9, 3)):
-            await settled(engine, wait)
+            await settle(engine, wait)
             assert len(tried) == so_far
         assert await saved_count(engine, session) == 1
-        await settled(engine, 0.1)
+        await settle(engine, 0.1)
         assert await saved_count(engine, session) == 2
-        await settled(engine, 1000.0)
+        await settle(engine, 1000.0)
         assert len(tried) == 4
 
 
 async def test_a_call_does_not_wait_for_the_next_attempt_of_a_checkpoint_that_failed(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         tried = failing(counter, times=3)
         await engine.count(session.id)
         for wait in (0.0, 5.0, 10.0):
-            await settled(engine, wait)
+            await settle(engine, wait)
         assert len(tried) == 3
         await engine.count(session.id)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert await saved_count(engine, session) == 3
-        await settled(engine, 1000.0)
+        await settle(engine, 1000.0)
         assert len(tried) == 4
 
 
@@ -134,7 +134,7 @@ async def test_a_checkpoint_that_was_not_stored_is_taken_again(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
 
         async def write(_: object) -> None:
             raise StoreUnavailable("The disk is full.")
@@ -142,35 +142,35 @@ async def test_a_checkpoint_that_was_not_stored_is_taken_again(
         with monkeypatch.context() as patch:
             patch.setattr(engine.store, "write", write)
             await engine.count(session.id)
-            await settled(engine)
+            await settle(engine)
         assert not counter.unsaved
         assert await saved_count(engine, session) == 1
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert await saved_count(engine, session) == 2
 
 
 async def test_a_checkpoint_is_taken_of_the_connection_that_is_there_when_it_is_due(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         await engine.count(session.id)
-        await settled(engine)
+        await settle(engine)
         # The next one is not due before the connection is another one.
         await engine.count(session.id)
         counter.die("killed")
         await engine.until(lambda: session.status == "error")
         await engine.pass_time(lambda: session.status == "idle")
         assert await engine.count(session.id) == 3
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert await saved_count(engine, session) == 3
 
 
 async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint(build: Build):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         await engine.count(session.id)
         binding = session.bindings["counter"]
         await engine.registry.close(LOCAL, session.id)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert engine.counter.checkpoints == 1
         assert binding.checkpoint_at is None
 
@@ -178,34 +178,34 @@ async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint
 async def test_a_checkpoint_that_waits_ends_with_its_session(build: Build):
     """The waiting task keeps the session and its connection in memory."""
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         await engine.count(session.id)
-        await settled(engine)
+        await settle(engine)
         await engine.count(session.id)
         binding = session.bindings["counter"]
         assert binding.checkpoint_at is not None
         await engine.registry.close(LOCAL, session.id)
-        await settled(engine)
+        await settle(engine)
         assert binding.checkpoint_at is None
 
 
 async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
     async with build(saving()) as engine:
-        session, _ = await counted(engine)
+        session, _ = await create_counted(engine)
         await engine.count(session.id)
-        await settled(engine)
+        await settle(engine)
         await engine.count(session.id)
         record = await engine.registry.snapshots.take(session, session.bindings["counter"])
         assert record is not None
         before = engine.counter.checkpoints
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert engine.counter.checkpoints == before
 
 
 async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(build: Build):
     with anyio.fail_after(5):
         async with build(saving(concurrency=1)) as engine, anyio.create_task_group() as tasks:
-            session, counter = await counted(engine)
+            session, counter = await create_counted(engine)
 
             async def hold() -> None:
                 with pytest.raises(OutcomeUnknown):
@@ -215,24 +215,24 @@ async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(bu
             await engine.counter.holding.wait()
             counter.unsaved = True
             engine.registry.snapshots.schedule(session, session.bindings["counter"])
-            await settled(engine)
+            await settle(engine)
             counter.die("killed")
-            await settled(engine)
+            await settle(engine)
             assert engine.counter.checkpoints == 1
 
 
 async def test_a_connection_does_not_make_up_for_the_checkpoints_of_the_one_before(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         tried = failing(counter, times=1)
         await engine.count(session.id)
-        await settled(engine)
+        await settle(engine)
         assert len(tried) == 1
         counter.die("killed")
         await engine.until(lambda: session.status == "error")
         await engine.pass_time(lambda: session.status == "idle")
         await engine.call(session.id, "get")
-        await settled(engine, 1000.0)
+        await settle(engine, 1000.0)
         assert engine.counter.checkpoints == 1
 
 
@@ -266,10 +266,10 @@ async def test_what_a_call_did_is_saved_however_it_ended(
 ):
     with anyio.fail_after(5):
         async with build(saving(call_seconds=0.05)) as engine:
-            session, counter = await counted(engine)
+            session, counter = await create_counted(engine)
             counter.count, counter.unsaved = 7, True
             await ended(engine, session)
-            await settled(engine, SECONDS)
+            await settle(engine, SECONDS)
             assert await saved_count(engine, session) == 7
 
 
@@ -279,16 +279,16 @@ async def test_what_a_call_did_is_saved_however_it_ended(
 @pytest.mark.usefixtures("restless")
 async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_session(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         assert isinstance(counter, Restless)
         idle_since = session.idle_since
-        await settled(engine, 1.5)
+        await settle(engine, 1.5)
         counter.stir()
-        await settled(engine, kept.ECHO_SECONDS - 0.1)
+        await settle(engine, kept.ECHO_SECONDS - 0.1)
         assert await saved_count(engine, session) == 1
         # A change shortly after the notification is in the snapshot as well.
         counter.count += 1
-        await settled(engine, 0.1)
+        await settle(engine, 0.1)
         assert await saved_count(engine, session) == 3
         assert (session.idle_since, session.status) == (idle_since, "idle")
 
@@ -298,13 +298,13 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
     build: Build,
 ):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         assert isinstance(counter, Restless)
         for _ in range(2):
             before = engine.counter.checkpoints
             await engine.call(session.id, "get")
             for _ in range(100):
-                await settled(engine, 1.0)
+                await settle(engine, 1.0)
                 counter.stir()
             taken = engine.counter.checkpoints - before
             often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 100 / kept.LATER_SECONDS
@@ -313,7 +313,7 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
         for _ in range(500):
             if session.status == "idle":
                 counter.stir()
-            await settled(engine, 1.0)
+            await settle(engine, 1.0)
         assert session.status == "paused"
         assert await saved_count(engine, session) == counter.count
 
@@ -321,11 +321,11 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
 @pytest.mark.usefixtures("restless")
 async def test_what_changes_long_after_a_call_is_saved_within_a_minute(build: Build):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         assert isinstance(counter, Restless)
-        await settled(engine, 2 * kept.AFTERMATH_SECONDS)
+        await settle(engine, 2 * kept.AFTERMATH_SECONDS)
         counter.stir()
-        await settled(engine, kept.LATER_SECONDS)
+        await settle(engine, kept.LATER_SECONDS)
         assert await saved_count(engine, session) == 2
 
 
@@ -336,10 +336,10 @@ async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build:
         counter = engine.counter.live[0]
         assert isinstance(counter, Restless)
         counter.stir()
-        await settled(engine, 10.0)
+        await settle(engine, 10.0)
         assert engine.counter.checkpoints == 0
         await engine.count(session.id)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         assert engine.counter.checkpoints == 1
     counter.stir()
     assert engine.counter.checkpoints == 1
@@ -349,7 +349,7 @@ async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
     build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async with build(saving()) as engine:
-        session, counter = await counted(engine)
+        session, counter = await create_counted(engine)
         may_end, whole, write = anyio.Event(), counter.checkpoint, engine.store.write
 
         async def checkpoint() -> Snapshot | None:
@@ -365,7 +365,7 @@ async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
         monkeypatch.setattr(counter, "checkpoint", checkpoint)
         monkeypatch.setattr(engine.store, "write", slowly)
         await engine.count(session.id)
-        await settled(engine, SECONDS)
+        await settle(engine, SECONDS)
         with anyio.fail_after(5):
             await engine.registry.close(LOCAL, session.id, force=True)
         assert may_end.is_set()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from browsing import Browse, opened, running
 from keeping import Keeping
-from listening import listening, told
+from listening import run_listening, run_until_line
 from playwright.async_api import Browser
-from saved_contexts import launched
+from saved_contexts import launch
 
 from statehold.tools.browser.service import BrowserService
 
@@ -39,7 +39,7 @@ def whole() -> str:
 @pytest.fixture(scope="session")
 def lab() -> Generator[str]:
     """The address of the site for browsers, as http://127.0.0.1:PORT."""
-    with listening([sys.executable, str(LAB), "--port", "0"]) as port:
+    with run_listening([sys.executable, str(LAB), "--port", "0"]) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -76,7 +76,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
     """A browser without our service around it."""
-    async with launched(shell) as found:
+    async with launch(shell) as found:
         # Some of its processes start with its first page, and are none that a test leaves behind.
         await (await found.new_page()).close()
         yield found
@@ -87,7 +87,7 @@ def by_devtools(shell: str, tmp_path: Path) -> Generator[str]:
     """The address of a browser elsewhere, by its DevTools."""
     options = ["--remote-debugging-port=0", f"--user-data-dir={tmp_path / 'profile'}"]
     command = [shell, "--no-sandbox", "--headless", *options, "about:blank"]
-    with told(command, "DevTools listening on ") as address:
+    with run_until_line(command, "DevTools listening on ") as address:
         yield address
 
 

@@ -16,7 +16,7 @@ import pytest
 from browsing import Browse, new_view, opened, process_of, running, section, text_of
 from changing import Changing
 from lab import Lab
-from listening import told
+from listening import run_until_line
 from playwright.async_api import Error, async_playwright
 
 from statehold.sessions.errors import ServiceUnavailable
@@ -317,7 +317,7 @@ async def test_playwright_server_with_a_browser_for_each_connection_is_used(
 
 async def use_server(options: list[str], data: Path, lab: str) -> None:
     """Open and restore a session in the browser of a server, and again by another service."""
-    with told([sys.executable, "-m", "playwright", *options], "ws://") as address:
+    with run_until_line([sys.executable, "-m", "playwright", *options], "ws://") as address:
         for _ in range(2):
             async with (
                 running(data, None, ws_endpoint=f"ws://{address}") as service,
@@ -340,7 +340,7 @@ def far(
         return (tmp_path / "not" / "here",)
 
     monkeypatch.setattr(files, "_paths_of", places)
-    with told([sys.executable, "-m", "playwright", *launch_server], "ws://") as address:
+    with run_until_line([sys.executable, "-m", "playwright", *launch_server], "ws://") as address:
         yield f"ws://{address}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fork_server import ForkServer
 from gateway_process import UPSTREAMS
-from listening import listening
+from listening import run_listening
 
 from statehold.client.integrations.mcpstore import MCPStore
 
@@ -77,7 +77,7 @@ AgentExecutor(agent=agent, tools=tools).invoke({"input": "打开百度并截图"
 def browser(fork_server: ForkServer) -> Generator[str]:
     """The address of a browser that serves SSE."""
     program = str(UPSTREAMS / "pages.py")
-    with listening(fork_server.command(program, "--transport", "sse")) as port:
+    with run_listening(fork_server.command(program, "--transport", "sse")) as port:
         yield f"http://127.0.0.1:{port}/sse"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holding import Run, holding, left_behind, one_line, paused
+from holding import Run, create_paused, holding, left_behind, one_line
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 
@@ -81,13 +81,13 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
 
 
 def test_command_line_leaves_no_node_behind(statehold: Run, data: Path) -> None:
-    paused(data, "one")
+    create_paused(data, "one")
     assert statehold("sessions", "close", "one").code == OK
     assert [path.name for path in (data / "nodes").iterdir() if path.suffix == ".lock"] == []
 
 
 def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
-    paused(data, "one")
+    create_paused(data, "one")
     told = statehold("sessions", "purge", "one")
     assert told.code == FAILURE
     assert "is paused; close it first" in one_line(told)
@@ -96,7 +96,7 @@ def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
 def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
     statehold: Run, data: Path
 ) -> None:
-    paused(data, "one")
+    create_paused(data, "one")
     told = statehold("sessions", "resume", "one")
     assert told.code == FAILURE
     assert "it resumes by itself when called" in one_line(told)
@@ -107,7 +107,7 @@ def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
 
 
 def test_what_can_be_done_is_done_and_the_rest_is_told(statehold: Run, data: Path) -> None:
-    sessions = paused(data, "one")
+    sessions = create_paused(data, "one")
     told = statehold("sessions", "close", "none", "one", "--json")
     assert told.code == NOT_FOUND
     assert [s["session_id"] for s in told.json["sessions"]] == [sessions["one"]]

@@ -21,8 +21,8 @@ SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 class DataFolder(commands.DataFolder):
     """Runs `statehold sessions state` on sessions that no process holds."""
 
-    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
-        return super().run("state", *words, configured=configured)
+    def run(self, *words: str, with_config: bool = True) -> tuple[int, str, str]:
+        return super().run("state", *words, with_config=with_config)
 
     def value(self, *words: str) -> Any:
         code, out, err = self.run(*words)

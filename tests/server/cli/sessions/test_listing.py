@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holding import Run, holding, one_line, paused
+from holding import Run, create_paused, holding, one_line
 
 from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
 
@@ -68,7 +68,7 @@ def test_list_and_show_ask_the_process_that_holds_a_session(statehold: Run, data
 
 
 def test_list_is_cut_at_its_limit_and_says_so(statehold: Run, data: Path) -> None:
-    paused(data, "a", "b", "c")
+    create_paused(data, "a", "b", "c")
     told = statehold("sessions", "list", "--limit", "2")
     assert len(told.out.splitlines()) == 4
     assert told.out.splitlines()[-1] == "... and more: --limit 20 shows them"
@@ -99,7 +99,7 @@ def test_show_tells_the_clocks_and_the_journal(statehold: Run, data: Path) -> No
 def test_name_means_the_local_session_and_is_ambiguous_otherwise(
     statehold: Run, data: Path
 ) -> None:
-    sessions = paused(data, "alice/same", "bob/same", "alice/ours", "ours")
+    sessions = create_paused(data, "alice/same", "bob/same", "alice/ours", "ours")
     told = statehold("sessions", "show", "same")
     assert told.code == USAGE
     assert "same is the name of 2 sessions; give the id: sh_" in one_line(told)

@@ -121,7 +121,7 @@ def test_sessions_are_moved_when_no_process_holds_them(
     code, text, _ = folder_cli.run("export", "work", "--secrets")
     document = json.loads(text)
     assert (code, document["session"]["user_id"]) == (OK, "ann")
-    assert folder_cli.run("fork", "work", configured=False)[0] == FAILURE
+    assert folder_cli.run("fork", "work", with_config=False)[0] == FAILURE
     [child] = folder_cli.json("fork", "work", "--name", "left")["children"]
     folder_cli.json("state", "left", "--merge", '{"n": 5}')
     assert folder_cli.json("merge", "work", "left")["version"] == 1

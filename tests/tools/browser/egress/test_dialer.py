@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from proxy_ends import LOCAL, Names, Told, connect, get, hello, port_of, proxy_with, site
+from proxy_ends import LOCAL, Names, Refusals, connect, get, hello, port_of, proxy_with, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
@@ -15,7 +15,7 @@ REFUSED, UNREACHABLE = Reply.NOT_ALLOWED, Reply.HOST_UNREACHABLE
 
 
 async def test_a_refused_connection_is_reported(proxy: FilteringProxy) -> None:
-    told = Told()
+    told = Refusals()
     policy = NetworkPolicy(allow=["127.0.0.1", "here.example"], block=["*.evil.example"])
     access = await proxy.admit(policy, on_refused=told)
     assert await connect(access, "ads.evil.example:80") is REFUSED
@@ -43,7 +43,7 @@ async def test_a_callback_that_fails_harms_nobody(
 
 async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
     handler, seen = hello(b"secret")
-    told = Told()
+    told = Refusals()
     names = Names(inside=[["127.0.0.1"]], mapped=[["::ffff:127.0.0.1"]], meta=[["169.254.169.254"]])
     async with (
         site(handler) as port,
@@ -78,7 +78,7 @@ async def test_an_allowed_name_reaches_a_private_address_only_where_that_is_allo
 async def test_no_policy_lets_anybody_into_this_process(bound: str) -> None:
     handler, seen = hello(b"secret")
     other, _ = hello(b"other")
-    told = Told()
+    told = Refusals()
     policy = NetworkPolicy(private=True, allow=["*", "127.0.0.1"])
     names = Resolver(ManualClock(), lookup=Names(inside=[["127.0.0.1"]], out=[["192.0.2.1"]]))
     async with (
@@ -168,7 +168,7 @@ async def test_ipv6_sites_are_reached(proxy: FilteringProxy) -> None:
 
 
 async def test_a_site_that_cannot_be_reached_is_told_apart_from_a_refusal() -> None:
-    failed, refused = Told(), Told()
+    failed, refused = Refusals(), Refusals()
     async with proxy_with(Names()) as proxy:
         access = await proxy.admit(LOCAL, on_failed=failed, on_refused=refused)
         assert await connect(access, "nowhere.example:80") is UNREACHABLE

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import anyio
 import anyio.lowlevel
 import pytest
-from proxy_ends import LOCAL, OVER, Names, Told, browser, connect, echo, proxy_with, site
+from proxy_ends import LOCAL, OVER, Names, Refusals, browser, connect, echo, proxy_with, site
 
 from statehold.tools.browser.egress.quota import affordable
 from statehold.tools.browser.egress.socks import Reply
@@ -37,7 +37,7 @@ async def test_connections_are_bounded_per_access_and_in_all() -> None:
 
 
 async def test_an_owner_leaves_connections_for_other_owners() -> None:
-    told = Told()
+    told = Refusals()
     async with site(echo) as port, proxy_with(Names(), connections=6) as proxy:
         there = f"127.0.0.1:{port}"
         many = [await proxy.admit(LOCAL, owner="alice", on_failed=told) for _ in range(2)]

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
-from proxy_ends import LOCAL, OVER, Told, browser, echo, read_head, read_rest, site
+from proxy_ends import LOCAL, OVER, Refusals, browser, echo, read_head, read_rest, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
@@ -70,7 +70,7 @@ async def test_revoking_an_access_ends_its_tunnels_at_once(
 
 async def test_a_tunnel_is_broken_off_when_too_much_comes_without_a_pause() -> None:
     clock = ManualClock()
-    told = Told()
+    told = Refusals()
     policy = NetworkPolicy(private=True, response_bytes=1000)
     async with (
         FilteringProxy(clock=clock) as proxy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from anyio.abc import SocketStream
-from proxy_ends import Told, browser, connect, echo, read_head, site
+from proxy_ends import Refusals, browser, connect, echo, read_head, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
@@ -24,7 +24,7 @@ async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) ->
 
     async with site(upstream) as port:
         through = UpstreamProxy.parse(f"http://me:p%40ss@127.0.0.1:{port}")
-        told = Told()
+        told = Refusals()
         access = await proxy.admit(
             NetworkPolicy(block=["bad.example"]), upstream=through, on_refused=told
         )

@@ -11,11 +11,11 @@ from playwright.async_api import Browser, Page
 from saved_contexts import (
     SECONDS,
     dormant_tab,
-    filled,
     log_in,
     logged_in,
+    open_filled,
     page_of,
-    resumed,
+    resume,
     save,
 )
 
@@ -29,11 +29,11 @@ SCROLLED = "() => [scrollY, box.scrollTop, password.value, shown.value, card.val
 async def test_scroll_positions_come_back_and_secrets_and_files_do_not(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
-        page = await filled(before, site.at(1) + "/everything?q=1#part")
+    async with resume(browser) as before:
+        page = await open_filled(before, site.at(1) + "/everything?q=1#part")
         given = await save(before, page)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         page = page_of(after)
         assert page.url == site.at(1) + "/everything?q=1#part"
         assert await page.evaluate(SCROLLED) == [1500, 700, "", "", "", "", 0]
@@ -46,8 +46,8 @@ async def test_scroll_positions_come_back_and_secrets_and_files_do_not(
 
 
 async def test_a_password_is_never_in_what_is_saved(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
-        page = await filled(before, site.at(1) + "/everything")
+    async with resume(browser) as before:
+        page = await open_filled(before, site.at(1) + "/everything")
         for light in (True, False):
             given = await save(before, page, light=light)
             assert "hunter2" not in json.dumps(given.to_snapshot().data)
@@ -97,7 +97,7 @@ READ_VALUES = """async () => {
 async def test_databases_come_back_with_all_that_json_cannot_say(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/plain")
         await page.evaluate(VALUES)
@@ -105,7 +105,7 @@ async def test_databases_come_back_with_all_that_json_cannot_say(
         given = await save(before, page)
     assert given.lost == [f"1 records of the database values of {site.at(1)}"]
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         found = await page_of(after).evaluate(READ_VALUES)
         assert found == [
             *(7, 86400000, "1,2,255", "Uint8Array", 1, "x", "NaN,-0,5,undefined", "/a+/gi", "text"),
@@ -119,7 +119,7 @@ async def test_storage_of_sites_without_a_tab_is_read_without_requests(
     browser: Browser, site: Keeping
 ) -> None:
     seen: list[Page] = []
-    async with resumed(browser, seen=seen) as before:
+    async with resume(browser, pages=seen) as before:
         page = await before.context.new_page()
         for number in range(2, 7):
             await log_in(before.context, page, site.at(number), f"user {number}")
@@ -137,7 +137,7 @@ async def test_storage_of_sites_without_a_tab_is_read_without_requests(
 async def test_a_service_worker_does_not_answer_in_our_place(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/plain")
         await page.evaluate(
@@ -154,7 +154,7 @@ async def test_a_service_worker_does_not_answer_in_our_place(
 async def test_a_checkpoint_takes_what_it_does_not_read_from_before(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "early")
         await save(before, page, light=True)
@@ -167,7 +167,7 @@ async def test_a_checkpoint_takes_what_it_does_not_read_from_before(
 async def test_storage_too_large_for_a_checkpoint_is_said_until_all_of_it_is_read(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/plain")
         await page.evaluate("localStorage.setItem('large', 'x'.repeat(2500000))")
@@ -183,7 +183,7 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         good = await before.context.new_page()
         await log_in(before.context, good, site.at(1), "somebody")
         stuck = await before.context.new_page()
@@ -195,7 +195,7 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
         assert not stuck.is_closed()
         await stuck.close()
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert await page_of(after).title() == "Endless"
         assert "did not answer" in after.report.lost
         page = await dormant_tab(after, 1).open(seconds=SECONDS)
@@ -206,7 +206,7 @@ async def test_a_page_that_stopped_answering_keeps_its_last_saved_state(
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")
         await save(before, page, light=True)
@@ -215,14 +215,14 @@ async def test_a_page_that_stopped_answering_keeps_its_last_saved_state(
         assert "did not answer" in given.tabs[0].lost[0]
         await page.close()
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert (await logged_in(page_of(after)))["session"] == "somebody"
 
 
 async def test_a_page_that_is_too_large_is_cut_and_that_is_said(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/heavy")
         given = await save(before, page)
@@ -235,7 +235,7 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
     browser: Browser, site: Keeping
 ) -> None:
     seal = Encryption("a key of sufficient length")
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")
         given = await save(before, page)
@@ -249,25 +249,25 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
 async def test_a_page_whose_site_fails_keeps_its_fields_until_it_navigates(
     browser: Browser, site: Keeping, goes_on: bool
 ) -> None:
-    async with resumed(browser) as before:
-        page = await filled(before, site.at(1) + "/everything")
+    async with resume(browser) as before:
+        page = await open_filled(before, site.at(1) + "/everything")
         given = await save(before, page)
 
     site.fails = True
-    async with resumed(browser, given) as away:
+    async with resume(browser, given) as away:
         assert "answers 503 now" in away.report.lost
         site.fails = False
         if goes_on:
             await page_of(away).reload()
         again = await save(away, *away.tabs)
 
-    async with resumed(browser, again) as after:
+    async with resume(browser, again) as after:
         typed = "as sent" if goes_on else "typed into #text"
         assert await page_of(after).input_value("#text") == typed
 
 
 async def test_storage_states_are_those_of_playwright(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "ann")
         given = await save(before, page)
@@ -282,7 +282,7 @@ async def test_storage_states_are_those_of_playwright(browser: Browser, site: Ke
     await context.close()
 
     origins = {each["origin"]: StoredOrigin.from_state(each) for each in theirs["origins"]}
-    async with resumed(browser, ContextSnapshot(origins=origins)) as after:
+    async with resume(browser, ContextSnapshot(origins=origins)) as after:
         page = await after.context.new_page()
         await page.goto(site.at(1) + "/account")
         found = await logged_in(page)

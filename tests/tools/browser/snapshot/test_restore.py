@@ -16,11 +16,11 @@ from saved_contexts import (
     FLAGS,
     SECONDS,
     dormant_tab,
-    filled,
     log_in,
     logged_in,
+    open_filled,
     page_of,
-    resumed,
+    resume,
     save,
 )
 
@@ -37,11 +37,11 @@ from statehold.tools.browser.snapshot.world import send_command
 async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
-        page = await filled(before, site.at(1) + "/everything")
+    async with resume(browser) as before:
+        page = await open_filled(before, site.at(1) + "/everything")
         given = await save(before, page)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         page = page_of(after)
         found = await page.evaluate("() => ({...found, state: String(found.state.at)})")
         assert found == {
@@ -58,14 +58,14 @@ async def test_storage_and_history_state_are_there_before_the_scripts_of_the_pag
 
 
 async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         pages = [await before.context.new_page() for _ in range(3)]
         for number, page in enumerate(pages, start=1):
             await log_in(before.context, page, site.at(number), f"user {number}")
         given = await save(before, *pages, current=1)
     site.hits.clear()
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert after.current == 1
         assert [hit for hit in site.hits if "account" in hit] == ["GET 127.0.0.2/account"]
         for number in (1, 2, 3):
@@ -85,11 +85,11 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
 async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
-        pages = [await filled(before, site.at(number) + "/everything") for number in (1, 2)]
+    async with resume(browser) as before:
+        pages = [await open_filled(before, site.at(number) + "/everything") for number in (1, 2)]
         given = await save(before, *pages)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         tab = dormant_tab(after, 1)
         assert (tab.url, tab.title) == (site.at(2) + "/everything", "Everything")
         again = await save(after, *after.tabs)
@@ -133,14 +133,14 @@ async def visit(found: RestoredContext, how: str, frm: str, to: str) -> Page:
 async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it_is_reached(
     browser: Browser, site: Keeping, how: str
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
         given = await save(before, page)
     seen: list[Page] = []
 
-    async with resumed(browser, given, seen=seen) as after:
+    async with resume(browser, given, pages=seen) as after:
         assert after.origins.dormant == {site.at(2)}
         assert site.hits[-1] == "GET 127.0.0.1/plain"
         page = await visit(after, how, site.at(1), site.at(2) + "/account")
@@ -160,26 +160,26 @@ async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
 ) -> None:
     given: list[ContextSnapshot] = []
     for name in ("one", "two"):
-        async with resumed(browser) as before:
+        async with resume(browser) as before:
             page = await before.context.new_page()
             await log_in(before.context, page, site.at(2), name)
             await page.goto(site.at(1) + "/plain")
             given.append(await save(before, page))
 
-    async with resumed(browser, given[0]) as one, resumed(browser, given[1]) as two:
+    async with resume(browser, given[0]) as one, resume(browser, given[1]) as two:
         page = await visit(one, "redirect", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] == "one"
         assert two.origins.dormant == {site.at(2)}
         page = await visit(two, "popup", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] == "two"
-    async with resumed(browser) as stranger:
+    async with resume(browser) as stranger:
         page = await visit(stranger, "address", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] is None
     await gone_from_the_interceptor(browser)
 
 
 async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/form")
         await page.click("button")
@@ -188,7 +188,7 @@ async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: 
         assert given.tabs[0].posted
     site.hits.clear()
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert "answer to a form" in after.report.lost
         assert not [hit for hit in site.hits if hit.startswith("POST")]
 
@@ -198,7 +198,7 @@ async def test_a_page_that_never_was_there_is_the_same_page_again(
     browser: Browser, site: Keeping, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/never")
         given = await save(before, page)
@@ -206,13 +206,13 @@ async def test_a_page_that_never_was_there_is_the_same_page_again(
             await page.evaluate("() => { setTimeout(() => { for (;;); }) }")
             given = await save(before, page)
             assert "did not answer" in str(given)
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert await page_of(after).title() == "Not found"
         assert "answers" not in after.report.lost
 
 
 async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         pages = [await before.context.new_page() for _ in range(4)]
         await pages[0].goto(site.at(1) + "/framed?secret=1")
         await pages[1].goto("data:text/html,<title>data</title>")
@@ -221,7 +221,7 @@ async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) 
     assert "back and forward" not in str(given)
 
     site.gone.add("/framed")
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert f"{site.at(1)}/framed answers 404 now" in after.report.lost
         assert "secret" not in after.report.lost
         tab = dormant_tab(after, 1)
@@ -237,26 +237,26 @@ async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) 
 
 
 async def test_a_page_that_goes_elsewhere_is_said(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/onward")
         await page.evaluate("localStorage.out = 1")
         given = await save(before, page)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         await page_of(after).wait_for_url("**/plain")
         found = await save(after)
         assert found.tabs[0].url == site.at(1) + "/plain"
 
 
 async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         pages = [await before.context.new_page() for _ in range(2)]
         for page in pages:
             await page.goto(site.at(1) + "/plain")
         given = await save(before, *pages)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         requested = anyio.Event()
 
         async def hold(route: Route) -> None:
@@ -281,20 +281,20 @@ async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: K
 async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
-        page = await filled(before, site.at(1) + "/everything")
+    async with resume(browser) as before:
+        page = await open_filled(before, site.at(1) + "/everything")
         given = await save(before, page)
     port = site.port
     site.close()
 
-    async with resumed(browser, given) as away:
+    async with resume(browser, given) as away:
         assert "ERR_CONNECTION_REFUSED" in away.report.lost
         again = await save(away, *away.tabs)
     assert again.tabs[0].page == given.tabs[0].page
     assert again.origins == given.origins
 
     with Keeping(port) as back:
-        async with resumed(browser, again) as after:
+        async with resume(browser, again) as after:
             assert after.report.lost == given_lost(again)
             assert await page_of(after).input_value("#text") == "typed into #text"
             assert await page_of(after).evaluate("found.session") == "session"
@@ -309,7 +309,7 @@ def given_lost(given: ContextSnapshot) -> str:
 
 
 async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         for path in ("/plain", "/form", "/account"):
             await page.goto(site.at(1) + path)
@@ -319,14 +319,14 @@ async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keepi
     assert [url.rpartition("/")[2] for url in tab.history] == ["plain", "form", "account"]
     assert tab.position == 1
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert "back and forward (going back loads the pages again)" in after.report.lost
 
 
 async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_only(
     browser: Browser, site: Keeping
 ) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/plain")
         await before.context.add_cookies(
@@ -344,7 +344,7 @@ async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_
         given = await save(before, page)
     given.cookies.append({"name": "broken", "value": "", "domain": "", "path": "nowhere"})
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert sorted(c.get("name", "") for c in await after.context.cookies()) == ["p", "s"]
         found = await after.context.cookies(site.at(1))
         assert (found[0].get("httpOnly"), found[0].get("sameSite")) == (True, "Strict")
@@ -364,7 +364,7 @@ async def test_a_snapshot_survives_the_death_of_the_browser(shell: str, site: Ke
             await save(before, page)
 
         browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
-        async with resumed(browser, given) as after:
+        async with resume(browser, given) as after:
             assert (await logged_in(page_of(after)))["database"] == "somebody"
         await browser.close()
 
@@ -393,7 +393,7 @@ async def test_an_unreadable_snapshot_restores_nothing_and_says_so(
     browser: Browser, snapshot: Snapshot
 ) -> None:
     given = ContextSnapshot.from_snapshot(snapshot)
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         assert after.context.pages == []
         assert after.report.restored == ""
         assert "everything" in after.report.lost
@@ -408,14 +408,14 @@ async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
     async def prepare(context: BrowserContext, origins: OriginStorage) -> None:
         await context.route("**/*", only_the_first)
 
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
         given = await save(before, page)
     site.hits.clear()
 
-    async with resumed(browser, given, prepare=prepare) as after:
+    async with resume(browser, given, prepare=prepare) as after:
         with pytest.raises(Error, match="ERR_FAILED"):
             await page_of(after).goto(site.at(2) + "/account")
         await after.origins.restore_origin(site.at(2))
@@ -425,13 +425,13 @@ async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
 
 
 async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: Keeping) -> None:
-    async with resumed(browser) as before:
+    async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
         given = await save(before, page)
 
-    async with resumed(browser, given) as after:
+    async with resume(browser, given) as after:
         page = page_of(after)
         frame = "url => { document.body.append(Object.assign(document.createElement('iframe'), {src: url})) }"
         async with page.expect_event("framenavigated", lambda f: f.parent_frame is not None):
@@ -447,7 +447,7 @@ async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
     given: ContextSnapshot | None = None
     open_before = len(browser.contexts)
     for _ in range(3):
-        async with resumed(browser, given) as found:
+        async with resume(browser, given) as found:
             if given is None:
                 page = await found.context.new_page()
                 await log_in(found.context, page, site.at(2), "somebody")
