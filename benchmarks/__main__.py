@@ -50,59 +50,65 @@ ON_UVLOOP = {"store", "state", "layer"}
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument(
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    arguments.add_argument(
         "parts", nargs="*", choices=[*PARTS, []], metavar="part", help=", ".join(PARTS)
     )
-    found.add_argument("--quick", action="store_true", help="everything once, in under a minute")
-    found.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
-    found.add_argument("--over", choices=["stdio", "http"], help="hop: only this transport")
-    found.add_argument("--era", choices=["legacy", "modern"], help="hop: only this protocol era")
-    found.add_argument(
+    arguments.add_argument(
+        "--quick", action="store_true", help="everything once, in under a minute"
+    )
+    arguments.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the results there as JSON"
+    )
+    arguments.add_argument("--over", choices=["stdio", "http"], help="hop: only this transport")
+    arguments.add_argument(
+        "--era", choices=["legacy", "modern"], help="hop: only this protocol era"
+    )
+    arguments.add_argument(
         "--routes",
         help="hop: only these, of direct,statehold,fastmcp,mcp-proxy; agent: only these, by their names in the table",
     )
-    found.add_argument("--rounds", type=int, help="hop: rounds of each scenario")
-    found.add_argument("--calls", type=int, help="hop: calls per round")
-    found.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
-    found.add_argument("--tasks", help="agent: only these, by their names in the table")
-    found.add_argument("--minutes", type=float, help="soak: how long it takes")
-    found.add_argument("--seed", type=int, help="soak: draws other calls and faults")
-    found.add_argument("--seconds", type=float, help="store: how long one round takes")
-    return found
+    arguments.add_argument("--rounds", type=int, help="hop: rounds of each scenario")
+    arguments.add_argument("--calls", type=int, help="hop: calls per round")
+    arguments.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
+    arguments.add_argument("--tasks", help="agent: only these, by their names in the table")
+    arguments.add_argument("--minutes", type=float, help="soak: how long it takes")
+    arguments.add_argument("--seed", type=int, help="soak: draws other calls and faults")
+    arguments.add_argument("--seconds", type=float, help="store: how long one round takes")
+    return arguments
 
 
-def planned(given: argparse.Namespace, folder: Path) -> Plan:
-    plan = quick(folder) if given.quick else Plan(folder)
-    changed: dict[str, Any] = {
-        "norths": (given.over,) if given.over else None,
-        "eras": (given.era,) if given.era else None,
-        "routes": tuple(given.routes.split(",")) if given.routes else None,
-        "agents": tuple(given.routes.split(",")) if given.routes else None,
-        "rounds": given.rounds,
-        "calls": given.calls,
-        "store_seconds": given.seconds,
-        "minutes": given.minutes,
-        "seed": given.seed,
-        "tasks": tuple(given.tasks.split(",")) if given.tasks else None,
-        "databases": tuple(given.databases.split(",")) if given.databases else None,
+def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
+    plan = quick(folder) if options.quick else Plan(folder)
+    changes: dict[str, Any] = {
+        "norths": (options.over,) if options.over else None,
+        "eras": (options.era,) if options.era else None,
+        "routes": tuple(options.routes.split(",")) if options.routes else None,
+        "agents": tuple(options.routes.split(",")) if options.routes else None,
+        "rounds": options.rounds,
+        "calls": options.calls,
+        "store_seconds": options.seconds,
+        "minutes": options.minutes,
+        "seed": options.seed,
+        "tasks": tuple(options.tasks.split(",")) if options.tasks else None,
+        "databases": tuple(options.databases.split(",")) if options.databases else None,
     }
-    return replace(plan, **{name: value for name, value in changed.items() if value is not None})
+    return replace(plan, **{name: value for name, value in changes.items() if value is not None})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     # A run that is stopped then stops the processes that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    parts: list[str] = given.parts or [part for part in PARTS if part not in ONLY_BY_NAME]
+    parts: list[str] = options.parts or [part for part in PARTS if part not in ONLY_BY_NAME]
     began, load = time.monotonic(), machine.load()
     with tempfile.TemporaryDirectory(prefix="statehold-bench-") as folder:
-        plan = planned(given, Path(folder))
+        plan = plan_of(options, Path(folder))
         if "hop" in parts and "mcp-proxy" in plan.routes and (problem := install_mcp_proxy()):
             print(f"mcp-proxy cannot be installed: {problem}", file=sys.stderr)
-        tables = {part: _run(part, plan) for part in parts}
+        tables = {part: _measure(part, plan) for part in parts}
     about = {
-        **machine.described(),
+        **machine.describe(),
         "command": " ".join(["python -m benchmarks", *(arguments or sys.argv[1:])]),
         "load_before": load,
         "load_after": machine.load(),
@@ -112,15 +118,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if targets.rows:
         print(targets.text())
     print("\n" + "\n".join(f"{name}: {value}" for name, value in about.items()))
-    if given.json is not None:
-        found = {"about": about, "targets": targets.rows}
-        found |= {part: table.json() for part, table in tables.items()}
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    failed = [tables[part] for part in parts if part in ONLY_BY_NAME]
-    return 0 if all(target.met for table in failed for target in table.targets) else 1
+    if options.json is not None:
+        results = {"about": about, "targets": targets.rows}
+        results |= {part: table.json() for part, table in tables.items()}
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    tests = [tables[part] for part in parts if part in ONLY_BY_NAME]
+    return 0 if all(target.met for table in tests for target in table.targets) else 1
 
 
-def _run(part: str, plan: Plan) -> Table:
+def _measure(part: str, plan: Plan) -> Table:
     measure = cast(
         "Callable[[Plan], Awaitable[Table]]", importlib.import_module(PARTS[part]).measure
     )

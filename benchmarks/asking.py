@@ -1,4 +1,4 @@
-"""Single tool calls of a 2026-07-28 client over plain HTTP, with nothing cached and nothing asked before."""
+"""Single tool calls of a 2026-07-28 client over plain HTTP, without a cache and without requests before the call."""
 
 from __future__ import annotations
 

@@ -95,36 +95,36 @@ async def measure(plan: Plan) -> Table:
 
 def _copy_us(state: dict[str, Any]) -> float:
     """Return the shortest time of a copy in microseconds, by the clock of this thread, without that of other processes."""
-    clock, times = time.thread_time, 200
-    found: list[float] = []
+    clock, copies = time.thread_time, 200
+    times: list[float] = []
     with undisturbed():
         for _ in range(REPEATS):
             began = clock()
-            for _ in range(times):
+            for _ in range(copies):
                 copy_json(state)
-            found.append((clock() - began) / times * 1e6)
-    return min(found)
+            times.append((clock() - began) / copies * 1e6)
+    return min(times)
 
 
 async def _rate(registry: Registry, step: Step, sessions: list[str], seconds: float) -> int:
     """Return the steps per second, with one caller per session."""
-    done = 0
+    steps = 0
     clock = time.perf_counter
 
     async def caller(number: int, session: str, ends: float) -> None:
-        nonlocal done
+        nonlocal steps
         while clock() < ends:
             await step(registry, session, number)
-            done += 1
+            steps += 1
 
     rates: list[float] = []
     for _ in range(3):
         with undisturbed():
-            done, began = 0, clock()
+            steps, began = 0, clock()
             async with anyio.create_task_group() as tasks:
                 for number, session in enumerate(sessions):
                     tasks.start_soon(caller, number, session, began + seconds / 3)
-            rates.append(done / (clock() - began))
+            rates.append(steps / (clock() - began))
     return round(median(rates))
 
 

@@ -39,15 +39,15 @@ async def measure(plan: Plan) -> Table:
     table = Table("(k) client: latency in ms of a small call of the Python client and of the SDK's")
     for north in plan.norths:
         async with WAYS[north](plan.folder / f"client-{north}") as routes:
-            found = await in_turns(routes, plan)
-        base, ours = found["sdk"], found["statehold"]
-        table.rows += _rows(north, found, base)
+            latencies = await in_turns(routes, plan)
+        base, ours = latencies["sdk"], latencies["statehold"]
+        table.rows += _rows(north, latencies, base)
         table.targets += _targets(f"client over the SDK's ({north})", ours, base, ADDED)
-    async with embedded() as routes:
-        found = await in_turns(routes, plan)
-    table.rows += _rows("embedded", found, found["sdk"])
+    async with embedded_clients() as routes:
+        latencies = await in_turns(routes, plan)
+    table.rows += _rows("embedded", latencies, latencies["sdk"])
     table.targets += _targets(
-        "embedded over the SDK in memory", found["statehold"], found["sdk"], EMBEDDED
+        "embedded over the SDK in memory", latencies["statehold"], latencies["sdk"], EMBEDDED
     )
     table.notes.append(
         "sdk, operation id: with an id whose result survives the server, which then writes twice to the disk before it "
@@ -59,12 +59,12 @@ async def measure(plan: Plan) -> Table:
 async def in_turns(routes: Routes, plan: Plan) -> dict[str, list[float]]:
     """Call over every route once per round, each round in another order; the first round warms up."""
     results: dict[str, list[float]] = {name: [] for name in routes}
-    shuffled, clock = random.Random(1), time.perf_counter
-    ends = time.monotonic() + 2 * plan.scenario_seconds
+    random_order, clock = random.Random(1), time.perf_counter
+    deadline = time.monotonic() + 2 * plan.scenario_seconds
     for number in range(plan.rounds + 1):
-        if number > 2 and time.monotonic() > ends:
+        if number > 2 and time.monotonic() > deadline:
             break
-        for name in shuffled.sample(list(routes), len(routes)):
+        for name in random_order.sample(list(routes), len(routes)):
             call, latencies = routes[name], results[name] if number else []
             with undisturbed():
                 for _ in range(plan.calls):
@@ -106,23 +106,23 @@ async def over_stdio(folder: Path) -> AsyncGenerator[Routes]:
 async def both(sdk: McpClient, client: Client) -> Routes:
     """Return the calls of both, each in a session of its own."""
     session = await client.create()
-    created = await sdk.call_tool("session_create", {})
-    assert created.structured_content is not None
-    given = {"session_id": created.structured_content["session_id"]}
+    answer = await sdk.call_tool("session_create", {})
+    assert answer.structured_content is not None
+    session_argument = {"session_id": answer.structured_content["session_id"]}
 
-    def named() -> Awaitable[Any]:
+    def call_with_id() -> Awaitable[Any]:
         operation: Any = {"statehold/operation_id": secrets.token_hex(16)}
-        return sdk.call_tool("inc", given, meta=operation)
+        return sdk.call_tool("inc", session_argument, meta=operation)
 
     return {
-        "sdk": lambda: sdk.call_tool("inc", given),
-        "sdk, operation id": named,
+        "sdk": lambda: sdk.call_tool("inc", session_argument),
+        "sdk, operation id": call_with_id,
         "statehold": lambda: session.call("inc"),
     }
 
 
 @asynccontextmanager
-async def embedded() -> AsyncGenerator[Routes]:
+async def embedded_clients() -> AsyncGenerator[Routes]:
     """Both clients of one gateway in this process, and its counter on a pipe."""
     service = {"command": sys.executable, "args": [str(QUICK)]}
     transport = EmbeddedTransport(load_config(None, {"quick": service}, None))
@@ -131,12 +131,12 @@ async def embedded() -> AsyncGenerator[Routes]:
     ) as client:
         assert transport.gateway is not None
         await transport.gateway.ready()
-        face = StateholdServer(transport.gateway, version=version("statehold"))
-        async with McpClient(face, mode=MODE["modern"]) as sdk:
+        server = StateholdServer(transport.gateway, version=version("statehold"))
+        async with McpClient(server, mode=MODE["modern"]) as sdk:
             session = await client.create()
-            given = {"session_id": session.id}
+            session_argument = {"session_id": session.id}
             yield {
-                "sdk": lambda: sdk.call_tool("inc", given),
+                "sdk": lambda: sdk.call_tool("inc", session_argument),
                 "statehold": lambda: session.call("inc"),
             }
 
@@ -144,17 +144,17 @@ async def embedded() -> AsyncGenerator[Routes]:
 WAYS = {"http": over_http, "stdio": over_stdio}
 
 
-def _rows(over: str, found: Mapping[str, list[float]], base: list[float]) -> list[Row]:
+def _rows(over: str, latencies: Mapping[str, list[float]], base: list[float]) -> list[Row]:
     return [
         {
             "over": over,
             "client": name,
-            **{f"p{part}": round(quantile(taken, part / 100) * 1e3, 3) for part in (10, 50, 99)},
-            "x p10": round(quantile(taken, 0.1) / quantile(base, 0.1), 2),
-            "x p50": round(quantile(taken, 0.5) / quantile(base, 0.5), 2),
-            "calls": len(taken),
+            **{f"p{part}": round(quantile(values, part / 100) * 1e3, 3) for part in (10, 50, 99)},
+            "x p10": round(quantile(values, 0.1) / quantile(base, 0.1), 2),
+            "x p50": round(quantile(values, 0.5) / quantile(base, 0.5), 2),
+            "calls": len(values),
         }
-        for name, taken in found.items()
+        for name, values in latencies.items()
     ]
 
 

@@ -31,16 +31,18 @@ async def measure(plan: Plan) -> Table:
     ) as process:
         async with Asking(port) as asking:
             await asking.first("session_list", {})
-            await _many(WARM_UP, lambda number: _come_and_go(asking, f"warm{number}"))
+            await _run_many(WARM_UP, lambda number: _come_and_go(asking, f"warm{number}"))
             previous = await _row(table, process.pid, "start, after a warm-up", 0, None)
-            ids = await _many(plan.live, lambda number: _live(asking, f"live{number}"))
+            ids = await _run_many(plan.live, lambda number: _live(asking, f"live{number}"))
             previous = await _row(table, process.pid, "live", plan.live, previous)
             per_child = _per_child(process.pid)
-            await _many(plan.paused, lambda number: _paused(asking, f"paused{number}"))
+            await _run_many(plan.paused, lambda number: _create_paused(asking, f"paused{number}"))
             before = previous
             previous = await _row(table, process.pid, "paused, never opened", plan.paused, previous)
             per_paused = max(0.0, (previous[1] - before[1]) / 1024 / plan.paused)
-            await _many(len(ids), lambda n: asking.call("session_pause", {"session_id": ids[n]}))
+            await _run_many(
+                len(ids), lambda n: asking.call("session_pause", {"session_id": ids[n]})
+            )
             await _row(table, process.pid, "live ones paused (released)", plan.live, previous)
     table.notes.append(f"each live session has an upstream of its own besides: {per_child}")
     table.targets.append(Target("memory of a paused session", per_paused, KIB_PER_PAUSED, "KiB"))
@@ -72,34 +74,34 @@ def _per_child(pid: int) -> str:
     )
 
 
-async def _many(count: int, work: Callable[[int], Awaitable[Any]]) -> list[Any]:
-    left = iter(range(count))
-    found: list[Any] = []
+async def _run_many(count: int, work: Callable[[int], Awaitable[Any]]) -> list[Any]:
+    numbers = iter(range(count))
+    results: list[Any] = []
 
     async def worker() -> None:
-        found.extend([await work(number) for number in left])
+        results.extend([await work(number) for number in numbers])
 
     async with anyio.create_task_group() as tasks:
         for _ in range(AT_ONCE):
             tasks.start_soon(worker)
-    return found
+    return results
 
 
-async def _created(asking: Asking, name: str) -> str:
+async def _create(asking: Asking, name: str) -> str:
     return (await asking.call("session_create", {"name": name}))["session_id"]
 
 
 async def _live(asking: Asking, name: str) -> str:
-    session = await _created(asking, name)
+    session = await _create(asking, name)
     await asking.call("inc", {"session_id": session})
     return session
 
 
-async def _paused(asking: Asking, name: str) -> None:
-    await asking.call("session_pause", {"session_id": await _created(asking, name)})
+async def _create_paused(asking: Asking, name: str) -> None:
+    await asking.call("session_pause", {"session_id": await _create(asking, name)})
 
 
 async def _come_and_go(asking: Asking, name: str) -> None:
-    session = await _created(asking, name)
+    session = await _create(asking, name)
     await asking.call("session_pause", {"session_id": session})
     await asking.call("session_close", {"session_id": session})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .plan import COUNTER, HERE, ROOT, python
-from .processes import started
+from .processes import run_program
 
 PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
 """mcp-proxy cannot be imported beside mcp 2, so it has an environment of its own, from benchmarks/peers/uv.lock."""
@@ -106,7 +106,7 @@ def install_mcp_proxy() -> str | None:
     uv = shutil.which("uv")
     if uv is None:
         return "uv is not installed"
-    made = subprocess.run(
+    sync = subprocess.run(
         [uv, "sync", "--quiet", "--locked", "--project", str(HERE / "peers")],
         env=_environment(),
         stdin=subprocess.DEVNULL,
@@ -115,7 +115,7 @@ def install_mcp_proxy() -> str | None:
         timeout=300,
         check=False,
     )
-    return None if made.returncode == 0 else made.stderr.strip()[-300:]
+    return None if sync.returncode == 0 else sync.stderr.strip()[-300:]
 
 
 def _environment() -> dict[str, str]:
@@ -131,7 +131,7 @@ def log_file(folder: Path) -> TextIO:
 @contextmanager
 def http_server(command: Sequence[str], folder: Path) -> Generator[subprocess.Popen[bytes]]:
     folder.mkdir(parents=True, exist_ok=True)
-    with started(command, log=folder / "output.log") as process:
+    with run_program(command, log=folder / "output.log") as process:
         yield process
 
 

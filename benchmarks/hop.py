@@ -13,7 +13,7 @@ import anyio
 
 from .plan import Era, North, Plan
 from .report import Row, Table, Target
-from .route import Route, opened, possible
+from .route import Route, open_route, possible
 from .samples import median, quantile, undisturbed
 
 LARGE_KIB = 300
@@ -52,7 +52,7 @@ Key = tuple[North, Era, Scenario]
 async def measure(plan: Plan) -> Table:
     table = Table("(a) hop: latency in ms, CPU of the gateway and of the counter in us per call")
     missing: set[str] = set()
-    shuffled = random.Random(1)
+    random_order = random.Random(1)
     for north in plan.norths:
         for era in plan.eras:
             reasons = {n: possible(n, north, era, plan.folder / "probe") for n in plan.routes}
@@ -61,11 +61,11 @@ async def measure(plan: Plan) -> Table:
             async with AsyncExitStack() as stack:
                 folder = plan.folder / f"hop-{north}-{era}"
                 routes = [
-                    await stack.enter_async_context(opened(name, north, era, folder / name))
+                    await stack.enter_async_context(open_route(name, north, era, folder / name))
                     for name in names
                 ]
                 for scenario in scenarios(plan):
-                    results = await in_turns(routes, scenario, plan, shuffled)
+                    results = await in_turns(routes, scenario, plan, random_order)
                     table.rows += _rows(north, era, scenario, results)
                     table.targets += _targets(north, era, scenario, results)
     table.notes = [f"left out: {reason}" for reason in sorted(missing)]
@@ -85,27 +85,27 @@ def scenarios(plan: Plan) -> list[Scenario]:
 
 
 async def in_turns(
-    routes: Sequence[Route], scenario: Scenario, plan: Plan, shuffled: random.Random
+    routes: Sequence[Route], scenario: Scenario, plan: Plan, random_order: random.Random
 ) -> dict[str, Result]:
     """Measure every route once per round, each round in another order, so that a busy moment affects all alike."""
     results = {route.name: Result() for route in routes}
     for route in routes:
         await _block(route, scenario, Result())
-    ends = time.monotonic() + plan.scenario_seconds
+    deadline = time.monotonic() + plan.scenario_seconds
     for number in range(plan.rounds):
-        if number >= 2 and time.monotonic() > ends:
+        if number >= 2 and time.monotonic() > deadline:
             break
-        for route in shuffled.sample(routes, len(routes)):
+        for route in random_order.sample(routes, len(routes)):
             await _block(route, scenario, results[route.name])
     return results
 
 
 async def _block(route: Route, scenario: Scenario, result: Result) -> None:
-    left = iter(range(scenario.calls))
+    numbers = iter(range(scenario.calls))
     clock = time.perf_counter
 
     async def caller() -> None:
-        for _ in left:
+        for _ in numbers:
             began = clock()
             await route.call(scenario.tool, scenario.arguments)
             result.latencies.append(clock() - began)
@@ -124,8 +124,8 @@ async def _block(route: Route, scenario: Scenario, result: Result) -> None:
 def _rows(north: North, era: Era, scenario: Scenario, results: dict[str, Result]) -> list[Row]:
     direct = results.get("direct")
     rows: list[Row] = []
-    for name, found in results.items():
-        p10 = quantile(found.latencies, 0.10)
+    for name, result in results.items():
+        p10 = quantile(result.latencies, 0.10)
         rows.append(
             {
                 "over": north,
@@ -134,14 +134,14 @@ def _rows(north: North, era: Era, scenario: Scenario, results: dict[str, Result]
                 "at once": scenario.concurrency,
                 "route": name,
                 "p10": round(p10 * 1e3, 3),
-                "p50": round(quantile(found.latencies, 0.50) * 1e3, 3),
-                "p99": round(quantile(found.latencies, 0.99) * 1e3, 3),
+                "p50": round(quantile(result.latencies, 0.50) * 1e3, 3),
+                "p99": round(quantile(result.latencies, 0.99) * 1e3, 3),
                 "x p10": _ratio(p10, direct and quantile(direct.latencies, 0.10)),
-                "gateway CPU": round(median(found.gateway) * 1e6, 1),
-                "counter CPU": round(median(found.upstream) * 1e6, 1),
-                "CPU": round(found.cpu * 1e6, 1),
-                "x CPU": _ratio(found.cpu, direct and direct.cpu),
-                "calls": len(found.latencies),
+                "gateway CPU": round(median(result.gateway) * 1e6, 1),
+                "counter CPU": round(median(result.upstream) * 1e6, 1),
+                "CPU": round(result.cpu * 1e6, 1),
+                "x CPU": _ratio(result.cpu, direct and direct.cpu),
+                "calls": len(result.latencies),
             }
         )
     return rows
@@ -158,17 +158,17 @@ def _targets(
         return []
     ours = results["statehold"]
     where = f"{north} {era}, {scenario.size}, {scenario.concurrency} at once"
-    found: list[Target] = []
+    targets: list[Target] = []
     plain = scenario.size == "small" and scenario.concurrency == 1
     if plain and north == "http" and "direct" in results:
         direct = quantile(results["direct"].latencies, 0.10)
-        added = (quantile(ours.latencies, 0.10) - direct) * 1e3
-        found.append(Target(f"p10 added to direct ({where})", added, ADDED_MS, "ms"))
+        difference = (quantile(ours.latencies, 0.10) - direct) * 1e3
+        targets.append(Target(f"p10 added to direct ({where})", difference, ADDED_MS, "ms"))
     if "fastmcp" in results:
         theirs = results["fastmcp"]
         alone = median(ours.gateway) / median(theirs.gateway)
         whole = ours.cpu / theirs.cpu
         for what, share in (("gateway CPU", alone), ("CPU with the counter", whole)):
             name = f"{what} against fastmcp ({where})"
-            found.append(Target(name, share, SHARE_OF_FASTMCP, "x"))
-    return found
+            targets.append(Target(name, share, SHARE_OF_FASTMCP, "x"))
+    return targets

@@ -13,7 +13,7 @@ from statehold.sessions.store import JournalLimits, SQLStore, Write
 from .hop import Result, Scenario, in_turns
 from .plan import Era, North, Plan
 from .report import Row, Table, Target
-from .route import opened
+from .route import open_route
 from .samples import median, quantile, undisturbed
 from .store import NODE, session_of
 
@@ -30,7 +30,7 @@ async def measure(plan: Plan) -> Table:
     table = Table(
         "(g) journal: on against off, in ms and us of CPU per call, of the gateway and with the counter; reading in ms"
     )
-    shuffled = random.Random(1)
+    random_order = random.Random(1)
     longer = replace(
         plan,
         rounds=plan.rounds * ROUNDS,
@@ -42,11 +42,11 @@ async def measure(plan: Plan) -> Table:
             async with AsyncExitStack() as stack:
                 folder = plan.folder / f"journal-{north}-{era}"
                 routes = [
-                    await stack.enter_async_context(opened(name, north, era, folder / name))
+                    await stack.enter_async_context(open_route(name, north, era, folder / name))
                     for name in (ON, OFF)
                 ]
                 for scenario in _scenarios(longer):
-                    results = await in_turns(routes, scenario, longer, shuffled)
+                    results = await in_turns(routes, scenario, longer, random_order)
                     _compare(table, north, era, scenario, results)
     await _reading(table, plan)
     return table
@@ -64,9 +64,9 @@ def _compare(
     table: Table, north: North, era: Era, scenario: Scenario, results: dict[str, Result]
 ) -> None:
     on, off = results[ON], results[OFF]
-    p50 = {name: quantile(found.latencies, 0.5) for name, found in results.items()}
-    p10 = {name: quantile(found.latencies, 0.1) for name, found in results.items()}
-    alone = {name: median(found.gateway) for name, found in results.items()}
+    p50 = {name: quantile(result.latencies, 0.5) for name, result in results.items()}
+    p10 = {name: quantile(result.latencies, 0.1) for name, result in results.items()}
+    alone = {name: median(result.gateway) for name, result in results.items()}
     row: Row = {
         "over": north,
         "era": era,
@@ -100,7 +100,7 @@ async def _reading(table: Table, plan: Plan) -> None:
         for start in range(1, LONG + 1, 1000):
             entries = [_entry(session.id, seq) for seq in range(start, start + 1000)]
             await store.write(Write(session.id, NODE, 1, journal=entries))
-        for what, wanted in (
+        for what, filters in (
             ("last 20", HistoryFilter(limit=20)),
             ("last 20 calls of a rare tool", HistoryFilter(limit=20, tools=["rare"])),
             ("last 20 of no run", HistoryFilter(limit=20, runs=["none"])),
@@ -109,7 +109,7 @@ async def _reading(table: Table, plan: Plan) -> None:
             with undisturbed():
                 for _ in range(READS if what == "last 20" else READS // 10):
                     began = time.perf_counter()
-                    await store.history(session.id, wanted)
+                    await store.history(session.id, filters)
                     waits.append(time.perf_counter() - began)
             p50 = quantile(waits, 0.5) * 1e3
             table.notes.append(f"{what} of {LONG:,} entries: {p50:.2f} ms at the median")

@@ -48,10 +48,12 @@ TOOL = "nothing"
 async def measure(plan: Plan) -> Table:
     table = Table("(l) layer: ms of a call that does nothing, in a session with a data folder")
     for journal in (True, False):
-        taken = await _taken(plan, plan.folder / f"layer-{journal}", Policy(journal_calls=journal))
+        latencies = await _latencies(
+            plan, plan.folder / f"layer-{journal}", Policy(journal_calls=journal)
+        )
         row: Row = {"journal": "on" if journal else "off"}
-        row |= {f"p{part}": quantile(taken, part / 100) * 1000 for part in (10, 50, 99)}
-        table.rows.append(row | {"calls": len(taken)})
+        row |= {f"p{part}": quantile(latencies, part / 100) * 1000 for part in (10, 50, 99)}
+        table.rows.append(row | {"calls": len(latencies)})
         if journal:
             table.targets += [
                 Target(f"own time of the session layer, p{part}", value, bound, "ms")
@@ -61,9 +63,9 @@ async def measure(plan: Plan) -> Table:
     return table
 
 
-async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
+async def _latencies(plan: Plan, folder: Path, policy: Policy) -> list[float]:
     clock = SystemClock()
-    found: list[float] = []
+    latencies: list[float] = []
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(SQLStore.sqlite(folder))
         node = await stack.enter_async_context(
@@ -81,8 +83,8 @@ async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
                     await router.call(Request(LOCAL, session.id, TOOL, TOOL, {}), InternalContext())
                     # The first round warms up.
                     if number:
-                        found.append(time.perf_counter() - began)
-    return found
+                        latencies.append(time.perf_counter() - began)
+    return latencies
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ PACKAGES = (
 )
 
 
-def described() -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """Return the machine and the versions of the measured programs."""
     return {
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -36,7 +36,9 @@ def described() -> dict[str, Any]:
         "memory_mib": psutil.virtual_memory().total >> 20,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {
+            name: installed_version for name in PACKAGES if (installed_version := _version(name))
+        },
     }
 
 

@@ -24,7 +24,7 @@ async def measure(plan: Plan) -> Table:
         folder = plan.folder / f"open-{upstream.stem}"
         alone, warm = await _warm(upstream, folder, plan.opens)
         cold = [await _cold(upstream, folder / f"cold{n}") for n in range(max(2, plan.opens // 4))]
-        added = [ours - theirs for ours, theirs in zip(warm, alone, strict=True)]
+        differences = [ours - theirs for ours, theirs in zip(warm, alone, strict=True)]
         for way, values in (
             ("alone, with the SDK client", alone),
             ("session_create + call, Statehold running", warm),
@@ -41,7 +41,7 @@ async def measure(plan: Plan) -> Table:
                 }
             )
         table.targets.append(
-            Target(f"opening a warm session adds ({name})", median(added), ADDED_MS, "ms")
+            Target(f"opening a warm session adds ({name})", median(differences), ADDED_MS, "ms")
         )
     return table
 
@@ -53,24 +53,24 @@ async def _warm(upstream: Path, folder: Path, times: int) -> tuple[list[float], 
         folder / "data", statehold_config(folder, upstream), "serve", "--port", str(port)
     )
     alone: list[float] = []
-    opened: list[float] = []
+    through: list[float] = []
     with http_server(command, folder) as process:
         await accepting(port, process)
         async with Client(f"http://127.0.0.1:{port}/mcp", mode=MODE["modern"]) as client:
-            await _opened(client)
+            await _open_session(client)
             for _ in range(times):
-                alone.append(await _started(python(upstream), folder))
-                opened.append(await _opened(client))
-    return alone, opened
+                alone.append(await _start_alone(python(upstream), folder))
+                through.append(await _open_session(client))
+    return alone, through
 
 
-async def _opened(client: Client) -> float:
+async def _open_session(client: Client) -> float:
     """Return the ms to open a session and call a tool in it; it is closed afterwards."""
     with undisturbed():
         began = time.perf_counter()
-        created = await client.call_tool("session_create", {})
-        assert created.structured_content is not None, created
-        session = {"session_id": created.structured_content["session_id"]}
+        answer_of_create = await client.call_tool("session_create", {})
+        assert answer_of_create.structured_content is not None, answer_of_create
+        session = {"session_id": answer_of_create.structured_content["session_id"]}
         answer = await client.call_tool("inc", session)
         took = time.perf_counter() - began
     assert not answer.is_error, answer
@@ -78,7 +78,7 @@ async def _opened(client: Client) -> float:
     return took * 1e3
 
 
-async def _started(command: list[str], folder: Path) -> float:
+async def _start_alone(command: list[str], folder: Path) -> float:
     """Return the ms to start a server by itself, connect a client and call a tool."""
     parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=str(ROOT))
     with log_file(folder) as errors, undisturbed():
@@ -97,4 +97,4 @@ async def _cold(upstream: Path, folder: Path) -> float:
         began = time.perf_counter()
         async with Client(stdio_client(parameters, errlog=errors), mode="legacy") as client:
             ready = time.perf_counter() - began
-            return ready * 1e3 + await _opened(client)
+            return ready * 1e3 + await _open_session(client)

@@ -20,7 +20,7 @@ STOP_SECONDS = 10.0
 
 
 @contextmanager
-def started(
+def run_program(
     command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
 ) -> Generator[subprocess.Popen[bytes]]:
     """Run a program while the block runs; its output goes to a file. Its child processes are stopped afterwards too."""
@@ -42,7 +42,7 @@ def started(
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a program of ours, with SIGTERM first, and the processes that it left behind."""
-    left = descendants(process.pid)
+    children = descendants(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
@@ -50,7 +50,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    for child in left:
+    for child in children:
         # psutil compares start times, so another process that got the same pid is left alone.
         if child.is_running():
             child.kill()
@@ -82,8 +82,8 @@ def _cpu(pid: int) -> float:
 
 def memory(pid: int) -> tuple[int, int]:
     """Return the resident memory in bytes, and the part of it that no other process shares."""
-    found = psutil.Process(pid).memory_full_info()
-    return found.rss, found.uss
+    usage = psutil.Process(pid).memory_full_info()
+    return usage.rss, usage.uss
 
 
 def proportional(pid: int) -> int:
@@ -91,8 +91,8 @@ def proportional(pid: int) -> int:
     total = 0
     for process in (psutil.Process(pid), *descendants(pid)):
         with suppress(psutil.Error):
-            found = process.memory_full_info()
-            total += getattr(found, "pss", found.rss)
+            usage = process.memory_full_info()
+            total += getattr(usage, "pss", usage.rss)
     return total
 
 
@@ -109,13 +109,13 @@ async def accepting(port: int, process: subprocess.Popen[bytes]) -> None:
         TimeoutError: it does neither.
     """
     with anyio.fail_after(START_SECONDS):
-        while not _listening(port):
+        while not _accepts(port):
             if process.poll() is not None:
                 raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
             await anyio.sleep(0.02)
 
 
-def _listening(port: int) -> bool:
+def _accepts(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

@@ -31,10 +31,10 @@ class Target:
 
     def row(self) -> Row:
         sign = "at most" if self.ceiling else "at least"
-        spread = "" if self.between is None else " ({} to {})".format(*map(_shown, self.between))
+        spread = "" if self.between is None else " ({} to {})".format(*map(_format, self.between))
         return {
             "target": self.name,
-            "measured": f"{_shown(self.value)} {self.unit}{spread}",
+            "measured": f"{_format(self.value)} {self.unit}{spread}",
             "bound": f"{sign} {self.bound:,g} {self.unit}",
             "met": "yes" if self.met else "NO",
         }
@@ -51,7 +51,7 @@ class Table:
     details: Table | None = None
 
     def text(self) -> str:
-        lines = ["", self.title, *_aligned(self.rows), *(f"  {note}" for note in self.notes)]
+        lines = ["", self.title, *_align(self.rows), *(f"  {note}" for note in self.notes)]
         return "\n".join(lines) + ("" if self.details is None else f"\n{self.details.text()}")
 
     def json(self) -> dict[str, Any]:
@@ -63,11 +63,11 @@ def against_targets(tables: Sequence[Table]) -> Table:
     return Table("Targets", [target.row() for table in tables for target in table.targets])
 
 
-def _aligned(rows: Sequence[Row]) -> list[str]:
+def _align(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return ["  (nothing was measured)"]
     names = list(rows[0])
-    cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+    cells = [names, *([_format(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     numeric = [all(not isinstance(row.get(name), str) for row in rows) for name in names]
     return [
@@ -80,7 +80,7 @@ def _aligned(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _shown(value: Cell) -> str:
+def _format(value: Cell) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -22,21 +22,23 @@ SETTLE_SECONDS = 2.0
 async def measure(plan: Plan) -> Table:
     table = Table("(d) restart: seconds from the start of the process to an answer over HTTP")
     for count in plan.stored:
-        for left in ("paused", "crashed") if count else ("paused",):
+        for ending in ("paused", "crashed") if count else ("paused",):
             starts = [
-                await _start(plan, plan.folder / f"restart-{left}-{count}-{number}", count, left)
+                await _start(
+                    plan, plan.folder / f"restart-{ending}-{count}-{number}", count, ending
+                )
                 for number in range(plan.starts)
             ]
-            table.rows.append(_row(count, left, starts))
+            table.rows.append(_row(count, ending, starts))
     _add_targets(table, max(plan.stored))
     return table
 
 
-def _row(count: int, left: str, starts: list[dict[str, float | None]]) -> Row:
+def _row(count: int, ending: str, starts: list[dict[str, float | None]]) -> Row:
     best = {key: _least([start[key] for start in starts]) for key in starts[0]}
     return {
         "stored": count,
-        "left by": "a clean stop" if left == "paused" else "kill -9",
+        "left by": "a clean stop" if ending == "paused" else "kill -9",
         "session_list": best["listed"],
         "one session": best["known"],
         "all known": best["all"],
@@ -47,8 +49,8 @@ def _row(count: int, left: str, starts: list[dict[str, float | None]]) -> Row:
 
 
 def _least(values: list[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return round(min(found), 3) if found else None
+    measured = [value for value in values if value is not None]
+    return round(min(measured), 3) if measured else None
 
 
 def _add_targets(table: Table, most: int) -> None:
@@ -62,31 +64,35 @@ def _add_targets(table: Table, most: int) -> None:
             table.targets.append(Target(f"idle CPU: {what}", idle, IDLE_PERCENT, "%"))
 
 
-async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, float | None]:
+async def _start(plan: Plan, folder: Path, count: int, ending: str) -> dict[str, float | None]:
     """Start on a folder with sessions; return the seconds until each answer."""
     data, port = folder / "data", free_port()
     config = statehold_config(folder, QUICK)
     if count:
-        _fill(data, count, left)
+        _fill(data, count, ending)
     began = time.monotonic()
     with http_server(statehold(data, config, "serve", "--port", str(port)), folder) as process:
         async with Asking(port) as asking:
             await asking.first("session_list", {"limit": 50})
-            listed = time.monotonic() - began
-            known = all_known = listed
+            list_seconds = time.monotonic() - began
+            info_seconds = all_seconds = list_seconds
             if count:
-                found = await asking.call("session_list", {"limit": 1, "name": f"s{count - 1}"})
-                await asking.call(
-                    "session_info", {"session_id": found["sessions"][0]["session_id"]}
-                )
-                known = time.monotonic() - began
+                page = await asking.call("session_list", {"limit": 1, "name": f"s{count - 1}"})
+                await asking.call("session_info", {"session_id": page["sessions"][0]["session_id"]})
+                info_seconds = time.monotonic() - began
                 await _all(asking, count)
-                all_known = time.monotonic() - began
+                all_seconds = time.monotonic() - began
             cpu = cpu_seconds([process.pid])
             idle = (
                 await _idle(process.pid, plan.idle_seconds) if count == max(plan.stored) else None
             )
-    return {"listed": listed, "known": known, "all": all_known, "cpu": cpu, "idle": idle}
+    return {
+        "listed": list_seconds,
+        "known": info_seconds,
+        "all": all_seconds,
+        "cpu": cpu,
+        "idle": idle,
+    }
 
 
 async def _idle(pid: int, seconds: float) -> float:
@@ -105,11 +111,11 @@ async def _all(asking: Asking, count: int) -> None:
 
 
 async def _still_open(asking: Asking) -> bool:
-    wanted = {"limit": 1, "statuses": ["idle", "active", "creating"]}
-    return bool((await asking.call("session_list", wanted))["sessions"])
+    filters = {"limit": 1, "statuses": ["idle", "active", "creating"]}
+    return bool((await asking.call("session_list", filters))["sessions"])
 
 
-def _fill(data: Path, count: int, left: str) -> None:
+def _fill(data: Path, count: int, ending: str) -> None:
     data.mkdir(parents=True, mode=0o700)
-    command = python("-m", "benchmarks.filling", data, str(count), left)
+    command = python("-m", "benchmarks.filling", data, str(count), ending)
     subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=120)

@@ -50,15 +50,15 @@ def possible(name: str, north: North, era: Era, folder: Path) -> str | None:
 
 
 @asynccontextmanager
-async def opened(name: str, north: North, era: Era, folder: Path) -> AsyncGenerator[Route]:
+async def open_route(name: str, north: North, era: Era, folder: Path) -> AsyncGenerator[Route]:
     """Start a gateway, or the counter itself, and connect to it."""
     connect = _over_stdio if north == "stdio" else _over_http
     async with connect(name, era, folder) as (client, pid):
         more: dict[str, Any] = {}
         if name in HEADS:
-            created = await client.call_tool("session_create", {})
-            assert created.structured_content is not None, created
-            more = {"session_id": created.structured_content["session_id"]}
+            answer = await client.call_tool("session_create", {})
+            assert answer.structured_content is not None, answer
+            more = {"session_id": answer.structured_content["session_id"]}
         route = Route(name, client, pid, [], more)
         for _ in range(3):
             await route.call("inc", {})

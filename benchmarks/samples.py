@@ -10,14 +10,18 @@ from contextlib import contextmanager
 
 def quantile(values: Sequence[float], part: float) -> float:
     """Return the value below which a part of the values lies, by the nearest rank."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(part * len(ranked)))]
+    ordered_values = sorted(values)
+    return ordered_values[min(len(ordered_values) - 1, int(part * len(ordered_values)))]
 
 
 def median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    middle = len(ranked) // 2
-    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+    ordered_values = sorted(values)
+    middle = len(ordered_values) // 2
+    return (
+        ordered_values[middle]
+        if len(ordered_values) % 2
+        else (ordered_values[middle - 1] + ordered_values[middle]) / 2
+    )
 
 
 RESAMPLED = 1000
@@ -25,9 +29,10 @@ RESAMPLED = 1000
 
 def ratio(values: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
     """Return the ratio of two medians, and its 95 % confidence interval, by bootstrapping."""
-    drawn = random.Random(1)
+    generator = random.Random(1)
     ratios = [
-        median(drawn.choices(values, k=len(values))) / median(drawn.choices(others, k=len(others)))
+        median(generator.choices(values, k=len(values)))
+        / median(generator.choices(others, k=len(others)))
         for _ in range(RESAMPLED)
     ]
     return median(values) / median(others), quantile(ratios, 0.025), quantile(ratios, 0.975)

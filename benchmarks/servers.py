@@ -18,11 +18,11 @@ def running(kind: str) -> Generator[str | None]:
     assert spec.loader is not None
     databases: Any = module_from_spec(spec)
     spec.loader.exec_module(databases)
-    made = {"postgresql": databases.PostgreSQL, "mariadb": databases.MariaDB}[kind]
-    if not made.installed():
+    server_class = {"postgresql": databases.PostgreSQL, "mariadb": databases.MariaDB}[kind]
+    if not server_class.installed():
         yield None
         return
-    server = made(durable=True)
+    server = server_class(durable=True)
     try:
         yield server.fresh()
     finally:

@@ -44,17 +44,17 @@ async def measure(plan: Plan) -> Table:
             if url is None:
                 table.notes.append(f"{database} is not installed: python tests/peers/install.py")
                 continue
-            await _measure(plan, table, database, partial(_emptied, url))
+            await _measure(plan, table, database, partial(_empty_store, url))
     table.notes.append("p50 and p99: how long one writer waits, for journal appends once per 50")
     return table
 
 
-def _emptied(url: str, name: str) -> SQLStore:
+def _empty_store(url: str, name: str) -> SQLStore:
     engine = create_engine(make_url(url).set(drivername=_DRIVERS[url.partition(":")[0]]))
     with engine.begin() as connection:
-        for found in inspect(connection).get_table_names():
-            if found != "alembic_version":
-                connection.execute(text(f"DELETE FROM {found}"))
+        for name_of_table in inspect(connection).get_table_names():
+            if name_of_table != "alembic_version":
+                connection.execute(text(f"DELETE FROM {name_of_table}"))
     engine.dispose()
     return SQLStore.remote(url)
 
@@ -107,15 +107,15 @@ async def _rounds(
 async def _round(
     store: SQLStore, work: Work, writers: int, seconds: float, waits: list[float]
 ) -> float:
-    done = 0
+    durable = 0
     clock = time.perf_counter
 
     async def writer(number: int, ends: float) -> None:
-        nonlocal done
+        nonlocal durable
         while (began := clock()) < ends:
             # Not `done += await ...`, which would add to what `done` was before the wait.
-            written = await work(store, number)
-            done += written
+            count = await work(store, number)
+            durable += count
             waits.append(clock() - began)
 
     with undisturbed():
@@ -123,7 +123,7 @@ async def _round(
         async with anyio.create_task_group() as tasks:
             for number in range(writers):
                 tasks.start_soon(writer, number, began + seconds)
-        return done / (clock() - began)
+        return durable / (clock() - began)
 
 
 def _writes() -> Work:

@@ -58,14 +58,14 @@ async def measure(plan: Plan) -> Table:
 def _table(findings: Findings, plan: Plan) -> Table:
     table = Table(f"(l) soak: {plan.minutes:g} minutes, seed {plan.seed}; what must not happen")
     for kind in KINDS:
-        found = findings.of(kind)
-        table.rows.append({"what": kind, "found": len(found)})
-        table.targets.append(Target(f"soak: {kind}", len(found), 0, ""))
-        table.notes += [f"{kind}: {text}" for text in found[:5]]
-    counted: Callable[[dict[str, int]], str] = lambda counts: ", ".join(  # noqa: E731
+        texts = findings.of(kind)
+        table.rows.append({"what": kind, "found": len(texts)})
+        table.targets.append(Target(f"soak: {kind}", len(texts), 0, ""))
+        table.notes += [f"{kind}: {text}" for text in texts[:5]]
+    format_counts: Callable[[dict[str, int]], str] = lambda counts: ", ".join(  # noqa: E731
         f"{name} {count}" for name, count in sorted(counts.items())
     )
-    table.notes.append(f"calls: {counted(findings.calls)}")
-    table.notes.append(f"faults: {counted(findings.faults)}")
+    table.notes.append(f"calls: {format_counts(findings.calls)}")
+    table.notes.append(f"faults: {format_counts(findings.faults)}")
     table.notes += findings.remarks
     return table

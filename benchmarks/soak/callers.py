@@ -73,9 +73,9 @@ class Caller:
         self._sent: dict[str, int] = {}
         self._logged_in = False
         self._pending: Call | None = None
-        self._seen = False
+        self._saw_login = False
         """Whether a call showed the login since it was made or lost."""
-        self._told: set[str] = set()
+        self._noticed_services: set[str] = set()
         """Services whose replacement a notice reported since their last result."""
         self._recover = False
         """Whether the session failed and has to be restarted by its caller."""
@@ -88,7 +88,7 @@ class Caller:
     async def run(self) -> None:
         while not self._stopping:
             try:
-                async with self._connected() as client:
+                async with self._connect() as client:
                     for _ in range(self._random.randrange(5, 60)):
                         if self._stopping:
                             return
@@ -100,7 +100,7 @@ class Caller:
                 await anyio.sleep(RECONNECT_SECONDS)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Client]:
+    async def _connect(self) -> AsyncGenerator[Client]:
         mode: Any = MODE["modern" if self._era == "modern" else "legacy"]
         if self._transport == "http":
             node = self._random.choice(self._deployment.nodes)
@@ -124,7 +124,7 @@ class Caller:
             self._pending = None
             return
         call.sent += 1
-        result = await self._sent_call(client, call)
+        result = await self._send(client, call)
         self._pending = None
         self._judge(call, result)
 
@@ -158,7 +158,7 @@ class Caller:
                 tool, arguments = "browser_navigate", {"url": f"{self._site}/counter"}
         return Call(operation, tool, arguments)
 
-    async def _sent_call(self, client: Client, call: Call) -> types.CallToolResult:
+    async def _send(self, client: Client, call: Call) -> types.CallToolResult:
         arguments = {"session_id": self.session, **call.arguments}
         return await self._answer(client, call.tool, arguments, call.operation)
 
@@ -179,14 +179,14 @@ class Caller:
     def _judge(self, call: Call, result: types.CallToolResult) -> None:
         # A note may come with the result of any call of the session, an error too.
         for service in NOTED.findall(text_of(result)):
-            self._told.add(service)
+            self._noticed_services.add(service)
         if result.is_error:
-            failed = _code(result) == "session_failed"
-            if failed and call.tool == "session_restart":
+            session_failed = _code(result) == "session_failed"
+            if session_failed and call.tool == "session_restart":
                 # Its recovery was given up, it is closed, and its caller was told so.
                 self._findings.calls["sessions given up"] += 1
                 self._forget()
-            self._recover = failed and bool(self.session)
+            self._recover = session_failed and bool(self.session)
             if _code(result) in GONE:
                 self._findings.add("lost acknowledgements", f"{self.session}: {_code(result)}")
                 self._forget()
@@ -208,34 +208,34 @@ class Caller:
         if count > self._sent[call.tool]:
             self._findings.add("crossings", f"{call.operation}: {call.tool} said {count}")
         service = COUNTERS[call.tool]
-        if count <= before and service not in self._told:
+        if count <= before and service not in self._noticed_services:
             text = f"{call.operation}: {call.tool} fell from {before} to {count} without a note"
             self._findings.add("silent losses", text)
-        self._told.discard(service)
+        self._noticed_services.discard(service)
         self._counts[call.tool] = count
 
     def _judge_cookie(self, call: Call, text: str) -> None:
         if call.tool == "browser_navigate":
             return
-        shown = text.partition("### Result")[2].partition("###")[0]
-        if "who=" in shown and f"who={self.tag}" not in shown:
-            self._findings.add("crossings", f"{call.operation}: {shown[:200]!r}")
+        output = text.partition("### Result")[2].partition("###")[0]
+        if "who=" in output and f"who={self.tag}" not in output:
+            self._findings.add("crossings", f"{call.operation}: {output[:200]!r}")
         if not self._logged_in:
             # On an empty page nothing is kept; only what a later call shows counts as a login.
-            self._told.discard("browser")
-            self._logged_in = NOTE not in text and "set" in shown
-            self._seen = False
+            self._noticed_services.discard("browser")
+            self._logged_in = NOTE not in text and "set" in output
+            self._saw_login = False
             return
-        there = f"who={self.tag}" in shown
-        if not there and self._seen and "browser" not in self._told:
+        there = f"who={self.tag}" in output
+        if not there and self._saw_login and "browser" not in self._noticed_services:
             self._findings.add("silent losses", f"{call.operation}: the login is gone, no note")
-        self._told.discard("browser")
-        self._seen = self._logged_in = there
+        self._noticed_services.discard("browser")
+        self._saw_login = self._logged_in = there
 
     def _forget(self) -> None:
         self.session, self.written, self._logged_in = "", 0, False
         self._counts.clear()
-        self._told.clear()
+        self._noticed_services.clear()
         self._sent.clear()
 
 

@@ -38,8 +38,8 @@ async def compare_states(
             if not caller.session:
                 continue
             result = await _state(client, caller.session)
-            found: dict[str, Any] = result.structured_content or {}
-            state: dict[str, Any] = found.get("value") or {}
+            content: dict[str, Any] = result.structured_content or {}
+            state: dict[str, Any] = content.get("value") or {}
             written = int(state.get("written", 0))
             if result.is_error:
                 findings.add("unreadable states", f"{caller.tag}: {text_of(result)[:300]}")
@@ -79,12 +79,12 @@ def _bounded(text: str) -> str:
 
 async def check_processes(findings: Findings) -> None:
     """Look for processes that outlived the nodes, and kill them."""
-    allowed = "lab.py"
+    own_site = "lab.py"
     with anyio.move_on_after(END_SECONDS):
-        while any(allowed not in command_of(process) for process in living()):  # noqa: ASYNC110
+        while any(own_site not in command_of(process) for process in living()):  # noqa: ASYNC110
             await anyio.sleep(0.1)
     for process in living():
-        if allowed not in (command := command_of(process)):
+        if own_site not in (command := command_of(process)):
             findings.add("orphans", f"{process.pid}: {command[:200]}")
             process.kill()
 
@@ -105,13 +105,13 @@ def _check_truth(deployment: Deployment, findings: Findings) -> None:
     for operation, count in runs.items():
         if count > 1:
             findings.add("double runs", f"{operation}: {count} times")
-    for pid, found in callers.items():
-        if len(found) > 1:
-            findings.add("crossings", f"upstream {pid} served {sorted(found)}")
+    for pid, names in callers.items():
+        if len(names) > 1:
+            findings.add("crossings", f"upstream {pid} served {sorted(names)}")
     with closing(_database(deployment)) as database:
-        counted = {row[0] for row in database.execute(COUNTED)}
+        recorded = {row[0] for row in database.execute(COUNTED)}
     for operation in findings.acknowledged:
-        if operation in counted and operation not in runs:
+        if operation in recorded and operation not in runs:
             findings.add("lost acknowledgements", f"{operation}: no upstream ran it")
 
 

@@ -165,8 +165,12 @@ class Deployment:
         code = await wait_for(process)
         if code != 0:
             text = f"no end within {STOP_SECONDS:g} s" if code is None else f"exit code {code}"
-            said = self.log(node.name).read_text(encoding="utf-8", errors="replace").splitlines()
-            self._findings.add("unclean stops", f"{node.name}: {text}; {' / '.join(said[-3:])}")
+            last_lines = (
+                self.log(node.name).read_text(encoding="utf-8", errors="replace").splitlines()
+            )
+            self._findings.add(
+                "unclean stops", f"{node.name}: {text}; {' / '.join(last_lines[-3:])}"
+            )
 
     async def stop(self) -> None:
         """Stop all nodes, then the HTTP upstream."""

@@ -59,10 +59,10 @@ class Faults:
                     self._findings.faults[kind] += 1
 
     async def _kill_part(self, kind: str) -> bool:
-        found = [process for process in living() if PARTS[kind](command_of(process))]
-        if not found:
+        candidates = [process for process in living() if PARTS[kind](command_of(process))]
+        if not candidates:
             return False
-        victim = self._random.choice(sorted(found, key=lambda process: process.pid))
+        victim = self._random.choice(sorted(candidates, key=lambda process: process.pid))
         with suppress(psutil.NoSuchProcess):
             victim.kill()
         return True

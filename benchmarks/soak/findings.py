@@ -29,11 +29,11 @@ class Findings:
     acknowledged: dict[str, str] = field(default_factory=dict[str, str])
     """Operation id to session."""
     remarks: list[str] = field(default_factory=list[str])
-    _found: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, kind: str, text: str) -> None:
         assert kind in KINDS
-        self._found[kind].append(text)
+        self._texts[kind].append(text)
 
     def of(self, kind: str) -> list[str]:
-        return self._found[kind]
+        return self._texts[kind]

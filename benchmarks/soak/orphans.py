@@ -18,17 +18,17 @@ def adopt_orphans() -> None:
 
 def living(pid: int | None = None) -> list[psutil.Process]:
     """Return all descendants of a process, this one by default, that have not ended."""
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
     try:
         for process in psutil.Process(pid).children(recursive=True):
             try:
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    processes.append(process)
             except psutil.NoSuchProcess:
                 continue
     except psutil.NoSuchProcess:
         pass
-    return found
+    return processes
 
 
 def command_of(process: psutil.Process) -> str:
