@@ -53,7 +53,7 @@ async def gateway(
 
 
 @pytest.fixture(scope="module")
-async def face(gateway: Gateway) -> StateholdServer:
+async def mcp_server(gateway: Gateway) -> StateholdServer:
     return StateholdServer(gateway, version="0.0.0")
 
 
@@ -83,7 +83,7 @@ def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
     if transport == "stdio":
         return way
     if transport == "memory":
-        way.face = request.getfixturevalue("face")
+        way.mcp_server = request.getfixturevalue("mcp_server")
     else:
         way.url = request.getfixturevalue("server").url
     return way

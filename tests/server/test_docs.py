@@ -29,11 +29,11 @@ WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
 
 def parts(page: str, name: str) -> tuple[str, str, str]:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"(.*<!-- {name}: [^\n]* -->\n)(.*)(<!-- end of {name} -->\n.*)", text, re.DOTALL
     )
-    assert found, f"docs/{page} has no place for its {name}"
-    return found[1], found[2], found[3]
+    assert match, f"docs/{page} has no place for its {name}"
+    return match[1], match[2], match[3]
 
 
 @pytest.mark.parametrize(("page", "name", "write"), WRITTEN)
@@ -94,14 +94,14 @@ def test_example_configuration_is_valid() -> None:
 @pytest.mark.parametrize("path", [ROOT / "mcp.json", *sorted(ROOT.glob("examples/*.json"))])
 def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Path) -> None:
     assert list(read_services(path)) == ["statehold"]
-    found = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
-    if "command" in found:
-        assert found["command"] == "uvx"
-        words = found["args"]
+    statehold = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
+    if "command" in statehold:
+        assert statehold["command"] == "uvx"
+        words = statehold["args"]
         assert words[0] == "statehold"
         parse_command_line(words[1:])
     else:
-        assert found["url"].startswith("http://127.0.0.1:8931/s/")
+        assert statehold["url"].startswith("http://127.0.0.1:8931/s/")
 
 
 def test_toml_in_the_documentation_is_toml() -> None:

@@ -59,8 +59,8 @@ def change(document: JSON, service_name: str, edit: Callable[[JSON], Any]) -> No
 
 
 async def taken(client: Client, session: str, service_name: str) -> str:
-    found = await client.call_tool(f"{service_name}_take", {"session_id": session})
-    return text_of(found).splitlines()[-1]
+    result = await client.call_tool(f"{service_name}_take", {"session_id": session})
+    return text_of(result).splitlines()[-1]
 
 
 async def test_an_unchanged_document_is_restored(client: Client) -> None:
@@ -88,9 +88,9 @@ async def test_a_document_does_not_choose_the_path_of_a_file(
     change(document, "file", edit)
     given = {"document": document}
     made = structured(await client.call_tool("session_import", given))
-    found = await client.call_tool("file_take", {"session_id": made["session_id"]})
-    assert SECRET not in text_of(found)
-    assert ("kept by file" in text_of(found)) is kept
+    result = await client.call_tool("file_take", {"session_id": made["session_id"]})
+    assert SECRET not in text_of(result)
+    assert ("kept by file" in text_of(result)) is kept
     [left_out] = made["left_out"]
     assert "value_file" in left_out
 

@@ -53,10 +53,10 @@ async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_pa
                     assert await count(client, session) == calls
                     # Committed, and not flushed to the disk yet: the next durable write has to do both.
                     await committed(data, calls)
-                    found = await client.call_tool(
+                    result = await client.call_tool(
                         "session_note", {"session_id": session, "role": "user", "content": "x"}
                     )
-                    assert not found.is_error
+                    assert not result.is_error
                 made = await client.call_tool("session_create", {})
                 assert not made.is_error or code_of(made) == "service_unavailable"
             await opened_session(client)

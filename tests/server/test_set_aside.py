@@ -73,11 +73,11 @@ async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_on
             way = Way("http", "modern", config, data, url=running.url)
             async with way.connect() as client:
                 await opened_session(client)
-                found = structured(await client.call_tool("session_list", {"limit": 100}))
-                assert 0 < len(found["sessions"]) < 3
+                content = structured(await client.call_tool("session_list", {"limit": 100}))
+                assert 0 < len(content["sessions"]) < 3
             said = running.log
         (kept,) = data.glob("statehold.db.damaged-*[0-9]")
-        if len(found["sessions"]) == 1:
+        if len(content["sessions"]) == 1:
             assert f"statehold.db is damaged: it was set aside as {kept.name}" in said
         if damage is emptied:
             assert _content(data, "*.damaged-*-wal") == [before[1]]

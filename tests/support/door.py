@@ -23,7 +23,7 @@ VERSION = "2025-06-18"
 class Door:
     """The fast path and the SDK's application, in one session of Streamable HTTP."""
 
-    face: StateholdServer
+    mcp_server: StateholdServer
     manager: StreamableHTTPSessionManager
     ping_seconds: float = PING_SECONDS
     session: str = ""
@@ -33,7 +33,9 @@ class Door:
 
     def __post_init__(self) -> None:
         self.sdk = StreamableHTTPASGIApp(self.manager)
-        self.direct = FastPath(self._noted, self.face, self.manager, ping_seconds=self.ping_seconds)
+        self.direct = FastPath(
+            self._noted, self.mcp_server, self.manager, ping_seconds=self.ping_seconds
+        )
 
     async def _noted(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def noted() -> Any:
@@ -73,7 +75,7 @@ class Door:
         done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await self.post(done).of(self.sdk)
         with anyio.fail_after(10):
-            while self.face.connection(self.session) is None:
+            while self.mcp_server.connection(self.session) is None:
                 await anyio.lowlevel.checkpoint()
 
     async def leave(self) -> AsgiRequest:

@@ -166,7 +166,7 @@ class Way:
     era: Era
     config: Path
     data: Path
-    face: Server[Any] | None = None
+    mcp_server: Server[Any] | None = None
     url: str = ""
     options: Sequence[str] = ()
     """More options of the command line, for stdio."""
@@ -196,8 +196,8 @@ class Way:
 
     def _server(self, path: str | None, headers: Mapping[str, str] | None, http: Any) -> Any:
         if self.transport == "memory":
-            assert self.face is not None
-            return self.face
+            assert self.mcp_server is not None
+            return self.mcp_server
         if self.transport == "http":
             return streamable_http_client(self.url + (path or "/mcp"), http_client=http)
         if self.transport == "sse":

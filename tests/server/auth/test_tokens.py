@@ -86,13 +86,13 @@ def test_file_that_others_may_touch_is_refused_with_the_remedy(tmp_path: Path, m
     ],
 )
 def test_mistake_is_one_line_without_the_token(tmp_path: Path, text: str, found: str) -> None:
-    with pytest.raises(ConfigError, match=found) as caught:
+    with pytest.raises(ConfigError, match=found) as error_info:
         StaticTokens.read(write(tmp_path, text))
-    message = str(caught.value)
+    message = str(error_info.value)
     assert "\n" not in message
     assert ALICE not in message
     assert "secret" not in message
-    assert caught.value.__cause__ is None
+    assert error_info.value.__cause__ is None
 
 
 def test_missing_file_folder_and_bytes_are_refused(tmp_path: Path) -> None:

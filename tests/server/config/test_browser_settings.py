@@ -26,21 +26,21 @@ def test_browser_is_there_when_nothing_is_configured() -> None:
 
 
 def test_configured_services_are_all_there_is(tmp_path: Path) -> None:
-    found = load(config=written(tmp_path, "[services.a]\ncommand = 'ls'"), environ={})
-    assert (list(found.upstreams()), found.browsers()) == (["a"], {})
+    config = load(config=written(tmp_path, "[services.a]\ncommand = 'ls'"), environ={})
+    assert (list(config.upstreams()), config.browsers()) == (["a"], {})
     assert load(config=written(tmp_path, "[services]"), environ={}).enabled_services() == {}
 
 
 def test_browser_stands_beside_other_services_in_their_order(tmp_path: Path) -> None:
     text = "[services.a]\ncommand = 'ls'\n[services.browser]\n[services.b]\nurl = 'http://x'"
-    found = load(config=written(tmp_path, text), environ={})
-    assert list(found.enabled_services()) == ["a", "browser", "b"]
-    assert list(found.browsers()) == ["browser"]
+    config = load(config=written(tmp_path, text), environ={})
+    assert list(config.enabled_services()) == ["a", "browser", "b"]
+    assert list(config.browsers()) == ["browser"]
 
 
 def test_browser_can_be_turned_off(tmp_path: Path) -> None:
-    found = load(config=written(tmp_path, "[services.browser]\ndisabled = true"), environ={})
-    assert found.enabled_services() == {}
+    config = load(config=written(tmp_path, "[services.browser]\ndisabled = true"), environ={})
+    assert config.enabled_services() == {}
 
 
 def test_any_name_may_be_a_browser_and_the_name_may_be_something_else(tmp_path: Path) -> None:
@@ -58,21 +58,21 @@ def test_environment_gives_settings_of_the_browser() -> None:
         "STATEHOLD_SERVICES__BROWSER__VIEWPORT": "800x600",
         "STATEHOLD_SERVICES__BROWSER__TABS": "3",
     }
-    found = load(environ=environ).browsers()["browser"]
-    assert not found.headless
-    assert found.allow == ["example.com", "*.example.org"]
-    assert found.caps == ["pdf", "vision"]
-    assert found.viewport == (800, 600)
-    assert found.tabs == 3
+    browser = load(environ=environ).browsers()["browser"]
+    assert not browser.headless
+    assert browser.allow == ["example.com", "*.example.org"]
+    assert browser.caps == ["pdf", "vision"]
+    assert browser.viewport == (800, 600)
+    assert browser.tabs == 3
 
 
 def test_browser_has_the_times_of_all_services_unless_it_sets_its_own(tmp_path: Path) -> None:
     text = "[timeouts]\nconnect = 7\ncall = 8\n[services.browser]\n"
-    found = load(config=written(tmp_path, text), environ={}).browsers()["browser"]
-    assert (found.connect_seconds, found.call_seconds) == (7, 8)
+    browser = load(config=written(tmp_path, text), environ={}).browsers()["browser"]
+    assert (browser.connect_seconds, browser.call_seconds) == (7, 8)
     path = written(tmp_path, text + "connect_seconds = 1\ncall_seconds = 2")
-    found = load(config=path, environ={}).browsers()["browser"]
-    assert (found.connect_seconds, found.call_seconds) == (1, 2)
+    browser = load(config=path, environ={}).browsers()["browser"]
+    assert (browser.connect_seconds, browser.call_seconds) == (1, 2)
 
 
 def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replaced(
@@ -81,11 +81,11 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
     (tmp_path / "up").mkdir()
     (tmp_path / "first.js").touch()
     text = "[services.browser]\nuploads = ['up']\ninit_script = 'first.js'\nkey = '${KEY}'"
-    found = load(config=written(tmp_path, text), environ={"KEY": SECRET}).browsers()["browser"]
-    assert found.uploads == [str(tmp_path / "up")]
-    assert found.init_script == str(tmp_path / "first.js")
-    assert found.key == SECRET
-    assert SECRET not in repr(found)
+    browser = load(config=written(tmp_path, text), environ={"KEY": SECRET}).browsers()["browser"]
+    assert browser.uploads == [str(tmp_path / "up")]
+    assert browser.init_script == str(tmp_path / "first.js")
+    assert browser.key == SECRET
+    assert SECRET not in repr(browser)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
 )
 def test_mistake_is_said_in_one_line_that_names_it(text: str, said: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"[services.browser]\n{text}")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error_info:
         load(config=path, environ={})
-    message = str(caught.value)
+    message = str(error_info.value)
     assert said in message
     assert message.startswith(f"{path}: services.browser")
     assert "\n" not in message

@@ -98,19 +98,19 @@ async def test_many_requests_at_once_are_all_answered(
 async def test_session_error_comes_back_with_its_code_and_recovery(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    with pytest.raises(ControlRefused) as caught:
+    with pytest.raises(ControlRefused) as error_info:
         await ask(folder, "n1", ControlRequest(tool="unknown"))
-    assert caught.value.code == "session_not_found"
-    assert caught.value.recovery == SessionNotFound().recovery
+    assert error_info.value.code == "session_not_found"
+    assert error_info.value.recovery == SessionNotFound().recovery
 
 
 async def test_fault_of_the_handler_is_reported_without_its_text(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    with pytest.raises(ControlRefused) as caught:
+    with pytest.raises(ControlRefused) as error_info:
         await ask(folder, "n1", ControlRequest(tool="broken"))
-    assert caught.value.code == "internal"
-    assert "secret" not in str(caught.value)
+    assert error_info.value.code == "internal"
+    assert "secret" not in str(error_info.value)
     assert await ask(folder, "n1", SESSIONS) == {}
 
 
@@ -154,9 +154,9 @@ async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
 
     with anyio.fail_after(10):
         async with serve_control(folder, "n1", handler, seconds=0.05):
-            with pytest.raises(ControlRefused) as caught:
+            with pytest.raises(ControlRefused) as error_info:
                 await ask(folder, "n1", SESSIONS)
-            assert caught.value.code == "call_timeout"
+            assert error_info.value.code == "call_timeout"
 
 
 async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:

@@ -63,8 +63,8 @@ async def test_children_work_by_themselves_and_are_merged(client: Client) -> Non
         ],
         "conflict_count": 2,
     }
-    found = structured(await client.call_tool("state_get", {"session_id": session}))
-    assert found["value"] == {
+    content = structured(await client.call_tool("state_get", {"session_id": session}))
+    assert content["value"] == {
         "counter": 3,
         "task": {"title": "prices"},
         "results": {f"branch {number}": number for number in (1, 2, 3)},

@@ -31,9 +31,9 @@ def settings(exit_flag: Path) -> JSON:
 
 async def listed(way: Way, session: str) -> list[str]:
     async with way.connect(f"/s/{session}/mcp") as client:
-        found = (await client.list_resources()).resources
+        resources = (await client.list_resources()).resources
         # A session's own, its state, is always there.
-        return [resource.name for resource in found if resource.name != "state"]
+        return [resource.name for resource in resources if resource.name != "state"]
 
 
 async def test_a_broken_prompt_is_left_out(http: Way) -> None:
@@ -92,8 +92,8 @@ async def test_a_store_that_fails_is_said_to_be_missing(
     async def refuse(*_: object) -> str:
         raise StoreUnavailable("The disk is full.")
 
-    face = StateholdServer(gateway, version="0", pinned_name="mine")
-    async with Client(face, cache=None) as client:
-        monkeypatch.setattr(gateway, "pinned", refuse)
+    mcp_server = StateholdServer(gateway, version="0", pinned_name="mine")
+    async with Client(mcp_server, cache=None) as client:
+        monkeypatch.setattr(gateway, "pinned_session_id", refuse)
         with pytest.raises(MCPError, match="service_unavailable"):
             await client.list_resources()

@@ -199,7 +199,7 @@ async def test_a_browser_killed_under_ten_sessions_costs_each_one_call_and_no_lo
 
 
 @dataclass(frozen=True)
-class Held:
+class ResourceUse:
     """The processes, descriptors, folders and memory of a server."""
 
     processes: int
@@ -208,9 +208,11 @@ class Held:
     memory: int
 
     @staticmethod
-    def by(server: Running, data: Path) -> Held:
+    def by(server: Running, data: Path) -> ResourceUse:
         tree = tree_of(server)
-        return Held(len(tree), tree[0].num_fds(), folders_of(server, data), memory_of(server))
+        return ResourceUse(
+            len(tree), tree[0].num_fds(), folders_of(server, data), memory_of(server)
+        )
 
 
 def folders_of(server: Running, data: Path) -> int:
@@ -240,7 +242,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
                 await one.said("browser_navigate", url=f"{lab.url}/frame")
                 structured(await one.call("session_close"))
 
-        async def cycles(number: int) -> Held:
+        async def cycles(number: int) -> ResourceUse:
             async with anyio.create_task_group() as tasks:
                 for _ in range(number):
                     tasks.start_soon(cycle)
@@ -249,7 +251,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
                 while len(tree_of(server)) > idle:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.05)
             await collect_garbage(find_process(server, is_driver))
-            return Held.by(server, data)
+            return ResourceUse.by(server, data)
 
         idle = len(tree_of(server))
         warm = await cycles(WARM_UP)

@@ -25,7 +25,7 @@ PROTOCOLS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
 LETTER = "Dear harbour,\na berth, please.\n"
 
 
-class Dated(Way):
+class SingleEraWay(Way):
     """A `Way` whose clients speak one era and try no other."""
 
     @property
@@ -33,7 +33,7 @@ class Dated(Way):
         return PROTOCOLS["modern"] if self.modern else "legacy"
 
 
-WAY = Dated
+WAY = SingleEraWay
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ class Agent:
         result = await self.call(f"browser_{tool}", **arguments)
         text = text_of(result)
         assert not result.is_error, text
-        found = re.search(r"^### Snapshot\n```yaml\n(.*?)^```", text, re.M | re.S)
-        self.seen = found[1] if found else self.seen
+        match = re.search(r"^### Snapshot\n```yaml\n(.*?)^```", text, re.M | re.S)
+        self.seen = match[1] if match else self.seen
         return text
 
     async def click(self, role: str, name: str, **inside: str) -> str:
@@ -113,10 +113,10 @@ class Agent:
         """
         part = self.seen[self.seen.index(below) :] if below else self.seen
         line = rf'^ *- \'?{role} "{re.escape(name)}".*?\[ref=(\w+)\]'
-        found = re.findall(line, part, re.M)
-        assert found, f"no {role} {name!r} in\n{part}"
-        assert below or len(found) == 1, f"{len(found)} times {role} {name!r} in\n{part}"
-        return found[0]
+        matches = re.findall(line, part, re.M)
+        assert matches, f"no {role} {name!r} in\n{part}"
+        assert below or len(matches) == 1, f"{len(matches)} times {role} {name!r} in\n{part}"
+        return matches[0]
 
     def field(self, type: str, name: str, value: str, role: str = "") -> JSON:
         return {

@@ -35,8 +35,10 @@ def settings(fork_server: ForkServer) -> JSON:
 
 
 async def history(client: Client, session: str, **wanted: Any) -> list[JSON]:
-    found = structured(await client.call_tool("session_history", {"session_id": session, **wanted}))
-    return found["entries"]
+    content = structured(
+        await client.call_tool("session_history", {"session_id": session, **wanted})
+    )
+    return content["entries"]
 
 
 async def note(
@@ -191,9 +193,9 @@ async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> 
         assert code_of(refused) == "session_closed"
     kept = await history(client, session, kind="message")
     assert [entry["content"] for entry in kept] == ["before"]
-    found = structured(await client.call_tool("session_summary", {"session_id": session}))
-    assert found["summary"] is None
-    assert found["digest"]["status"] == "closed"
+    content = structured(await client.call_tool("session_summary", {"session_id": session}))
+    assert content["summary"] is None
+    assert content["digest"]["status"] == "closed"
 
 
 async def test_an_unknown_session_has_no_history(client: Client) -> None:
@@ -213,9 +215,9 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
     await note(client, session, "user", "the invoice of March, that invoice")
     await client.call_tool("c_fail", {"session_id": session, "message": "no luck"})
     one = {"session_id": session}
-    found = structured(await client.call_tool("session_summary", one))
-    assert found["summary"] is None
-    digest = found["digest"]
+    content = structured(await client.call_tool("session_summary", one))
+    assert content["summary"] is None
+    digest = content["digest"]
     assert digest["source"] == "digest"
     assert {call["tool"]: call["count"] for call in digest["calls"]} == {
         "inc": 1,
@@ -230,7 +232,7 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
     for said in ("no luck", "cart, user", "invoice", "3 calls", "2 user"):
         assert said in digest["text"]
     assert len(digest["text"]) <= 4000
-    assert structured(await client.call_tool("session_summary", one)) == found
+    assert structured(await client.call_tool("session_summary", one)) == content
 
 
 async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
@@ -238,15 +240,15 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
     session = await opened_session(client)
     await note(client, session, "user", "first")
     given = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}
-    found = structured(await client.call_tool("session_summary", given))
-    assert list(found)[1] == "summary"
-    assert found["summary"]["text"] == "We met."
-    assert found["summary"]["topics"] == ["greeting"]
-    assert found["summary"]["source"] == "host"
-    assert found["summary"]["entries_since"] == 0
+    content = structured(await client.call_tool("session_summary", given))
+    assert list(content)[1] == "summary"
+    assert content["summary"]["text"] == "We met."
+    assert content["summary"]["topics"] == ["greeting"]
+    assert content["summary"]["source"] == "host"
+    assert content["summary"]["entries_since"] == 0
     await note(client, session, "user", "second")
     again = structured(await client.call_tool("session_summary", {"session_id": session}))
-    assert again["summary"] == {**found["summary"], "entries_since": 1}
+    assert again["summary"] == {**content["summary"], "entries_since": 1}
 
 
 async def test_the_tools_say_what_they_do(client: Client) -> None:

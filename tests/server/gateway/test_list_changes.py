@@ -38,18 +38,18 @@ NOTIFICATIONS = {
 }
 
 
-class Told:
+class ListChangeCounter:
     """Counts the notifications of changed lists that a client gets, in either era."""
 
     def __init__(self, what: str = "tools") -> None:
         self.times = 0
         self._what = what
-        self._told = anyio.Event()
+        self._change_event = anyio.Event()
 
     async def handle(self, message: Any) -> None:
         if isinstance(message, NOTIFICATIONS[self._what]):
             self.times += 1
-            self._told.set()
+            self._change_event.set()
 
     async def follow(self, stack: AsyncExitStack, client: Client) -> None:
         """Listen, where the client has to ask for it."""
@@ -61,14 +61,14 @@ class Told:
         async def listen() -> None:
             async for _ in changes:
                 self.times += 1
-                self._told.set()
+                self._change_event.set()
 
         tasks.start_soon(listen)
 
     async def wait(self) -> None:
         with anyio.fail_after(15):
-            await self._told.wait()
-        self._told = anyio.Event()
+            await self._change_event.wait()
+        self._change_event = anyio.Event()
 
 
 async def names(client: Client) -> list[str]:
@@ -77,7 +77,7 @@ async def names(client: Client) -> list[str]:
 
 async def test_clients_are_told_when_the_list_really_changed_and_only_then(way: Way) -> None:
     new = f"extra_{way.transport}_{way.era}"
-    told = Told()
+    told = ListChangeCounter()
     async with AsyncExitStack() as stack:
         handler: Any = None if way.modern else told.handle
         client = await stack.enter_async_context(way.connect(message_handler=handler))
@@ -125,13 +125,15 @@ def counter(
 
 
 @asynccontextmanager
-async def both_eras(gateway: Gateway, what: str) -> AsyncGenerator[list[tuple[Client, Told]]]:
+async def both_eras(
+    gateway: Gateway, what: str
+) -> AsyncGenerator[list[tuple[Client, ListChangeCounter]]]:
     """A client of each era, and its notifications."""
-    face = StateholdServer(gateway, version="0")
-    legacy, modern = Told(what), Told(what)
+    mcp_server = StateholdServer(gateway, version="0")
+    legacy, modern = ListChangeCounter(what), ListChangeCounter(what)
     async with (
-        Client(face, cache=None, mode="legacy", message_handler=legacy.handle) as old,
-        Client(face, cache=None) as new,
+        Client(mcp_server, cache=None, mode="legacy", message_handler=legacy.handle) as old,
+        Client(mcp_server, cache=None) as new,
         AsyncExitStack() as stack,
     ):
         await modern.follow(stack, new)
@@ -220,9 +222,9 @@ async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(
 async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
     gateway: Gateway,
 ) -> None:
-    face = StateholdServer(gateway, version="0")
-    told = Told()
-    async with Client(face, cache=None, mode="legacy", message_handler=told.handle) as client:
+    mcp_server = StateholdServer(gateway, version="0")
+    told = ListChangeCounter()
+    async with Client(mcp_server, cache=None, mode="legacy", message_handler=told.handle) as client:
         one, other = await opened_session(client), await opened_session(client)
         await client.call_tool("grow", {"session_id": one, "name": "inc2"})
         await told.wait()
@@ -233,7 +235,7 @@ async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
 
 
 async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any) -> None:
-    told = Told()
+    told = ListChangeCounter()
     async with (
         started({"services": {"quick": service("asking")}}) as gateway,
         Client(
@@ -287,16 +289,16 @@ async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
 
 async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway) -> None:
     """Its notification waits alone; those of the others arrive."""
-    face = StateholdServer(gateway, version="0")
-    told = Told()
+    mcp_server = StateholdServer(gateway, version="0")
+    told = ListChangeCounter()
     stuck = anyio.Event()
 
     async def never(message: Any) -> None:
         await stuck.wait()
 
     async with (
-        Client(face, cache=None, mode="legacy", message_handler=never) as slow,
-        Client(face, cache=None, mode="legacy", message_handler=told.handle) as quick,
+        Client(mcp_server, cache=None, mode="legacy", message_handler=never) as slow,
+        Client(mcp_server, cache=None, mode="legacy", message_handler=told.handle) as quick,
     ):
         await slow.list_tools()
         await quick.list_tools()

@@ -32,9 +32,9 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
             flags = {"data": str(tmp_path / "data")}
             loaded = load(config=config, services=None, flags=flags)
             gateway = await stack.enter_async_context(open_gateway(loaded, address=namespace))
-            face = StateholdServer(gateway, version="0")
+            mcp_server = StateholdServer(gateway, version="0")
             mode = "auto" if era == "modern" else "legacy"
-            client = Client(face, cache=None, mode=mode)
+            client = Client(mcp_server, cache=None, mode=mode)
             clients.append(await stack.enter_async_context(client))
         yield clients[0], clients[1]
 
@@ -45,8 +45,8 @@ async def test_a_list_of_one_namespace_has_no_session_of_another(pair: Pair) -> 
         for namespace, session in zip(("one", "two"), made, strict=True):
             for more in ({}, {"name": "sa"}, {"user_id": "ann"}, {"query": "same"}):
                 wanted = {"namespace": namespace, **more}
-                found = structured(await client.call_tool("session_list", wanted))["sessions"]
-                assert [one["session_id"] for one in found] == [session], wanted
+                sessions = structured(await client.call_tool("session_list", wanted))["sessions"]
+                assert [one["session_id"] for one in sessions] == [session], wanted
 
 
 async def test_a_name_leads_to_the_session_of_its_own_namespace(pair: Pair) -> None:
@@ -62,5 +62,5 @@ async def test_a_name_leads_to_the_session_of_its_own_namespace(pair: Pair) -> N
     other = await opened_session(there, name="only here", state={"n": 2})
     assert other != session
     for client, n in ((here, 1), (there, 2)):
-        found = structured(await client.call_tool("state_get", {"session_id": "only here"}))
-        assert found["value"] == {"n": n}
+        content = structured(await client.call_tool("state_get", {"session_id": "only here"}))
+        assert content["value"] == {"n": n}

@@ -62,8 +62,8 @@ async def test_repeats_at_once_run_once(client: Client) -> None:
     counts: list[int] = []
 
     async def one() -> None:
-        found = await client.call_tool("inc", {"session_id": session}, meta=once("x" * 128))
-        counts.append(structured(found)["count"])
+        result = await client.call_tool("inc", {"session_id": session}, meta=once("x" * 128))
+        counts.append(structured(result)["count"])
 
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
@@ -114,9 +114,9 @@ async def test_a_json_rpc_error_of_a_server_is_repeated_as_it_was(client: Client
     session = await opened_session(client)
     errors: list[Any] = []
     for _ in range(2):
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await client.call_tool("refuse", {"session_id": session}, meta=once("a"))
-        errors.append(caught.value.error)
+        errors.append(error_info.value.error)
     assert errors[0] == errors[1]
 
 

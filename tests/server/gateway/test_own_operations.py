@@ -69,8 +69,8 @@ async def given_to(client: Client, tool: str) -> JSON:
     return given
 
 
-async def test_every_tool_is_one_of_them(face: StateholdServer) -> None:
-    tools = {tool["name"]: tool for tool in face.catalog.own_definitions.values()}
+async def test_every_tool_is_one_of_them(mcp_server: StateholdServer) -> None:
+    tools = {tool["name"]: tool for tool in mcp_server.catalog.own_definitions.values()}
     own = {name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]}
     assert own == {*CHANGING, *MAKING, "session_delete"}
 
@@ -172,8 +172,10 @@ async def test_the_same_call_may_name_the_session_otherwise(client: Client) -> N
     name = f"n-{given['session_id']}"
     await client.call_tool("session_rename", {"session_id": given["session_id"], "name": name})
     for ref in (given["session_id"], name):
-        found = await client.call_tool("state_update", {**given, "session_id": ref}, meta=once("a"))
-        assert structured(found) == {"version": 1}
+        result = await client.call_tool(
+            "state_update", {**given, "session_id": ref}, meta=once("a")
+        )
+        assert structured(result) == {"version": 1}
 
 
 @pytest.mark.parametrize("tool", sorted(ENDING))
@@ -204,9 +206,9 @@ async def test_a_session_is_made_once(client: Client, tool: str) -> None:
     if tool == "session_import":
         for each in (given, other):
             session = await opened_session(client, **each)
-            found = await client.call_tool("session_export", {"session_id": session})
+            result = await client.call_tool("session_export", {"session_id": session})
             each.clear()
-            each["document"] = structured(found)["document"]
+            each["document"] = structured(result)["document"]
     operation = once(f"make-{tool}-{id(client)}")
     first = structured(await client.call_tool(tool, given, meta=operation))
     ids: list[str] = []
@@ -238,16 +240,16 @@ async def test_what_was_not_made_leaves_no_trace(client: Client) -> None:
     taken = await client.call_tool("session_create", {"name": name}, meta=operation)
     assert code_of(taken) == "name_taken"
     await client.call_tool("session_close", {"session_id": session})
-    found = structured(await client.call_tool("session_create", {"name": name}, meta=operation))
-    assert found["session_id"] != session
+    content = structured(await client.call_tool("session_create", {"name": name}, meta=operation))
+    assert content["session_id"] != session
 
 
 @pytest.mark.parametrize("operation", ["", "x" * 129, 5, ["a"]])
 async def test_a_malformed_id_is_refused_by_every_tool(
-    client: Client, face: StateholdServer, operation: object
+    client: Client, mcp_server: StateholdServer, operation: object
 ) -> None:
     given = await given_to(client, "state_update")
-    for tool in face.catalog.own_definitions:
+    for tool in mcp_server.catalog.own_definitions:
         some = {"session_id": given["session_id"], **CHANGING.get(tool, {})}
         arguments = {} if tool in MAKING else some
         refused = await client.call_tool(tool, arguments, meta=once(operation))
@@ -371,14 +373,14 @@ async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
     with serving(config, data) as running:
         async with way_to(running, era, config, data).connect() as client:
             assert structured(await client.call_tool("state_update", this, meta=meta)) == first
-            found = await client.call_tool("state_update", given, meta=meta)
+            result = await client.call_tool("state_update", given, meta=meta)
             log = (await client.call_tool("state_get", {"session_id": cut})).structured_content
             assert log is not None
-            if found.is_error:
-                assert code_of(found) == "outcome_unknown"
+            if result.is_error:
+                assert code_of(result) == "outcome_unknown"
                 assert len(log["value"]["log"]) <= 1
             else:
-                assert (structured(found), log["value"]) == ({"version": 1}, {"log": ["e"]})
+                assert (structured(result), log["value"]) == ({"version": 1}, {"log": ["e"]})
             await client.call_tool("state_update", given, meta=meta)
             again = await client.call_tool("state_get", {"session_id": cut})
             assert again.structured_content == log

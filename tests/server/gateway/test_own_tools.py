@@ -56,9 +56,9 @@ async def test_an_error_is_raised_again(gateway: Gateway) -> None:
 
 
 async def test_a_call_for_another_process_is_not_run(gateway: Gateway) -> None:
-    with pytest.raises(AnotherProcess) as caught:
+    with pytest.raises(AnotherProcess) as error_info:
         await call(gateway, "moved", instance="another", name="moved")
-    assert caught.value.instance == gateway.own_tool_calls.instance
+    assert error_info.value.instance == gateway.own_tool_calls.instance
     with pytest.raises(OutcomeUnknown):
         await call(gateway, "moved", instance="another", repeated=True, name="moved")
     moved = await call(gateway, "moved", name="moved")

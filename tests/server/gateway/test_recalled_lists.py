@@ -36,7 +36,7 @@ for line in sys.stdin:
 """
 
 
-class Gated:
+class GatedUpstream:
     """An upstream that starts when the test says so, and its configuration."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class Gated:
     def open(self) -> None:
         (self.folder / "go").touch()
 
-    def shut(self) -> None:
+    def close(self) -> None:
         (self.folder / "go").unlink()
 
     def configure(self, **options: Any) -> None:
@@ -70,8 +70,8 @@ class Gated:
 
 
 @pytest.fixture
-def gated(tmp_path: Path) -> Gated:
-    return Gated(tmp_path)
+def gated(tmp_path: Path) -> GatedUpstream:
+    return GatedUpstream(tmp_path)
 
 
 async def offered(client: Client) -> set[str]:
@@ -84,9 +84,11 @@ async def first(running: Running) -> None:
         assert await offered(client) == {"before"}
 
 
-def test_a_restart_lists_the_tools_at_once_and_tells_when_they_changed(gated: Gated) -> None:
+def test_a_restart_lists_the_tools_at_once_and_tells_when_they_changed(
+    gated: GatedUpstream,
+) -> None:
     gated.run(first)
-    gated.shut()
+    gated.close()
     gated.offer("before after")
 
     async def again(running: Running) -> None:
@@ -107,12 +109,12 @@ def test_a_restart_lists_the_tools_at_once_and_tells_when_they_changed(gated: Ga
             assert await offered(client) == {"before", "after"}
         gated.open()
 
-    gated.shut()
+    gated.close()
     gated.run(third)
 
 
 @pytest.mark.parametrize("change", ["configuration", "damage"])
-def test_a_kept_list_that_does_not_fit_is_ignored(gated: Gated, change: str) -> None:
+def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, change: str) -> None:
     gated.run(first)
     gated.offer("after")
     (kept,) = (gated.data / "profiles").iterdir()

@@ -20,12 +20,12 @@ def settings() -> JSON:
 
 
 async def listed(client: Client, **wanted: Any) -> list[JSON]:
-    found = structured(await client.call_tool("session_list", wanted))
+    content = structured(await client.call_tool("session_list", wanted))
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     schema = tools["session_list"].output_schema
     assert schema is not None
-    assert list(Draft202012Validator(schema).iter_errors(found)) == []  # pyright: ignore
-    return found["sessions"]
+    assert list(Draft202012Validator(schema).iter_errors(content)) == []  # pyright: ignore
+    return content["sessions"]
 
 
 async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> None:
@@ -97,11 +97,11 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
     async def call(tool: str, **arguments: Any) -> JSON:
-        found = structured(await client.call_tool(tool, arguments))
+        content = structured(await client.call_tool(tool, arguments))
         schema = tools[tool].output_schema
         assert schema is not None
-        assert list(Draft202012Validator(schema).iter_errors(found)) == []  # pyright: ignore
-        return found
+        assert list(Draft202012Validator(schema).iter_errors(content)) == []  # pyright: ignore
+        return content
 
     name = f"moved {secrets.token_hex(4)}"
     state = {"n": 2**70, "x": 1.0, "token": "hush"}
@@ -115,8 +115,8 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
     assert code_of(taken) == "name_taken"
     made = await call("session_import", document=document, name=f"{name} 2")
     assert (made["status"], made["imported_from"], made["left_out"]) == ("paused", one, [])
-    found = structured(await client.call_tool("state_get", {"session_id": made["session_id"]}))
-    assert (found["value"], type(found["value"]["x"])) == (state, float)
+    content = structured(await client.call_tool("state_get", {"session_id": made["session_id"]}))
+    assert (content["value"], type(content["value"]["x"])) == (state, float)
     past = {"session_id": made["session_id"], "kind": "message"}
     history = structured(await client.call_tool("session_history", past))
     assert [entry["content"] for entry in history["entries"]] == ["tea?"]

@@ -80,11 +80,11 @@ async def test_results_have_the_declared_form_and_say_which_session(client: Clie
     ]
     for name, arguments in calls:
         result = await client.call_tool(name, {"session_id": session, **arguments})
-        found = structured(result)
+        content = structured(result)
         schema = tools[name].output_schema
         assert schema is not None
-        assert list(Draft202012Validator(schema).iter_errors(found)) == []  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        assert json.loads(text_of(result)) == found
+        assert list(Draft202012Validator(schema).iter_errors(content)) == []  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        assert json.loads(text_of(result)) == content
         assert meta_of(result)["statehold/session"]["id"] == session
     hints = {name: tools[name].annotations for name in ("state_get", "state_update")}
     reading, changing = hints["state_get"], hints["state_update"]
@@ -112,15 +112,15 @@ async def test_every_value_comes_back_exact(client: Client) -> None:
     session = await opened_session(client, state=NUMBERS)
     await update(client, session, NUMBERS, path="/again", mode="replace")
     for path in ("", "/again"):
-        found = (await get(client, session, path))["value"]
-        again = {key: found[key] for key in NUMBERS}
+        value = (await get(client, session, path))["value"]
+        again = {key: value[key] for key in NUMBERS}
         assert again == NUMBERS
         assert {k: type(v) for k, v in again.items()} == {k: type(v) for k, v in NUMBERS.items()}
     # Also out of the database.
     await client.call_tool("session_pause", {"session_id": session})
-    found = (await get(client, session, "/again"))["value"]
-    assert found == NUMBERS
-    assert isinstance(found["whole"], float)
+    value = (await get(client, session, "/again"))["value"]
+    assert value == NUMBERS
+    assert isinstance(value["whole"], float)
 
 
 class Item(BaseModel):
@@ -233,6 +233,6 @@ async def test_many_updates_at_once_are_all_applied(client: Client) -> None:
         async with anyio.create_task_group() as tasks:
             for number in range(100):
                 tasks.start_soon(update, client, session, {f"key {number}": number})
-    found = await get(client, session)
-    assert found["version"] == 100
-    assert found["value"] == {f"key {number}": number for number in range(100)}
+    response = await get(client, session)
+    assert response["version"] == 100
+    assert response["value"] == {f"key {number}": number for number in range(100)}

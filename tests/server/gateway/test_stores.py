@@ -172,10 +172,10 @@ def test_a_wrong_url_is_told_without_what_is_in_it(
 ) -> None:
     file = tmp_path / "statehold.toml"
     file.write_text(toml({"store": store}))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error_info:
         store_of(load(config=file, environ={}))
-    assert problem in str(caught.value)
-    assert SECRET not in str(caught.value)
+    assert problem in str(error_info.value)
+    assert SECRET not in str(error_info.value)
 
 
 def test_the_url_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_the_url_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path: Pa
     assert SECRET not in repr(given) + str(given) + given.model_dump_json()
     (tmp_path / "url").write_text(f"{url}\n")
     (tmp_path / "statehold.toml").write_text(toml({"store": {"url_file": "url"}}))
-    found = load(config=tmp_path / "statehold.toml", environ={})
-    assert url_of(found) == url
-    assert SECRET not in store_of(found).location
+    config = load(config=tmp_path / "statehold.toml", environ={})
+    assert url_of(config) == url
+    assert SECRET not in store_of(config).location
 
 
 @pytest.mark.parametrize(

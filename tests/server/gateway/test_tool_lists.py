@@ -159,9 +159,9 @@ async def test_an_excluded_tool_cannot_be_called(client: Client) -> None:
 
 
 async def test_a_cursor_that_nobody_gave_is_refused(client: Client) -> None:
-    with pytest.raises(MCPError) as caught:
+    with pytest.raises(MCPError) as error_info:
         await client.list_tools(cursor="garbage")
-    assert caught.value.error.code == types.INVALID_PARAMS
+    assert error_info.value.error.code == types.INVALID_PARAMS
 
 
 async def test_all_ways_see_the_same_list(way: Way, memory: Way) -> None:
@@ -216,11 +216,11 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as gateway:
-        face = StateholdServer(gateway, version="0")
+        mcp_server = StateholdServer(gateway, version="0")
         # The hanging one is given up after 30 seconds.
         with anyio.fail_after(15):
             for mode in ("legacy", "auto"):
-                async with Client(face, mode=mode, cache=None) as client:
+                async with Client(mcp_server, mode=mode, cache=None) as client:
                     session = await opened_session(client)
                     assert await count(client, session) == 1
                     names = [tool.name for tool in await listed(client)]
@@ -238,8 +238,8 @@ async def test_a_slow_service_is_listed_when_it_is_there(
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as gateway:
-        face = StateholdServer(gateway, version="0")
-        async with Client(face, cache=None) as client:
+        mcp_server = StateholdServer(gateway, version="0")
+        async with Client(mcp_server, cache=None) as client:
             assert [tool.name for tool in await listed(client)] == OWN
             with anyio.fail_after(20):
                 async with client.listen(tools_list_changed=True) as changes:

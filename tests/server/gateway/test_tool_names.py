@@ -82,8 +82,8 @@ async def test_ours_keep_their_names_also_where_they_are_not_offered(started: An
     services = {"terminal": service("naming", "session_create", "read_file")}
     async with started({"services": services}) as gateway:
         for pinned in (None, "mine"):
-            face = StateholdServer(gateway, version="0", pinned_name=pinned)
-            async with Client(face, cache=None) as client:
+            mcp_server = StateholdServer(gateway, version="0", pinned_name=pinned)
+            async with Client(mcp_server, cache=None) as client:
                 found = await names(client)
             assert found[-2:] == ["terminal_session_create", "read_file"]
 

@@ -39,17 +39,17 @@ def settings() -> JSON:
 
 
 @pytest.fixture
-async def door(face: StateholdServer) -> AsyncGenerator[Door]:
-    found = Door(face, StreamableHTTPSessionManager(face))
+async def door(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
+    found = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
     async with found.manager.run(), found.direct.run():
         await found.enter(elicitation={}, sampling={})
         yield found
 
 
 @pytest.fixture
-async def impatient(face: StateholdServer) -> AsyncGenerator[Door]:
+async def impatient(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
     """A session with a ping every twentieth of a second, so that its client sees a call run."""
-    found = Door(face, StreamableHTTPSessionManager(face), ping_seconds=0.05)
+    found = Door(mcp_server, StreamableHTTPSessionManager(mcp_server), ping_seconds=0.05)
     async with found.manager.run(), found.direct.run():
         await found.enter(elicitation={})
         yield found
@@ -201,9 +201,9 @@ async def test_a_refusal_is_an_answer(door: Door, one: JSON, answer: JSON) -> No
 
 
 async def test_a_question_cannot_be_answered_in_another_session(
-    face: StateholdServer, door: Door, one: JSON
+    mcp_server: StateholdServer, door: Door, one: JSON
 ) -> None:
-    other = Door(face, door.manager)
+    other = Door(mcp_server, door.manager)
     await other.enter()
     call = door.call("ask", one)
     async with anyio.create_task_group() as tasks:
@@ -308,7 +308,7 @@ async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
             assert (await impatient.post(cancelled(7)).of(impatient.direct)).status == 202
 
 
-class Unasked:
+class NoQuestions:
     def ask(self) -> Question:
         raise AssertionError("no client is there")
 
@@ -318,10 +318,10 @@ class Unasked:
 
 
 async def test_a_client_that_left_is_not_asked(door: Door) -> None:
-    asking, connection = AsgiRequest(b"", []), door.face.connection(door.session)
+    asking, connection = AsgiRequest(b"", []), door.mcp_server.connection(door.session)
     assert connection is not None
     request = PlainRequest({}, {"type": "http"}, asking.receive, asking.send)
-    call = LegacyResponse(request, ToolCall(1, {}, {}), connection, Unasked(), headers=())
+    call = LegacyResponse(request, ToolCall(1, {}, {}), connection, NoQuestions(), headers=())
     assert call.can_send_request
     call.on_disconnect()
     with pytest.raises(NoBackChannelError):
@@ -366,9 +366,9 @@ async def test_a_call_keeps_its_session_from_being_idle(door: Door, one: JSON) -
 
 
 async def test_a_session_belongs_to_the_credential_that_opened_it(
-    face: StateholdServer, one: JSON
+    mcp_server: StateholdServer, one: JSON
 ) -> None:
-    door = Door(face, StreamableHTTPSessionManager(face))
+    door = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
     ours, theirs = (
         AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
         for name in ("alice", "ben")
@@ -395,8 +395,10 @@ async def test_a_session_that_is_not_initialized_yet_is_left_to_the_sdk(door: Do
     assert len(door.passed) == 1
 
 
-async def test_calls_leave_nothing_behind(face: StateholdServer, used: JSON, leaks: Any) -> None:
-    door = Door(face, StreamableHTTPSessionManager(face))
+async def test_calls_leave_nothing_behind(
+    mcp_server: StateholdServer, used: JSON, leaks: Any
+) -> None:
+    door = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
     async with door.manager.run(), door.direct.run():
         await door.enter(elicitation={})
         async with anyio.create_task_group() as tasks:
@@ -405,7 +407,7 @@ async def test_calls_leave_nothing_behind(face: StateholdServer, used: JSON, lea
         assert door.direct.in_flight == 0
         assert (await door.leave()).status == 200
         with anyio.fail_after(10):
-            while face.connection(door.session) is not None:
+            while mcp_server.connection(door.session) is not None:
                 await anyio.lowlevel.checkpoint()
     await leaks.check()
 

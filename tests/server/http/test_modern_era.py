@@ -57,24 +57,24 @@ async def nobody(*_: object) -> None:
 
 
 @pytest.fixture(scope="module")
-async def direct(face: StateholdServer) -> AsyncGenerator[FastPath]:
+async def direct(mcp_server: StateholdServer) -> AsyncGenerator[FastPath]:
     """The fast path without the SDK."""
-    app = FastPath(nobody, face)
+    app = FastPath(nobody, mcp_server)
     async with app.run():
         yield app
 
 
 @pytest.fixture(scope="module")
-async def impatient(face: StateholdServer) -> AsyncGenerator[FastPath]:
+async def impatient(mcp_server: StateholdServer) -> AsyncGenerator[FastPath]:
     """The fast path, which sends its clients a ping every twentieth of a second."""
-    app = FastPath(nobody, face, ping_seconds=0.05)
+    app = FastPath(nobody, mcp_server, ping_seconds=0.05)
     async with app.run():
         yield app
 
 
 @pytest.fixture(scope="module")
-async def sdk(face: StateholdServer) -> AsyncGenerator[ASGIApp]:
-    manager = StreamableHTTPSessionManager(face)
+async def sdk(mcp_server: StateholdServer) -> AsyncGenerator[ASGIApp]:
+    manager = StreamableHTTPSessionManager(mcp_server)
     async with manager.run():
         yield StreamableHTTPASGIApp(manager)
 
@@ -200,12 +200,12 @@ ODD: dict[str, Change] = {
 
 @pytest.mark.parametrize("odd", ODD)
 async def test_what_is_odd_is_answered_by_the_sdk(
-    odd: str, face: StateholdServer, sdk: ASGIApp, session: str
+    odd: str, mcp_server: StateholdServer, sdk: ASGIApp, session: str
 ) -> None:
     ours, theirs = (asked("inc", {"session_id": session}) for _ in range(2))
     ODD[odd](ours)
     ODD[odd](theirs)
-    both = FastPath(sdk, face)
+    both = FastPath(sdk, mcp_server)
     async with both.run():
         await ours.of(both)
     await theirs.of(sdk)
@@ -216,14 +216,14 @@ async def test_what_is_odd_is_answered_by_the_sdk(
 def stable(answer: AsgiRequest) -> Any:
     """Return an answer without the parts that differ in every call: the count and the times."""
     try:
-        found = json.loads(answer.text)
+        document = json.loads(answer.text)
     except ValueError:
         return answer.text
-    if "result" in found:
-        found["result"].pop("content")
-        found["result"].pop("structuredContent", None)
-        found["result"]["_meta"].pop("statehold/session", None)
-    return found
+    if "result" in document:
+        document["result"].pop("content")
+        document["result"].pop("structuredContent", None)
+        document["result"]["_meta"].pop("statehold/session", None)
+    return document
 
 
 async def test_a_traced_call_is_left_to_the_sdk(direct: FastPath, session: str) -> None:

@@ -45,17 +45,17 @@ def test_no_number_is_written_as_null(more: JSON) -> None:
     def refuse(word: str) -> Any:
         raise AssertionError(word)
 
-    found = json.loads(encode(message), parse_constant=refuse)
-    assert found == {"a": [None, {"b": None}], "c": 1.5, **more}
+    document = json.loads(encode(message), parse_constant=refuse)
+    assert document == {"a": [None, {"b": None}], "c": 1.5, **more}
 
 
 @pytest.mark.parametrize("more", [{}, {"large": 2**70, "none": math.nan}])
 def test_half_of_a_surrogate_pair_keeps_nobody_from_reading_the_rest(more: JSON) -> None:
     wire = encode({"half \ud83d": ["\udc00 and \ud83d\ude00", "é"], **more})
     assert b"\\ud83d" not in wire
-    found = json.loads(wire)
-    assert found["half \ufffd"] == ["\ufffd and 😀", "é"]
-    assert found.get("large") == more.get("large")
+    document = json.loads(wire)
+    assert document["half \ufffd"] == ["\ufffd and 😀", "é"]
+    assert document.get("large") == more.get("large")
 
 
 async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_ones(

@@ -228,8 +228,8 @@ async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, be
         unknown = await ben.call_tool(tool, {"session_id": UNKNOWN, **more})
         assert code_of(unknown) == "session_not_found"
         for foreign in (live, idle, paused, closed, name):
-            found = await ben.call_tool(tool, {"session_id": foreign, **more})
-            assert found.model_dump() == unknown.model_dump(), (tool, foreign)
+            result = await ben.call_tool(tool, {"session_id": foreign, **more})
+            assert result.model_dump() == unknown.model_dump(), (tool, foreign)
     listed = structured(await ben.call_tool("session_list", {}))["sessions"]
     assert {live, idle, paused, closed}.isdisjoint(s["session_id"] for s in listed)
     assert await count(alice, live) == 2
@@ -271,8 +271,8 @@ async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as
     assert mine != theirs
     await ben.call_tool("state_update", {"session_id": name, "values": {"n": 2}})
     for client, session, n in ((ben, mine, 2), (alice, theirs, 1)):
-        found = structured(await client.call_tool("state_get", {"session_id": name}))
-        assert found["value"] == {"n": n}
+        content = structured(await client.call_tool("state_get", {"session_id": name}))
+        assert content["value"] == {"n": n}
         info = structured(await client.call_tool("session_info", {"session_id": name}))
         assert info["session_id"] == session
     for client, foreign in ((ben, theirs), (alice, mine)):
@@ -290,9 +290,9 @@ async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
     session = await opened_session(alice, name=name, state={"n": 1})
     errors: list[JSON] = []
     for found in (UNKNOWN, session, name.replace(" ", "%20")):
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await ben.read_resource(f"session://{found}/state")
-        errors.append(caught.value.error.model_dump())
+        errors.append(error_info.value.error.model_dump())
     assert errors[1:] == errors[:1] * 2
     assert "session_not_found" in errors[0]["message"]
     (part,) = (await alice.read_resource(f"session://{session}/state")).contents
@@ -304,12 +304,12 @@ async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben:
     session = await opened_session(alice)
     errors: list[JSON] = []
     for found in (session, UNKNOWN):
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await ben.read_resource(f"session://{found}/asking/quick%3A%2F%2Fvalue")
-        errors.append(caught.value.error.model_dump())
-        with pytest.raises(MCPError) as caught:
+        errors.append(error_info.value.error.model_dump())
+        with pytest.raises(MCPError) as error_info:
             await ben.get_prompt("report", {"session_id": found})
-        errors.append(caught.value.error.model_dump())
+        errors.append(error_info.value.error.model_dump())
     assert errors[:2] == errors[2:]
     assert "session_not_found" in errors[0]["message"]
 

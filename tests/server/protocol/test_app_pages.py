@@ -79,8 +79,8 @@ async def test_a_host_reads_the_page_that_a_tool_names_in_the_list(
             assert (part.text, str(part.uri)) == ("<p>one</p>", listed["one_show"])
             # The tool list belongs to no session, and reading a page of it needs none.
             assert structured(await client.call_tool("session_list", {}))["sessions"] == []
-        face = StateholdServer(gateway, version="0", pinned_name="an app")
-        async with Client(face, cache=None, mode=mode) as client:
+        mcp_server = StateholdServer(gateway, version="0", pinned_name="an app")
+        async with Client(mcp_server, cache=None, mode=mode) as client:
             assert await pages(client) == listed
             assert (await read(client, listed["one_show"])).text == "<p>one</p>"
 
@@ -118,9 +118,9 @@ async def test_no_other_resource_is_read_without_a_session(tmp_path: Path) -> No
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         for uri in (PAGE, "ui://one/ui%3A%2F%2Fother", "ui://one/apps%3A%2F%2Fvalue", "ui://no/x"):
-            with pytest.raises(MCPError, match="Unknown resource") as caught:
+            with pytest.raises(MCPError, match="Unknown resource") as error_info:
                 await client.read_resource(uri)
-            assert caught.value.error.data == {"uri": uri}
+            assert error_info.value.error.data == {"uri": uri}
 
 
 async def test_the_only_service_of_a_pinned_session_keeps_its_addresses(
@@ -157,7 +157,7 @@ async def test_a_page_is_read_again_when_the_service_tells_of_a_change(tmp_path:
 # Following resources.
 
 
-class Heard:
+class ResourceNotifications:
     """The resource notifications of a client, in either era."""
 
     def __init__(self) -> None:
@@ -206,8 +206,8 @@ class Heard:
 
 
 @pytest.fixture
-async def heard() -> AsyncGenerator[Heard]:
-    found = Heard()
+async def heard() -> AsyncGenerator[ResourceNotifications]:
+    found = ResourceNotifications()
     yield found
     found.close()
 
@@ -221,12 +221,12 @@ def subscribers(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("reconnect", ["session_restart", "session_pause"])
 async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_connection(
-    tmp_path: Path, mode: Any, heard: Heard, reconnect: str
+    tmp_path: Path, mode: Any, heard: ResourceNotifications, reconnect: str
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
-        face = StateholdServer(gateway, version="0", pinned_name="p")
+        mcp_server = StateholdServer(gateway, version="0", pinned_name="p")
         async with (
-            Client(face, cache=None, mode=mode, message_handler=heard.handle) as client,
+            Client(mcp_server, cache=None, mode=mode, message_handler=heard.handle) as client,
             Client(StateholdServer(gateway, version="0"), cache=None) as owner,
             heard.following(client, mode, VALUE),
         ):
@@ -253,7 +253,7 @@ async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_conne
 
 
 async def test_with_several_services_a_change_has_the_address_in_the_session(
-    tmp_path: Path, mode: Any, heard: Heard
+    tmp_path: Path, mode: Any, heard: ResourceNotifications
 ) -> None:
     async with (
         serving(tmp_path, "one", "two") as gateway,

@@ -153,9 +153,9 @@ async def test_a_tools_own_error_is_passed_on_as_it_is(client: Client) -> None:
 
 async def test_a_json_rpc_error_of_the_upstream_is_passed_on(client: Client) -> None:
     session = await opened_session(client)
-    with pytest.raises(MCPError) as caught:
+    with pytest.raises(MCPError) as error_info:
         await client.call_tool("refuse", {"session_id": session})
-    assert caught.value.error.model_dump() == {
+    assert error_info.value.error.model_dump() == {
         "code": -32077,
         "message": "not today",
         "data": {"why": "it is late"},
@@ -221,24 +221,24 @@ async def test_a_wrong_argument_of_our_own_tools_is_named(client: Client) -> Non
 async def test_metadata_and_state_keep_large_numbers(client: Client) -> None:
     given = {"large": 2**80 + 1, "nothing": None}
     session = await opened_session(client, metadata=given, state=given)
-    found = await client.call_tool("session_info", {"session_id": session})
-    assert structured(found)["metadata"] == given
-    assert json.loads(text_of(found))["metadata"] == given
+    result = await client.call_tool("session_info", {"session_id": session})
+    assert structured(result)["metadata"] == given
+    assert json.loads(text_of(result))["metadata"] == given
 
 
 async def test_an_unknown_tool_is_a_json_rpc_error(client: Client) -> None:
     session = await opened_session(client)
     for name in ("nonsense", "kept_nonsense", "x" * 5000):
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await client.session.send_request(
                 types.CallToolRequest(
                     params=types.CallToolRequestParams(name=name, arguments={"session_id": session})
                 ),
                 types.CallToolResult,
             )
-        assert caught.value.error.code == types.INVALID_PARAMS
-        assert caught.value.error.message.startswith("Unknown tool: ")
-        assert len(caught.value.error.message) < 200
+        assert error_info.value.error.code == types.INVALID_PARAMS
+        assert error_info.value.error.message.startswith("Unknown tool: ")
+        assert len(error_info.value.error.message) < 200
 
 
 async def test_a_session_can_be_named_by_its_name(client: Client, way: Way) -> None:
@@ -389,7 +389,7 @@ async def test_a_failure_of_ours_is_told_without_its_words(
         assert "/secret" not in result.model_dump_json()
         errors[:] = [ValueError("a secret")]
         for call in (client.call_tool("session_create", {}), client.list_tools()):
-            with pytest.raises(MCPError) as caught:
+            with pytest.raises(MCPError) as error_info:
                 await call
-            assert caught.value.error.code == types.INTERNAL_ERROR
-            assert "secret" not in str(caught.value.error)
+            assert error_info.value.error.code == types.INTERNAL_ERROR
+            assert "secret" not in str(error_info.value.error)

@@ -93,5 +93,5 @@ async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
     given: JSON = {"session_id": session, "sources": [child]}
     assert code_of(await client.call_tool("session_merge", given)) == "session_closed"
     assert await kept(client, child) == before
-    found = structured(await client.call_tool("state_get", {"session_id": session}))
-    assert (found["value"], found["version"]) == ({"n": 1}, 0)
+    content = structured(await client.call_tool("state_get", {"session_id": session}))
+    assert (content["value"], content["version"]) == ({"n": 1}, 0)

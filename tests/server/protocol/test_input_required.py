@@ -59,9 +59,11 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str, era: str, seconds: float
 ) -> None:
     person = Person()
-    face = StateholdServer(gateway, version="0")
+    mcp_server = StateholdServer(gateway, version="0")
     results: list[types.CallToolResult | MCPError] = []
-    async with Client(face, cache=None, mode=mode, elicitation_callback=person.elicit) as client:
+    async with Client(
+        mcp_server, cache=None, mode=mode, elicitation_callback=person.elicit
+    ) as client:
         session = await opened_session(client)
         assert await count(client, session, f"{era}_inc") == 1
         loop_clock = LoopClock(monkeypatch)
@@ -91,5 +93,5 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
         assert await count(client, session, f"{era}_inc") == 2
         info = structured(await client.call_tool("session_info", {"session_id": session}))
         assert (info["status"], info["in_flight"]) == ("idle", 0)
-        assert len(face.waiting_calls) == 0
+        assert len(mcp_server.waiting_calls) == 0
     monkeypatch.undo()

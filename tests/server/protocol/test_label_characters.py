@@ -39,7 +39,9 @@ async def client(
     async with open_gateway(
         load(config=config, flags={"data": str(data)}), address="tests"
     ) as gateway:
-        way = Way("memory", "modern", config, data, face=StateholdServer(gateway, version="0.0.0"))
+        way = Way(
+            "memory", "modern", config, data, mcp_server=StateholdServer(gateway, version="0.0.0")
+        )
         async with way.connect() as connected:
             yield connected
 

@@ -43,31 +43,31 @@ async def elicit(context: object, params: Any) -> types.ElicitResult:
 
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncGenerator[Client]:
-    face = StateholdServer(gateway, version="0")
-    async with Client(face, cache=None, elicitation_callback=elicit) as found:
+    mcp_server = StateholdServer(gateway, version="0")
+    async with Client(mcp_server, cache=None, elicitation_callback=elicit) as found:
         yield found
 
 
 async def parked(client: Client, session: str, tool: str) -> types.InputRequiredResult:
-    found: Any = await client.session.call_tool(
+    result: Any = await client.session.call_tool(
         tool, {"session_id": session}, allow_input_required=True
     )
-    assert isinstance(found, types.InputRequiredResult)
-    return found
+    assert isinstance(result, types.InputRequiredResult)
+    return result
 
 
 async def answered(
     client: Client, session: str, tool: str, asked: types.InputRequiredResult
 ) -> types.CallToolResult:
     said = types.ElicitResult(action="accept", content={"answer": "late"})
-    found: Any = await client.session.call_tool(
+    result: Any = await client.session.call_tool(
         tool,
         {"session_id": session},
         input_responses=dict.fromkeys(asked.input_requests or {}, said),
         request_state=asked.request_state,
         allow_input_required=True,
     )
-    return found
+    return result
 
 
 async def test_a_question_without_an_answer_holds_up_no_other_call(client: Client) -> None:
@@ -167,10 +167,10 @@ async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway)
         await anyio.sleep_forever()
         raise AssertionError
 
-    face = StateholdServer(gateway, version="0")
+    mcp_server = StateholdServer(gateway, version="0")
     async with (
-        Client(face, cache=None, mode="legacy", elicitation_callback=wait) as client,
-        Client(face, cache=None) as other,
+        Client(mcp_server, cache=None, mode="legacy", elicitation_callback=wait) as client,
+        Client(mcp_server, cache=None) as other,
     ):
         session = await opened_session(other)
         with anyio.fail_after(20):

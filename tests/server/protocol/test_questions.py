@@ -306,7 +306,7 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_stays(
 # Parked calls: a question of a legacy upstream to a 2026-07-28 client.
 
 
-class Parked:
+class ParkedCall:
     """A call that was answered with a question, to be continued by hand."""
 
     def __init__(self, client: Client, session: str, tool: str = "legacy_ask") -> None:
@@ -315,7 +315,7 @@ class Parked:
         self.tool = tool
         self.asked = types.InputRequiredResult(request_state="nothing yet")
 
-    async def start(self) -> Parked:
+    async def start(self) -> ParkedCall:
         found = await self._send(None, None)
         assert isinstance(found, types.InputRequiredResult)
         self.asked = found
@@ -336,15 +336,15 @@ class Parked:
     ) -> Any:
         said = types.ElicitResult(action="accept", content={"answer": "late"})
         answers: Any = dict.fromkeys(self.asked.input_requests or {}, said)
-        parked = Parked(client or self.client, session or self.session, tool or self.tool)
+        parked = ParkedCall(client or self.client, session or self.session, tool or self.tool)
         return await parked._send(answers, state or self.state)
 
     async def answer_in_vain(self, **answer: str) -> None:
         """Check that an answer is refused with a JSON-RPC error, as SEP-2322 wants it for an altered state."""
-        with pytest.raises(MCPError, match="has ended") as caught:
+        with pytest.raises(MCPError, match="has ended") as error_info:
             await self.answer(None, **answer)
-        assert caught.value.error.code == types.INVALID_PARAMS
-        assert caught.value.error.data["code"] == "invalid_argument"
+        assert error_info.value.error.code == types.INVALID_PARAMS
+        assert error_info.value.error.data["code"] == "invalid_argument"
 
     async def _send(self, answers: Any, state: str | None) -> Any:
         return await self.client.session.call_tool(
@@ -366,7 +366,7 @@ async def modern(memory: Way, the_person: Person) -> AsyncGenerator[Client]:
 
 async def test_a_parked_call_is_continued_by_the_answer(modern: Client) -> None:
     session = await opened_session(modern)
-    parked = await Parked(modern, session).start()
+    parked = await ParkedCall(modern, session).start()
     assert await count(modern, session, "modern_inc") == 1
     result = await parked.answer()
     assert json.loads(text_of(result))["content"] == {"answer": "late"}
@@ -376,7 +376,7 @@ async def test_a_parked_call_is_continued_by_the_answer(modern: Client) -> None:
 async def test_a_parked_call_can_be_continued_over_another_connection(
     memory: Way, modern: Client, the_person: Person
 ) -> None:
-    parked = await Parked(modern, await opened_session(modern)).start()
+    parked = await ParkedCall(modern, await opened_session(modern)).start()
     async with memory.connect(**the_person.callbacks) as other:
         result = await parked.answer(other)
     assert json.loads(text_of(result))["content"] == {"answer": "late"}
@@ -384,7 +384,7 @@ async def test_a_parked_call_can_be_continued_over_another_connection(
 
 async def test_a_session_with_a_parked_call_is_busy_and_stays_as_it_is(modern: Client) -> None:
     session = await opened_session(modern)
-    parked = await Parked(modern, session).start()
+    parked = await ParkedCall(modern, session).start()
     info = structured(await modern.call_tool("session_info", {"session_id": session}))
     assert (info["status"], info["in_flight"]) == ("active", 1)
     refused = await modern.call_tool("session_pause", {"session_id": session})
@@ -398,7 +398,7 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
     modern: Client,
 ) -> None:
     session, other = await opened_session(modern), await opened_session(modern)
-    parked = await Parked(modern, session).start()
+    parked = await ParkedCall(modern, session).start()
     await parked.answer_in_vain(session=other)
     await parked.answer_in_vain(tool="legacy_ask_twice")
     await parked.answer_in_vain(state="park:unknown")
@@ -409,11 +409,11 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
 
 @pytest.mark.parametrize("malformed", [["q1"], "q1", 5, {"q1": 5}, {"q1": None}, {"q1": []}])
 async def test_malformed_answers_leave_a_parked_call_waiting(
-    face: StateholdServer, modern: Client, malformed: Any
+    mcp_server: StateholdServer, modern: Client, malformed: Any
 ) -> None:
     session = await opened_session(modern)
-    parked = await Parked(modern, session).start()
-    waiting = len(face.waiting_calls)
+    parked = await ParkedCall(modern, session).start()
+    waiting = len(mcp_server.waiting_calls)
     ctx: Any = SimpleNamespace(
         params={
             "name": "legacy_ask",
@@ -425,9 +425,9 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
         request=None,
         session=SimpleNamespace(client_capabilities=types.ClientCapabilities()),
     )
-    refused = await face.call(ctx)
+    refused = await mcp_server.call(ctx)
     assert refused["_meta"]["statehold/error"]["code"] == "invalid_argument"
-    assert len(face.waiting_calls) == waiting
+    assert len(mcp_server.waiting_calls) == waiting
     assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
 
 
@@ -436,14 +436,14 @@ async def test_a_parked_call_is_continued_by_the_name_and_the_id_of_its_session(
 ) -> None:
     session = await opened_session(modern, name="asked by name")
     for first, then in ((session, "asked by name"), ("asked by name", session)):
-        parked = await Parked(modern, first).start()
+        parked = await ParkedCall(modern, first).start()
         result = await parked.answer(session=then)
         assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
 async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
     session = await opened_session(modern)
-    parked = await Parked(modern, session).start()
+    parked = await ParkedCall(modern, session).start()
     closed = await modern.call_tool("session_close", {"session_id": session, "force": True})
     assert structured(closed)["status"] == "closed"
     await parked.answer_in_vain()
@@ -452,7 +452,7 @@ async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
 async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Client) -> None:
     """A state of the upstream comes back to it without our mark; any other state does not reach it."""
     session = await opened_session(modern)
-    parked = await Parked(modern, session, "modern_ask").start()
+    parked = await ParkedCall(modern, session, "modern_ask").start()
     assert parked.state == "up:asked"
     result = await parked.answer()
     assert json.loads(text_of(result))["content"] == {"answer": "late"}
@@ -461,13 +461,13 @@ async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Cl
 
 
 async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> None:
-    face = StateholdServer(gateway, version="0")
-    face.waiting_calls = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
-    async with Client(face, cache=None, **Person().callbacks) as client:
+    mcp_server = StateholdServer(gateway, version="0")
+    mcp_server.waiting_calls = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
+    async with Client(mcp_server, cache=None, **Person().callbacks) as client:
         session = await opened_session(client)
-        parked = await Parked(client, session).start()
+        parked = await ParkedCall(client, session).start()
         with anyio.fail_after(10):
             await next(s for s in gateway.registry.owned_sessions() if s.id == session).quiet.wait()
-        assert len(face.waiting_calls) == 0
+        assert len(mcp_server.waiting_calls) == 0
         await parked.answer_in_vain()
         assert await count(client, session, "legacy_inc") == 1

@@ -48,8 +48,8 @@ async def read(client: Client, uri: str) -> TextResourceContents:
 
 
 async def test_templates_say_how_a_resource_of_a_session_is_addressed(client: Client) -> None:
-    found = (await client.list_resource_templates()).resource_templates
-    assert [t.uri_template for t in found] == [
+    resource_templates = (await client.list_resource_templates()).resource_templates
+    assert [t.uri_template for t in resource_templates] == [
         "session://{session_id}/state",
         "session://{session_id}/asking/{uri}",
         "session://{session_id}/has%20space/{uri}",
@@ -64,8 +64,8 @@ async def test_a_resource_is_read_in_its_session(client: Client) -> None:
         await count(client, one)
     assert (await read(client, address(one))).text == "3"
     assert (await read(client, address(two))).text == "0"
-    found = await read(client, address(one))
-    assert str(found.uri) == address(one)
+    content = await read(client, address(one))
+    assert str(content.uri) == address(one)
     assert (await read(client, address(one, "has%20space"))).text == "0"
 
 
@@ -73,9 +73,9 @@ async def test_a_resource_can_be_addressed_by_the_sessions_name(client: Client, 
     name = f"resource {way.transport} {way.era}"
     session = await opened_session(client, name=name)
     assert await count(client, session) == 1
-    found = await read(client, address(name.replace(" ", "%20")))
-    assert found.text == "1"
-    assert str(found.uri) == address(session)
+    content = await read(client, address(name.replace(" ", "%20")))
+    assert content.text == "1"
+    assert str(content.uri) == address(session)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ async def test_a_resource_can_be_addressed_by_the_sessions_name(client: Client, 
 async def test_an_address_that_leads_nowhere_is_an_error(
     client: Client, uri: str, said: str
 ) -> None:
-    with pytest.raises(MCPError) as caught:
+    with pytest.raises(MCPError) as error_info:
         await client.read_resource(uri)
-    assert caught.value.error.code == INVALID_PARAMS
-    assert said in caught.value.error.message
+    assert error_info.value.error.code == INVALID_PARAMS
+    assert said in error_info.value.error.message
 
 
 async def test_errors_of_a_session_and_of_the_upstream_reach_the_reader(client: Client) -> None:
@@ -107,14 +107,14 @@ async def test_errors_of_a_session_and_of_the_upstream_reach_the_reader(client: 
         address(session, uri="quick%3A%2F%2Fother"): "Unknown resource: quick://other",
     }
     for uri, said in wrong.items():
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await client.read_resource(uri)
-        assert said in caught.value.error.message
-        assert "Traceback" not in str(caught.value.error)
+        assert said in error_info.value.error.message
+        assert "Traceback" not in str(error_info.value.error)
     await client.call_tool("session_close", {"session_id": session})
-    with pytest.raises(MCPError, match="session_closed") as caught:
+    with pytest.raises(MCPError, match="session_closed") as error_info:
         await client.read_resource(address(session))
-    assert caught.value.error.data["code"] == "session_closed"
+    assert error_info.value.error.data["code"] == "session_closed"
 
 
 async def test_prompts_take_the_session_first(client: Client) -> None:
@@ -157,8 +157,8 @@ async def test_a_prompt_and_a_resource_may_ask_the_person(person: Client) -> Non
     session = await opened_session(person)
     for name, prefix in (("asking", ""), ("has%20space", "spaced_")):
         with anyio.fail_after(20):
-            found = await person.get_prompt(f"{prefix}quiz", {"session_id": session})
-            said = found.messages[0].content
+            prompt = await person.get_prompt(f"{prefix}quiz", {"session_id": session})
+            said = prompt.messages[0].content
             assert isinstance(said, TextContent)
             assert json.loads(said.text)["content"] == {"answer": "42"}
             uri = address(session, name, "quick%3A%2F%2Fasked")
@@ -171,8 +171,8 @@ async def test_a_prompt_and_a_resource_may_ask_the_person(person: Client) -> Non
 
 async def test_who_cannot_be_asked_gets_the_prompt_of_a_refused_question(client: Client) -> None:
     session = await opened_session(client)
-    found = await client.get_prompt("quiz", {"session_id": session})
-    said = found.messages[0].content
+    prompt = await client.get_prompt("quiz", {"session_id": session})
+    said = prompt.messages[0].content
     assert isinstance(said, TextContent)
     assert "cannot answer" in said.text
 
@@ -198,16 +198,18 @@ async def test_a_parked_prompt_is_continued_only_as_what_it_is(memory: Way) -> N
             client.session.get_prompt("report", {"session_id": session}, **given),
             client.session.read_resource(address(session, uri="quick%3A%2F%2Fasked"), **given),
         ):
-            with pytest.raises(MCPError, match="has ended") as caught:
+            with pytest.raises(MCPError, match="has ended") as error_info:
                 await wrong
-            assert caught.value.error.code == INVALID_PARAMS
-        found = await client.session.get_prompt("quiz", {"session_id": session}, **given)
-        assert isinstance(found, GetPromptResult)
+            assert error_info.value.error.code == INVALID_PARAMS
+        prompt = await client.session.get_prompt("quiz", {"session_id": session}, **given)
+        assert isinstance(prompt, GetPromptResult)
         with pytest.raises(MCPError, match="has ended"):
             await client.session.get_prompt("quiz", {"session_id": session}, **given)
 
 
-async def test_a_parked_resource_ends_with_its_session(memory: Way, face: StateholdServer) -> None:
+async def test_a_parked_resource_ends_with_its_session(
+    memory: Way, mcp_server: StateholdServer
+) -> None:
     if not memory.modern:
         pytest.skip("a legacy client is asked while its request runs")
     async with memory.connect(elicitation_callback=answer) as client:
@@ -215,13 +217,13 @@ async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Stateh
         uri = address(session, uri="quick%3A%2F%2Fasked")
         asked = await client.session.read_resource(uri, allow_input_required=True)
         assert isinstance(asked, InputRequiredResult)
-        assert len(face.waiting_calls) == 1
+        assert len(mcp_server.waiting_calls) == 1
         await client.call_tool("session_close", {"session_id": session, "force": True})
         with pytest.raises(MCPError, match="has ended"):
             await client.session.read_resource(
                 uri, request_state=asked.request_state, allow_input_required=True
             )
-        assert len(face.waiting_calls) == 0
+        assert len(mcp_server.waiting_calls) == 0
 
 
 # Changes of resources: clients are notified only of states.
@@ -248,9 +250,9 @@ async def test_no_more_is_promised_of_changed_resources_than_is_told(
             honored = changes.honored.model_dump(by_alias=True, exclude_none=True)
         assert honored == {"toolsListChanged": True}
     else:
-        with pytest.raises(MCPError, match="does not notify") as caught:
+        with pytest.raises(MCPError, match="does not notify") as error_info:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
-        assert caught.value.error.code == INVALID_PARAMS
+        assert error_info.value.error.code == INVALID_PARAMS
 
 
 async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> None:
@@ -264,8 +266,8 @@ async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> No
         assert (await read(client, uris[0])).text == "1"
         report = (await client.list_prompts()).prompts[0]
         assert [argument.name for argument in report.arguments or []] == ["tone"]
-        found = await client.get_prompt("report", {})
-        said = found.messages[0].content
+        prompt = await client.get_prompt("report", {})
+        said = prompt.messages[0].content
         assert isinstance(said, TextContent)
         assert said.text == "Report 1 in a plain tone."
         # Another session is out of reach from here.

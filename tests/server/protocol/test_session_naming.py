@@ -178,11 +178,11 @@ async def automatic(config_file: Path, tmp_path: Path) -> AsyncGenerator[Gateway
 
 
 async def test_each_legacy_connection_has_a_session_of_its_own(automatic: Gateway) -> None:
-    face = StateholdServer(automatic, version="0")
-    async with Client(face, mode="legacy", cache=None) as watching:
+    mcp_server = StateholdServer(automatic, version="0")
+    async with Client(mcp_server, mode="legacy", cache=None) as watching:
         async with (
-            Client(face, mode="legacy", cache=None) as one,
-            Client(face, mode="legacy", cache=None) as two,
+            Client(mcp_server, mode="legacy", cache=None) as one,
+            Client(mcp_server, mode="legacy", cache=None) as two,
         ):
             assert [await pinned_count(c) for c in (one, one, two, one)] == [1, 2, 1, 3]
             mine = meta_of(await one.call_tool("get", {}))["statehold/session"]["id"]

@@ -59,8 +59,8 @@ async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way
     for ref in (session, name.replace(" ", "%20")):
         part = await read(client, address(ref))
         assert (str(part.uri), part.mime_type) == (address(session), "application/json")
-        found = structured(await client.call_tool("state_get", {"session_id": session}))
-        assert json.loads(part.text) == found["value"] == state
+        content = structured(await client.call_tool("state_get", {"session_id": session}))
+        assert json.loads(part.text) == content["value"] == state
         assert isinstance(json.loads(part.text)["whole"], float)
         assert part.meta == {"statehold/state": {"version": 0}}
 
@@ -74,9 +74,9 @@ async def test_a_state_that_is_not_there_or_closed_is_an_error(client: Client) -
         (address(session) + "/", "session://ID"),
         ("session:///state", "session://ID"),
     ):
-        with pytest.raises(MCPError, match=said) as caught:
+        with pytest.raises(MCPError, match=said) as error_info:
             await client.read_resource(uri)
-        assert caught.value.error.code == types.INVALID_PARAMS
+        assert error_info.value.error.code == types.INVALID_PARAMS
 
 
 async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_there(
@@ -97,29 +97,31 @@ async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_ther
 # Following.
 
 
-class Told:
+class StateNotifications:
     """The state notifications of a client, in either era."""
 
     def __init__(self) -> None:
         self.uris: list[str] = []
-        self._told = anyio.Event()
+        self._update_event = anyio.Event()
 
-    def heard(self, uri: str) -> None:
+    def add(self, uri: str) -> None:
         self.uris.append(uri)
-        self._told.set()
+        self._update_event.set()
 
     async def handle(self, message: Any) -> None:
         if isinstance(message, types.ResourceUpdatedNotification):
-            self.heard(str(message.params.uri))
+            self.add(str(message.params.uri))
 
     async def wait(self) -> None:
         with anyio.fail_after(15):
-            await self._told.wait()
-        self._told = anyio.Event()
+            await self._update_event.wait()
+        self._update_event = anyio.Event()
 
 
 @asynccontextmanager
-async def following(client: Client, told: Told, modern: bool, *uris: str) -> AsyncGenerator[None]:
+async def following(
+    client: Client, told: StateNotifications, modern: bool, *uris: str
+) -> AsyncGenerator[None]:
     """Follow states in the way of the era."""
     if not modern:
         for uri in uris:
@@ -136,7 +138,7 @@ async def following(client: Client, told: Told, modern: bool, *uris: str) -> Asy
 
         async def listen() -> None:
             async for change in changes:
-                told.heard(str(getattr(change, "uri", None)))
+                told.add(str(getattr(change, "uri", None)))
 
         tasks.start_soon(listen)
         yield
@@ -144,7 +146,7 @@ async def following(client: Client, told: Told, modern: bool, *uris: str) -> Asy
 
 
 async def test_who_follows_a_state_is_told_of_each_change(way: Way) -> None:
-    told = Told()
+    told = StateNotifications()
     async with AsyncExitStack() as stack:
         handler: Any = None if way.modern else told.handle
         client = await stack.enter_async_context(way.connect(message_handler=handler))
@@ -174,25 +176,25 @@ async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway)
             assert list(honored or ()) == [address(mine)]
             return
         for uri in wrong:
-            with pytest.raises(MCPError) as caught:
+            with pytest.raises(MCPError) as error_info:
                 await client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated]
-            assert caught.value.error.code == types.INVALID_PARAMS
+            assert error_info.value.error.code == types.INVALID_PARAMS
 
 
 async def test_what_is_followed_is_forgotten_with_its_follower(
-    memory: Way, face: StateholdServer
+    memory: Way, mcp_server: StateholdServer
 ) -> None:
-    before = len(face.state_subscriptions)
+    before = len(mcp_server.state_subscriptions)
     async with memory.connect() as client:
         session = await opened_session(client)
         for _ in range(2):
-            async with following(client, Told(), memory.modern, address(session)):
-                assert len(face.state_subscriptions) == before + 1
-        assert len(face.state_subscriptions) in (before, before + 1)
+            async with following(client, StateNotifications(), memory.modern, address(session)):
+                assert len(mcp_server.state_subscriptions) == before + 1
+        assert len(mcp_server.state_subscriptions) in (before, before + 1)
         if not memory.modern:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
     with anyio.fail_after(5):
-        while len(face.state_subscriptions) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
+        while len(mcp_server.state_subscriptions) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
             await anyio.sleep(0.01)
 
 
@@ -202,7 +204,7 @@ async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
 ) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
-    told, modern = Told(), era == "modern"
+    told, modern = StateNotifications(), era == "modern"
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with (
         open_gateway(loaded, address="here") as here,
@@ -238,9 +240,9 @@ async def test_without_the_toolset_nothing_of_it_is_there(tmp_path: Path) -> Non
     config.write_text(toml({"toolsets": ["core"], "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with open_gateway(loaded, address="here") as gateway:
-        face = StateholdServer(gateway, version="0")
+        mcp_server = StateholdServer(gateway, version="0")
         for mode in ("auto", "legacy"):
-            async with Client(face, cache=None, mode=mode) as client:
+            async with Client(mcp_server, cache=None, mode=mode) as client:
                 session = await opened_session(client)
                 assert (await client.list_resource_templates()).resource_templates == []
                 assert client.server_capabilities is not None

@@ -37,12 +37,12 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 def test_the_browser_is_named_with_its_version_and_sandbox(
     doctor: Doctor, headless_shell: str
 ) -> None:
-    found = doctor(executable=headless_shell)
-    browser = found["service browser"]
+    findings = doctor(executable=headless_shell)
+    browser = findings["service browser"]
     assert browser.status == "ok"
     assert browser.detail.startswith("headless shell ")
     assert browser.detail.endswith(f" at {headless_shell}")
-    sandbox = found["service browser sandbox"]
+    sandbox = findings["service browser sandbox"]
     if os.geteuid() == 0:
         assert sandbox.status == "warn"
         assert "root" in sandbox.detail
@@ -117,9 +117,9 @@ def test_a_window_without_a_display_is_a_failure(doctor: Doctor) -> None:
 
 
 def test_a_browser_elsewhere_is_named_without_its_secrets(doctor: Doctor) -> None:
-    found = doctor(cdp_endpoint="wss://farm.example/chromium?token=s3cret")
-    assert list(found) == ["service browser"]
-    assert found["service browser"].detail == "a browser at wss://farm.example"
+    findings = doctor(cdp_endpoint="wss://farm.example/chromium?token=s3cret")
+    assert list(findings) == ["service browser"]
+    assert findings["service browser"].detail == "a browser at wss://farm.example"
 
 
 def test_nobody_who_has_no_such_service_is_bothered() -> None:

@@ -105,8 +105,8 @@ def test_the_state_of_a_session_that_a_server_holds_is_changed_there(
         async def read() -> tuple[JSON, JSON]:
             async with way.connect() as client:
                 one = {"session_id": "work"}
-                found = structured(await client.call_tool("state_get", one))
-                return found, structured(await client.call_tool("inc", one))
+                content = structured(await client.call_tool("state_get", one))
+                return content, structured(await client.call_tool("inc", one))
 
         anyio.run(start)
         code, _, err = folder_cli.run("work", "--merge", json.dumps({"text": text}))
@@ -114,8 +114,8 @@ def test_the_state_of_a_session_that_a_server_holds_is_changed_there(
         code, _, err = folder_cli.run("work", "--merge", "{}", "--if-version", "0")
         assert code == FAILURE
         assert "version 1, not 0" in err
-        found, counted = anyio.run(read)
-        assert found == {"found": True, "value": {"n": 1, "text": text}, "version": 1}
+        content, counted = anyio.run(read)
+        assert content == {"found": True, "value": {"n": 1, "text": text}, "version": 1}
         # Its connection is the one it had.
         assert counted["count"] == 2
         assert folder_cli.value("work", "--path", "/n") == 1

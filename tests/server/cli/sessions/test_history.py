@@ -70,9 +70,9 @@ def _look(folder_cli: DataFolder) -> None:
     assert [entry["content"] for entry in said] == ["invoice, invoice"]
     [run] = folder_cli.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
     assert run["run_id"] == "r1"
-    found = folder_cli.json("summary", "work")
-    assert found["summary"]["text"] == STEERING + "We counted."
-    assert found["digest"]["messages"] == {"system": 1, "user": 1}
+    document = folder_cli.json("summary", "work")
+    assert document["summary"]["text"] == STEERING + "We counted."
+    assert document["digest"]["messages"] == {"system": 1, "user": 1}
     code, out, _ = folder_cli.run("summary", "work")
     assert code == OK
     for words in ("We counted.", "Topics: counting.", "2 calls", "State (version 0): cart."):

@@ -48,8 +48,8 @@ def folder_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DataFolder
 
 
 async def state_of(client: Client, session: str) -> Any:
-    found = structured(await client.call_tool("state_get", {"session_id": session}))
-    return found["value"]
+    content = structured(await client.call_tool("state_get", {"session_id": session}))
+    return content["value"]
 
 
 def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFolder) -> None:
@@ -139,8 +139,8 @@ def test_sessions_are_moved_when_no_process_holds_them(
         (["--query", "ANN"], ["left", "work"]),
         (["--team", "ann"], []),
     ):
-        found = folder_cli.json("list", *words)["sessions"]
-        assert sorted(session["name"] for session in found) == names, words
+        sessions = folder_cli.json("list", *words)["sessions"]
+        assert sorted(session["name"] for session in sessions) == names, words
     for words in (["--since", "soon"], ["--metadata", "[1]"], ["--metadata", "{"]):
         assert folder_cli.run("list", *words)[0] == USAGE
     typed = type("", (), {"buffer": io.BytesIO(text.encode())})
