@@ -331,7 +331,7 @@ class Conflict:
 
     path: str
     source: str
-    was_taken: bool
+    taken: bool
 
 
 @dataclass(frozen=True, slots=True)
