@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -16,12 +14,14 @@ import anyio
 
 from ...sessions.json_codec import well_formed
 from ...sessions.services import CallContext
+from .answers.answer import ADDRESS, TITLE, Answer, to_line
+from .answers.events import News, summarize, summarize_news
+from .answers.naming import code_of
+from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
 from .egress.policy import scheme_allowed
-from .session.answer import ADDRESS, TITLE, Answer, difference, to_line
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import is_locator, parse_locator
-from .session.naming import code_of
 from .session.secrets import IS_SECRET, MASK
 from .session.settle import settle
 from .session.tab import Tab, TabEvents
@@ -35,17 +35,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
-_REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
-EVENT_LINES: Final = 50
-"""The most events that one answer lists."""
+CONSOLE_TOOL: Final = "browser_console_messages"
+NETWORK_TOOL: Final = "browser_network_requests"
 NOTE_SECONDS: Final = 1.0
 DIALOG_SECONDS: Final = 1.0
-BODY_SECONDS: Final = 0.3
-"""Seconds without a snapshot after which the page is asked whether it has a body at all."""
-BODILESS: Final = (
-    """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
-)
 FRESH_SECONDS: Final = 0.01
 """Seconds for which an early snapshot of a page counts as current."""
 
@@ -69,6 +63,8 @@ class Call:
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
         self.element_code = ""
         """The element of the last locate(), as a Playwright expression in Python."""
+        self.acted_ref: str | None = None
+        """The ref of the element of the last locate(), if it was located by one."""
         self.expected_seconds: float | None = None
         """The seconds that the call will take, where known."""
         self._plain_texts: set[str] = set()
@@ -120,7 +116,7 @@ class Call:
         if int(match[1] or 1) != self.session.generation:
             self.shows_snapshot = True
             raise ToolFailed(
-                f"Ref {target} is of a snapshot from before the page was restored; use a ref of the one below."
+                f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
             )
         if (number := int(match[2] or 1)) != tab.number:
             self.shows_snapshot = True
@@ -128,7 +124,7 @@ class Call:
             closed = "" if is_there else ", which is closed"
             select = ", or select that tab first" if is_there else ""
             raise ToolFailed(
-                f"Ref {target}{name} is of another tab{closed}; use a ref of the snapshot below{select}."
+                f"Ref {target}{name} is of another tab{closed}; {self._new_refs}{select}."
             )
         locator = tab.page.get_by_ref(match[3])
         try:
@@ -142,11 +138,17 @@ class Call:
             is_there, code = False, None
         if not is_there:
             self.shows_snapshot = True
-            raise ToolFailed(
-                f"Ref {target}{name} is not on the page any more; use a ref of the snapshot below."
-            )
+            raise ToolFailed(f"Ref {target}{name} is not on the page any more; {self._new_refs}.")
         self.element_code = f"page.{code}"
+        self.acted_ref = target
         return locator
+
+    @property
+    def _new_refs(self) -> str:
+        """A hint about where to find refs that are valid."""
+        if self.config.snapshot == "none":
+            return "browser_snapshot gives new refs"
+        return "use a ref of the snapshot below"
 
     async def _locate_by_selector(self, tab: Tab, selector: str, name: str) -> Locator:
         from playwright.async_api import Error
@@ -239,7 +241,7 @@ class Call:
                 return None
         settled_addresses = self.session.settled_addresses
         early_snapshot = (
-            EarlySnapshot(tab, settled_addresses)
+            EarlySnapshot(tab, settled_addresses, boxes=self.config.snapshot_boxes)
             if snapshot and self.config.snapshot != "none"
             else None
         )
@@ -346,18 +348,19 @@ class Call:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
                 await self._add_page(tab)
-        new_events = [
-            self.session.take_events(),
-            tab.take_events() if tab is not None else TabEvents(),
-        ]
-        self.answer.events(
-            summarize(
-                chain(*new_events), omitted=sum(events.omitted_count for events in new_events)
-            )
-        )
+        self.answer.events(self._take_events(tab))
         for name, size in self.session.files.take_downloads():
             mime = await self.session.files.mime(name)
             self.answer.file(self.session.files.uri(name), name, mime, size)
+
+    def _take_events(self, tab: Tab | None) -> list[str]:
+        events = [self.session.take_events(), tab.take_events() if tab else TabEvents()]
+        lines = summarize(chain(*events), omitted=sum(each.omitted_count for each in events))
+        messages = tab.take_messages() if tab else []
+        console = [News(each, each.omitted_count, CONSOLE_TOOL) for each in messages]
+        requests = self.session.take_network_events()
+        network = News(requests, requests.omitted_count, NETWORK_TOOL)
+        return [*lines, *summarize_news([*console[:1], network, *console[1:]])]
 
     async def _add_page_snapshot(self, tab: Tab) -> None:
         early_snapshot = self._early_snapshot
@@ -415,96 +418,44 @@ class Call:
         self.answer.page(lines)
 
     async def _add_snapshot(self, tab: Tab, text: str | None = None) -> None:
-        if self.config.snapshot == "none" and not self.answer.is_error:
+        mode, tokens = self.config.snapshot, self.config.snapshot_tokens
+        if mode == "none":
             return
-        before = tab.last_snapshot
+        before = tab.shown_snapshot
         try:
-            snapshot = (
-                await self.snapshot_of(tab) if text is None else self._finish_snapshot(tab, text)
-            )
+            snapshot = await self.snapshot_of(tab, text=text)
         except ToolFailed as error:
             self.answer.events([str(error)])
             return
-        diff = self.config.snapshot == "diff" and not self.answer.is_error
-        changes = difference(before, snapshot) if diff and before is not None else None
-        self.answer.snapshot(snapshot if changes is None else changes or "(nothing changed)")
+        tab.shown_snapshot = snapshot
+        if self.answer.is_error:
+            self.answer.snapshot(fit(snapshot, min(tokens, ERROR_TOKENS), self.acted_ref))
+        elif (diff := changes(snapshot, before, mode, tokens)) is not None:
+            self.answer.snapshot(diff, language="diff")
+        else:
+            is_cut = mode == "auto"
+            self.answer.snapshot(fit(snapshot, tokens, self.acted_ref) if is_cut else snapshot)
 
-    async def snapshot_of(self, tab: Tab, locator: Locator | None = None, **options: Any) -> str:
+    async def snapshot_of(
+        self, tab: Tab, locator: Locator | None = None, *, text: str | None = None, **options: Any
+    ) -> str:
         """Return the accessibility snapshot of a page or an element, with refs for the other tools.
+
+        `text` is the snapshot as Playwright took it, if it is known already.
 
         Raises:
             ToolFailed: The page does not answer.
         """
-        from playwright.async_api import Error, TimeoutError
-
-        await self.session.require_unblocked(tab)
-        source = locator or tab.page
-        take = partial(source.aria_snapshot, mode="ai", timeout=self.timeout, **options)
-        try:
-            text = await (take() if locator else self._read_page(tab, take, options))
-        except Error as error:
-            if isinstance(error, TimeoutError) and not tab.pending_url:
-                # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
-                await self.session.free_stuck_page()
-                seconds = self.config.action_seconds
-                raise ToolFailed(
-                    f"No snapshot: it took longer than {seconds:g} seconds. One of a part of the page (target) takes less."
-                ) from None
-            raise ToolFailed(f"No snapshot: {describe_error(error)}{tab.navigation_hint}") from None
-        return self._finish_snapshot(tab, text, whole=locator is None and not options)
-
-    async def _read_page(
-        self, tab: Tab, take: Callable[[], Awaitable[str]], options: Mapping[str, Any]
-    ) -> str:
-        """Return the snapshot of a page. A page without a body, such as an SVG image, is read from its root element.
-
-        Playwright itself would wait for the body until the timeout.
-        """
-        from playwright.async_api import Error
-
-        async def leave_bodiless() -> None:
-            with suppress(Error):
-                if await tab.page.evaluate(BODILESS):
-                    scope.cancel()
-
-        with anyio.CancelScope() as scope:
-            # Unlike a task, a timer adds no delay for a small page.
-            start_check = partial(self.session.spawn, leave_bodiless)
-            timer = asyncio.get_running_loop().call_later(BODY_SECONDS, start_check)
-            try:
-                return await take()
-            finally:
-                timer.cancel()
-        root = tab.page.locator(":root")
-        if not await root.count():
-            return ""
-        return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
-
-    def _finish_snapshot(self, tab: Tab, text: str, *, whole: bool = True) -> str:
-        """Return a snapshot with complete refs and masked secrets. That of a whole page is kept, for the next difference.
-
-        Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
-        the number 1 is left out.
-        """
-        generation = self.session.generation
-        prefix = f"g{generation}" if generation > 1 else ""
-        prefix += f"t{tab.number}" if tab.number > 1 else ""
-        if prefix:
-            text = _REF_MARK.sub(f"[ref={prefix}", text)
-        text = self.session.typed_secrets.mask(text)
-        if whole:
-            tab.last_snapshot = text
-        return text
-
-
-def summarize(events: Iterable[str], *, omitted: int = 0) -> list[str]:
-    """Return the lines about events: equal ones joined, and beyond EVENT_LINES only the number of the rest.
-
-    `omitted` is the number of events that `events` lacks.
-    """
-    lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(events).items()]
-    more = max(0, len(lines) - EVENT_LINES) + omitted
-    return [*lines[:EVENT_LINES], f"({more} more)"] if more else lines
+        is_whole = locator is None and not options
+        if self.config.snapshot_boxes:
+            options.setdefault("boxes", True)
+        if text is None:
+            snapshot = await read_snapshot(self.session, tab, locator, **options)
+        else:
+            snapshot = finish_snapshot(self.session, tab, text)
+        if is_whole:
+            tab.last_snapshot = snapshot
+        return snapshot
 
 
 def _cheap_state(tab: Tab | None) -> object:
@@ -519,4 +470,4 @@ def file_name(name: str | None, default: str) -> str:
     return name if PurePath(name).suffix else f"{name}{PurePath(default).suffix}"
 
 
-__all__ = ["Call", "file_name", "summarize"]
+__all__ = ["Call", "file_name"]

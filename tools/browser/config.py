@@ -153,9 +153,23 @@ class BrowserConfig(BaseModel):
             "`pdf`, `devtools`. `unsafe` runs code of the caller's on this machine."
         ),
     )
-    snapshot: Literal["full", "diff", "none"] = Field(
-        default="full",
-        description="The snapshot in the answer of an action: the whole page, its changes, or none.",
+    snapshot: Literal["auto", "full", "diff", "none"] = Field(
+        default="auto",
+        description=(
+            "The snapshot in the answer of an action. `auto`: the page, its changes where they are shorter, or "
+            "an outline if it exceeds `snapshot_tokens`; `full`: the whole page; `diff`: its changes; `none`: none."
+        ),
+    )
+    snapshot_tokens: Annotated[int, Field(ge=200)] = Field(
+        default=4000,
+        description="Largest snapshot that an action answers with, in tokens of four characters.",
+    )
+    snapshot_boxes: bool = Field(
+        default=False, description="Snapshots have the place of each element on the page."
+    )
+    console_level: Literal["error", "warning", "info", "debug"] = Field(
+        default="error",
+        description="Console messages of this level and above are reported in the next answer.",
     )
     action_seconds: Annotated[float, Field(gt=0)] = Field(
         default=5.0, description="Longest duration of one action on an element."

@@ -16,6 +16,7 @@ import pytest
 from gateway_process import JSON, Way, opened_session
 from lab import Lab
 from mcp import Client
+from patches import patched
 
 pytestmark = pytest.mark.peer
 
@@ -78,7 +79,7 @@ async def ada(
 
 @dataclass
 class Agent:
-    """Calls tools in one session, and remembers the last snapshot that a result had."""
+    """Calls tools in one session, and remembers the page as the snapshots and differences of results show it."""
 
     client: Client
     session: str
@@ -93,8 +94,10 @@ class Agent:
         result = await self.call(f"browser_{tool}", **arguments)
         text = text_of(result)
         assert not result.is_error, text
-        match = re.search(r"^### Snapshot\n```yaml\n(.*?)^```", text, re.M | re.S)
-        self.seen = match[1] if match else self.seen
+        match = re.search(r"^### Snapshot\n```(yaml|diff)\n(.*?)^```", text, re.M | re.S)
+        if match:
+            shown = match[2].rstrip("\n")
+            self.seen = (shown if match[1] == "yaml" else patched(self.seen, shown)) + "\n"
         return text
 
     async def click(self, role: str, name: str, **inside: str) -> str:

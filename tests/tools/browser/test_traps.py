@@ -67,7 +67,7 @@ async def test_navigating_to_a_download_keeps_the_page_and_says_so(
     assert f"Downloaded small.txt (15 bytes): {uri}" in section(text, "Events")
     [kept] = await browse.connection.session.files.names()
     assert browse.connection.session.files.folder.joinpath(kept).stat().st_mode & 0o777 == 0o600
-    assert "Increment" in section(text, "Snapshot")
+    assert "(nothing changed)" in section(text, "Snapshot")
 
 
 async def test_a_download_that_fails_or_never_ends_is_bounded_and_said(

@@ -51,6 +51,8 @@ class EarlySnapshot:
 
     tab: Tab
     settled_addresses: SettledAddresses
+    boxes: bool = False
+    """Whether the snapshot has the places of elements."""
     title: object = None
     """The title that the page reports; pages may report a value that is no string."""
     snapshot: str | None = None
@@ -69,7 +71,9 @@ class EarlySnapshot:
             if await world.evaluate(_COUNT_ELEMENTS) <= (
                 LARGE if self.tab.page.url in self.settled_addresses else SMALL
             ):
-                self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
+                self.snapshot = await self.tab.page.aria_snapshot(
+                    mode="ai", boxes=self.boxes or None
+                )
 
 
 async def prepare(tab: Tab) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from ....sessions.concurrency import RaceLost, race
+from ..answers.answer import ADDRESS, TITLE, to_line
 from ..config import BrowserConfig
 from ..egress.policy import Target
 from ..features.mocks import Mocks, Offline
 from ..features.recorder import Recorder
 from ..features.trace import Trace
 from ..features.video import Videos
-from .answer import ADDRESS, TITLE, to_line
 from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
@@ -66,6 +66,8 @@ class BrowserSession:
         """The number of downloads under way."""
         self.downloads_total = 0
         self.event_lines = TabEvents()
+        self.network_events = TabEvents()
+        """The lines about hosts that were not reached."""
         self.host_errors: dict[str, str] = {}
         """The message for each host that was not reached; take_unreached() removes it."""
         self._no_downloads = anyio.Event()
@@ -104,6 +106,7 @@ class BrowserSession:
         self.tabs = Tabs(
             context,
             limit=config.tabs,
+            console_level=config.console_level,
             spawn=spawn,
             on_download=self._on_download,
             is_hidden=watch.is_hidden,
@@ -327,8 +330,8 @@ class BrowserSession:
             line = self.host_errors.pop(str(Target.of_url(url)), "")
         except ValueError:
             return ""
-        if line in self.event_lines:
-            self.event_lines.remove(line)
+        if line in self.network_events:
+            self.network_events.remove(line)
         return line
 
     def take_events(self) -> TabEvents:
@@ -340,6 +343,11 @@ class BrowserSession:
         )
         events += [*tab_events, *self.files.take_events()]
         events.omitted_count += tab_events.omitted_count
+        return events
+
+    def take_network_events(self) -> TabEvents:
+        """Return the events about hosts that were not reached since the last call."""
+        events, self.network_events = self.network_events, TabEvents()
         return events
 
     def busy_reason(self) -> str | None:

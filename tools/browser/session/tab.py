@@ -100,6 +100,7 @@ class Tab:
         spawn: Callable[..., None],
         on_download: Callable[[Tab, Download], None],
         on_flood: Callable[[Tab], None],
+        console_level: Level = "error",
     ) -> None:
         self.page = page
         self.number = number
@@ -126,8 +127,13 @@ class Tab:
         """Set while a dialog, a file chooser or an action held back by the debugger waits for an answer."""
         self._modal_events: list[anyio.Event] = []
         self.event_lines = TabEvents()
+        self._reported_levels = LEVELS[: LEVELS.index(console_level) + 1]
+        self._new_messages = {level: TabEvents() for level in self._reported_levels}
+        """The lines about messages that were not reported yet, by level."""
         self.last_snapshot: str | None = None
-        """The last snapshot that was shown, for the difference to it."""
+        """The last snapshot of the document that was read; it has the roles and names of refs."""
+        self.shown_snapshot: str | None = None
+        """The last snapshot of the document that an answer described, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
         """The progress of the last navigation, as known from events: a query to Playwright takes several messages."""
         self.change = anyio.Event()
@@ -153,6 +159,7 @@ class Tab:
         page.on("requestfinished", self._on_request_end)
         page.on("requestfailed", self._on_request_end)
         page.on("framenavigated", self._on_navigation)
+        page.on("domcontentloaded", self._on_document)
         page.on("load", self._on_load)
         page.on("dialog", self._on_dialog)
         page.on("filechooser", self._on_chooser)
@@ -271,8 +278,8 @@ class Tab:
         line = ConsoleLine(level, message.type, text[:10_000], location)
         self._count_event(len(text))
         self._add_message(line)
-        if level == "error":
-            self.event_lines.append(f"New console error: {line}"[:500])
+        if level in self._new_messages:
+            self._new_messages[level].append(f"New console {level}: {line}"[:500])
 
     def _add_message(self, line: ConsoleLine) -> None:
         self._message_count += 1
@@ -300,7 +307,7 @@ class Tab:
         self._count_event(len(text))
         text = text[:10_000]
         self._add_message(ConsoleLine("error", "uncaught", text, ""))
-        self.event_lines.append(f"New uncaught error: {error}"[:500])
+        self._new_messages["error"].append(f"New uncaught error: {error}"[:500])
 
     def count_request(self, request: Request) -> None:
         """Count a request of the page, or of the service worker of its site, against the flood limits."""
@@ -348,8 +355,14 @@ class Tab:
                 self.pending &= set(requests[number:])
                 self._message_count_before = self._message_count
                 self.stage = "loading"
+                self.last_snapshot = self.shown_snapshot = None
                 break
         self._note_change()
+
+    def _on_document(self, _: Page) -> None:
+        if self.stage != "loading":
+            # A document without a request, such as about:blank.
+            self.last_snapshot = self.shown_snapshot = None
 
     def _on_load(self, _: Page) -> None:
         self.stage = "loaded"
@@ -426,6 +439,14 @@ class Tab:
         """Return the events of the page since the last call."""
         events, self.event_lines = self.event_lines, TabEvents()
         return events
+
+    def take_messages(self) -> list[TabEvents]:
+        """Return the lines about messages since the last call, for each level that is reported, errors first."""
+        messages, self._new_messages = (
+            self._new_messages,
+            {level: TabEvents() for level in self._reported_levels},
+        )
+        return list(messages.values())
 
 
 def _first_of_redirects(requests: list[Request], number: int) -> int:

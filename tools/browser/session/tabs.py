@@ -12,7 +12,7 @@ import anyio
 from ..snapshot.tab import DormantTab
 from ..snapshot.world import origin_of
 from .pages import new_page
-from .tab import Tab, TabEvents
+from .tab import Level, Tab, TabEvents
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
@@ -42,6 +42,7 @@ class Tabs:
         spawn: Callable[..., None],
         on_download: Callable[[Tab, Download], None],
         is_hidden: Callable[[Page], bool] = lambda _: False,
+        console_level: Level = "error",
     ) -> None:
         """`is_hidden` returns whether a page of the context is no tab."""
         self.context = context
@@ -55,6 +56,7 @@ class Tabs:
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page before close() closes it."""
         self._limit = limit
+        self._console_level: Level = console_level
         self._spawn = spawn
         self._on_download = on_download
         self._opening = 0
@@ -189,6 +191,7 @@ class Tabs:
                 spawn=self._spawn,
                 on_download=self._on_download,
                 on_flood=self._on_flood,
+                console_level=self._console_level,
             )
             self._entries.append(tab)
             page.on("close", lambda _: self._remove(tab))

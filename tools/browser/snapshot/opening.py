@@ -117,7 +117,7 @@ class Opening:
             session.clipboard = Clipboard(process.clipboard_turns)
         session.tabs.adopt(restored_context.tabs, restored_context.current)
         process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
-        session.event_lines[:0] = self._early_events
+        session.network_events[:0] = self._early_events
         cookie_guard = CookieGuard(
             process, had_cookies=context_snapshot is not None and bool(context_snapshot.cookies)
         )
@@ -227,7 +227,7 @@ class Opening:
     def _note_refusal(self, host: str, line: str) -> None:
         events = self._early_events
         if self._session is not None:
-            events = self._session.event_lines
+            events = self._session.network_events
             if len(self._session.host_errors) < EVENT_LINES:
                 self._session.host_errors[host] = line
         if line not in events and len(events) < EVENT_LINES:

@@ -9,9 +9,9 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
+from ..answers.answer import as_json
 from ..call import Call
 from ..process.node import run_code
-from ..session.answer import as_json
 from ..session.failures import ToolFailed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 

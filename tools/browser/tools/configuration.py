@@ -27,6 +27,9 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
     "tools": (
         "caps",
         "snapshot",
+        "snapshot_tokens",
+        "snapshot_boxes",
+        "console_level",
         "action_seconds",
         "navigation_seconds",
         "script_seconds",

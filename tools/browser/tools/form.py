@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
+from ..answers.naming import role_of
 from ..call import Call
 from ..session.clipboard import uses_clipboard
 from ..session.failures import ToolFailed, describe_error
-from ..session.naming import role_of
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field
 
 from ....sessions.json_codec import well_formed
+from ..answers.page_snapshot import fit
 from ..call import Call
 from ..process.node import match_lines
 from ..session.failures import ToolFailed
@@ -19,6 +20,8 @@ from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Who
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
+TOKENS: Final = 20_000
+"""The most tokens of a snapshot that browser_snapshot answers with unless it is told otherwise."""
 CONTEXT_LINES: Final = 3
 """The number of lines shown around a match."""
 LONGEST: Final = 8000
@@ -34,19 +37,28 @@ class TakeSnapshot(BrowserArguments):
     filename: Filename = None
     depth: Annotated[Whole | None, Field(ge=0, description="How many levels; 0 for all")] = None
     boxes: Annotated[bool | None, Field(description="With the place of each element")] = None
+    max_tokens: Annotated[
+        Whole | None,
+        Field(ge=200, description=f"Most tokens of the answer; {TOKENS:,} when left out"),
+    ] = None
 
 
 @tool("browser_snapshot", title="Page snapshot", read_only=True)
 async def snapshot(call: Call, arguments: TakeSnapshot) -> None:
-    """Return the page as text: its roles, names and values, with a ref for each element that other tools take."""
+    """Return the page as text: its roles, names and values, with a ref for each element that other tools take.
+
+    A page of more than max_tokens comes as an outline; then use browser_find, or take the snapshot of a target.
+    """
     tab = await call.tab()
     call.shows_page = True
     locator = await call.locate(arguments.target) if arguments.target else None
     options = {"depth": arguments.depth or None, "boxes": arguments.boxes}
     given_options = {key: value for key, value in options.items() if value is not None}
     text = await call.read_with_title(tab, partial(call.snapshot_of, tab, locator, **given_options))
+    if locator is None and not given_options:
+        tab.shown_snapshot = tab.last_snapshot
     if arguments.filename is None:
-        call.answer.snapshot(text)
+        call.answer.snapshot(fit(text, arguments.max_tokens or TOKENS, texts=True))
     else:
         await call.add_file(arguments.filename, well_formed(text).encode(), label="Snapshot")
 

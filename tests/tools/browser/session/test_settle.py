@@ -285,6 +285,7 @@ async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
 async def test_a_large_page_that_was_calm_is_seen_as_it_is_when_it_no_longer_is(
     browse: Browse, lab: str
 ) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(update={"snapshot": "full"})
     for _ in range(2):
         found = await browse.text("navigate", url=f"{lab}/many?refs=400")
         assert "Buy 199" in section(found, "Snapshot")

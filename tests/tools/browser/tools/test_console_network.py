@@ -61,11 +61,10 @@ async def test_of_a_flood_of_errors_so_much_is_kept_and_the_rest_counted(
     await browse.value(
         f"() => {{ for (let n = 0; n < {EVENT_LINES} + 200; n++) console.error(`no ${{n}}`); }}"
     )
-    tab = browse.tab
-    assert len(tab.event_lines) == EVENT_LINES
     lines = section(await browse.text("snapshot"), "Events").splitlines()
     assert lines[0].startswith("- New console error: [ERROR] no 0")
-    assert lines[-1] == f"- ({EVENT_LINES + 200 - 50} more)"
+    assert lines[0].endswith(f"({EVENT_LINES} times, with other numbers)")
+    assert lines[-1] == "- (200 more in browser_console_messages)"
 
 
 async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from browsing import opened, ref_of, running
 
-from statehold.tools.browser.session.naming import code_of
+from statehold.tools.browser.answers.naming import code_of
 
 SNAPSHOT = """\
 - main [ref=e1]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import difflib
-import itertools
 import json
 import math
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Final, Literal, cast
 from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.json_codec import JSON, well_formed
@@ -41,9 +38,6 @@ _OUR_LINES: Final = re.compile(
 """Matches the beginning of a line that looks like one of our own section headings or notes."""
 _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would interpret."""
-
-DIFFERENT_LINES: Final = 500
-"""The most lines that may differ between two snapshots for their difference to be shown."""
 
 
 class Answer:
@@ -86,8 +80,8 @@ class Answer:
     def modal(self, lines: list[str]) -> None:
         self._add("Modal state", "\n".join(f"- {line}" for line in lines))
 
-    def snapshot(self, text: str) -> None:
-        self._add("Snapshot", f"```yaml\n{text}\n```")
+    def snapshot(self, text: str, *, language: Literal["yaml", "diff"] = "yaml") -> None:
+        self._add("Snapshot", f"```{language}\n{text}\n```")
 
     def events(self, lines: list[str]) -> None:
         """Add events, each as one line: texts of pages in them must not look like another section."""
@@ -190,29 +184,4 @@ def _to_json(value: object, around: tuple[int, ...]) -> object:
             return str(value)
 
 
-def difference(before: str, after: str) -> str | None:
-    """Return the difference between two snapshots: removed lines with `-`, new ones with `+`, with neighbouring lines.
-
-    None if so much changed that the snapshot itself is clearer.
-    """
-    old, new = before.splitlines(), after.splitlines()
-    start = _count_equal(zip(old, new, strict=False))
-    end = _count_equal(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
-    removed, added = old[start : len(old) - end], new[start : len(new) - end]
-    # The time of a comparison grows with the square of the number of lines.
-    if max(len(removed), len(added)) > DIFFERENT_LINES or len(added) * 2 > len(new) + 10:
-        return None
-    if not removed and not added:
-        return ""
-    first, last = max(0, start - 1), end - 1
-    old, new = old[first : len(old) - max(0, last)], new[first : len(new) - max(0, last)]
-    lines = difflib.unified_diff(old, new, n=1, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
-
-
-def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return the number of leading pairs of equal lines."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "difference", "to_line"]
+__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "to_line"]

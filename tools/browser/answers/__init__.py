@@ -1,0 +1,1 @@
+"""The texts of results: sections, snapshots and outlines, events, and code."""

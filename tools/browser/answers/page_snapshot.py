@@ -1,0 +1,128 @@
+"""Reading the accessibility snapshot of a page, and the form in which an answer shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from ..session.failures import ToolFailed, describe_error
+from .difference import difference
+from .outline import outline
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+    from ..session.session import BrowserSession
+    from ..session.tab import Tab
+
+Mode = Literal["auto", "full", "diff", "none"]
+
+TOKEN: Final = 4
+"""The characters that count as one token."""
+ERROR_TOKENS: Final = 1000
+"""The most tokens of a page in an error."""
+UNCHANGED: Final = "(nothing changed)"
+BODY_SECONDS: Final = 0.3
+"""Seconds without a snapshot after which the page is asked whether it has a body at all."""
+BODILESS: Final = (
+    """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
+)
+
+_REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
+
+
+def fit(snapshot: str, tokens: int, ref: str | None = None, *, texts: bool = False) -> str:
+    """Return a snapshot if it has at most so many tokens, else its outline, as outline() makes it."""
+    limit = tokens * TOKEN
+    return snapshot if len(snapshot) <= limit else outline(snapshot, limit, ref, texts=texts)
+
+
+def changes(snapshot: str, before: str | None, mode: Mode, tokens: int) -> str | None:
+    """Return the difference to the snapshot that was shown before, or None if the snapshot itself is to be shown."""
+    if mode not in ("auto", "diff") or before is None:
+        return None
+    diff = difference(before, snapshot)
+    if diff is None or (mode == "auto" and len(diff) >= min(len(snapshot), tokens * TOKEN)):
+        return None
+    return diff or UNCHANGED
+
+
+async def read_snapshot(
+    session: BrowserSession, tab: Tab, locator: Locator | None = None, **options: Any
+) -> str:
+    """Return the accessibility snapshot of a page or an element as finish_snapshot() does.
+
+    Raises:
+        ToolFailed: The page does not answer.
+    """
+    from playwright.async_api import Error, TimeoutError
+
+    await session.require_unblocked(tab)
+    seconds = session.config.action_seconds
+    source = locator or tab.page
+    options["timeout"] = seconds * 1000
+    take = partial(source.aria_snapshot, mode="ai", **options)
+    try:
+        text = await (take() if locator else _read_page(session, tab, take, options))
+    except Error as error:
+        if isinstance(error, TimeoutError) and not tab.pending_url:
+            # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
+            await session.free_stuck_page()
+            raise ToolFailed(
+                f"No snapshot: it took longer than {seconds:g} seconds. One of a part of the page (target) takes less."
+            ) from None
+        raise ToolFailed(f"No snapshot: {describe_error(error)}{tab.navigation_hint}") from None
+    return finish_snapshot(session, tab, text)
+
+
+async def _read_page(
+    session: BrowserSession,
+    tab: Tab,
+    take: Callable[[], Awaitable[str]],
+    options: Mapping[str, Any],
+) -> str:
+    """Return the snapshot of a page. A page without a body, such as an SVG image, is read from its root element.
+
+    Playwright itself would wait for the body until the timeout.
+    """
+    from playwright.async_api import Error
+
+    async def leave_bodiless() -> None:
+        with suppress(Error):
+            if await tab.page.evaluate(BODILESS):
+                scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        # Unlike a task, a timer adds no delay for a small page.
+        start_check = partial(session.spawn, leave_bodiless)
+        timer = asyncio.get_running_loop().call_later(BODY_SECONDS, start_check)
+        try:
+            return await take()
+        finally:
+            timer.cancel()
+    root = tab.page.locator(":root")
+    if not await root.count():
+        return ""
+    return await root.aria_snapshot(mode="ai", **options)
+
+
+def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
+    """Return a snapshot as callers see it: without typed secrets, and with refs that are unique in the session.
+
+    Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
+    the number 1 is left out.
+    """
+    prefix = f"g{session.generation}" if session.generation > 1 else ""
+    prefix += f"t{tab.number}" if tab.number > 1 else ""
+    if prefix:
+        text = _REF_MARK.sub(f"[ref={prefix}", text)
+    return session.typed_secrets.mask(text)
+
+
+__all__ = ["ERROR_TOKENS", "Mode", "changes", "finish_snapshot", "fit", "read_snapshot"]
