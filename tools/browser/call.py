@@ -51,7 +51,7 @@ class Call:
         self.session = session
         self.config = session.config
         self.ctx = ctx
-        self.answer = Answer()
+        self.answer = Answer(self.config.codegen)
         tab = self._tab = session.tabs.current
         self._before = _cheap_state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
@@ -131,17 +131,25 @@ class Call:
             # Check first: a click on a missing ref would wait for its whole timeout.
             with self._limit_action(tab):
                 is_there = await locator.count() == 1
-                code = code_of(tab.last_snapshot or "", target) if is_there else None
-                if is_there and code is None:
-                    code = str(await locator.normalize())
+                code = await self._code_of(tab, locator, target) if is_there else ""
         except Error:
-            is_there, code = False, None
+            is_there, code = False, ""
         if not is_there:
             self.shows_snapshot = True
             raise ToolFailed(f"Ref {target}{name} is not on the page any more; {self._new_refs}.")
         self.element_code = f"page.{code}"
         self.acted_ref = target
         return locator
+
+    async def _code_of(self, tab: Tab, locator: Locator, ref: str) -> str:
+        """Return Playwright's Python for the element of a ref: by its test id, or its role and name in the snapshot."""
+        has_test_id = await self._has_test_id(locator)
+        code = None if has_test_id else code_of(tab.last_snapshot or "", ref)
+        return str(await locator.normalize()) if code is None else code
+
+    async def _has_test_id(self, locator: Locator) -> bool:
+        attribute = self.config.test_id_attribute
+        return bool(await locator.get_attribute(attribute, timeout=self.timeout))
 
     @property
     def _new_refs(self) -> str:
@@ -164,6 +172,9 @@ class Call:
         try:
             with self._limit_action(tab):
                 count = await locator.count()
+                is_best = "get_by_test_id" in code
+                if count == 1 and not is_best and await self._has_test_id(locator):
+                    code = f"page.{await locator.normalize()}"
         except Error as error:
             raise ToolFailed(
                 f"{selector!r} is no selector and no ref: {describe_error(error)}"

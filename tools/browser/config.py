@@ -167,6 +167,9 @@ class BrowserConfig(BaseModel):
     snapshot_boxes: bool = Field(
         default=False, description="Snapshots have the place of each element on the page."
     )
+    codegen: Literal["python", "typescript", "none"] = Field(
+        default="python", description="Language of the code in results, or `none` for no code."
+    )
     console_level: Literal["error", "warning", "info", "debug"] = Field(
         default="error",
         description="Console messages of this level and above are reported in the next answer.",

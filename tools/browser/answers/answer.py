@@ -12,6 +12,9 @@ from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import CallResult
+from .typescript import to_typescript
+
+Codegen = Literal["python", "typescript", "none"]
 
 ORDER: Final = (
     "Error",
@@ -43,9 +46,10 @@ _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 class Answer:
     """Collects the parts of a call's result. It is rendered once, at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, codegen: Codegen = "python") -> None:
         self.is_error = False
-        self.language = "python"
+        self._codegen: Codegen = codegen
+        self._language = "python" if codegen == "python" else "js"
         """The language of the code under "Ran Playwright code"."""
         self._sections: dict[str, list[str]] = {}
         self._blocks: list[JSON] = []
@@ -69,7 +73,19 @@ class Answer:
         self._add("Result", as_json(value))
 
     def code(self, line: str) -> None:
-        self._add("Ran Playwright code", line)
+        """Add a step in Playwright's Python. The answer shows it in the configured language, or not at all."""
+        if self._codegen != "none":
+            self._add("Ran Playwright code", self.translated(line))
+
+    def translated(self, line: str) -> str:
+        """Return a line of Playwright's Python in the configured language, in Python if none is."""
+        return to_typescript(line) if self._codegen == "typescript" else line
+
+    def script(self, code: str) -> None:
+        """Add JavaScript of the caller that ran instead of steps."""
+        if self._codegen != "none":
+            self._language = "js"
+            self._add("Ran Playwright code", code)
 
     def tabs(self, lines: list[str]) -> None:
         self._add("Open tabs", "\n".join(lines))
@@ -121,7 +137,7 @@ class Answer:
                 # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
                 text = _escape(text)
             if name == "Ran Playwright code":
-                text = f"```{self.language}\n{text}\n```"
+                text = f"```{self._language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
         content: list[JSON] = [
             {"type": "text", "text": well_formed("\n".join(parts))},
@@ -184,4 +200,4 @@ def _to_json(value: object, around: tuple[int, ...]) -> object:
             return str(value)
 
 
-__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "to_line"]
+__all__ = ["ADDRESS", "TITLE", "Answer", "Codegen", "as_json", "to_line"]

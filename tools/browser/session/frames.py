@@ -12,18 +12,21 @@ if TYPE_CHECKING:
 async def find_visible(page: Page, locate: Callable[[Frame], Locator], code: str) -> str | None:
     """Return Playwright's Python for the first visible element that `locate` locates in a frame; None if there is none.
 
-    `code` is the Python for an element outside of frames.
+    `code` is the Python for all elements that `locate` locates outside of frames.
     """
     from playwright.async_api import Error
 
     for frame in page.frames:
         matches = locate(frame).filter(visible=True)
         try:
-            if await matches.count() == 0:
+            count = await matches.count()
+            if count == 0:
                 continue
-            if frame is page.main_frame:
-                return f"{code}.first"
-            return f"page.{await matches.first.normalize()}"
+            if frame is not page.main_frame:
+                return f"page.{await matches.first.normalize()}"
+            if await locate(frame).count() == 1:
+                return code
+            return f"{code}.filter(visible=True){'.first' if count > 1 else ''}"
         except Error:
             # A frame that is being replaced has no visible elements.
             if frame is page.main_frame or page.is_closed():

@@ -30,6 +30,7 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
         "snapshot_tokens",
         "snapshot_boxes",
         "console_level",
+        "codegen",
         "action_seconds",
         "navigation_seconds",
         "script_seconds",

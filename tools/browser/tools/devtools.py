@@ -28,7 +28,11 @@ async def highlight(call: Call, arguments: Highlight) -> None:
     """Lay a mark over an element, which stays and is on screenshots, until browser_hide_highlight."""
     locator = await call.locate(arguments.target, arguments.element)
     await locator.highlight(style=arguments.style)
-    call.answer.result(f"Highlighted {arguments.element or call.element_code}")
+    call.answer.result(f"Highlighted {_described(call, arguments.element)}")
+
+
+def _described(call: Call, element: str | None) -> str:
+    return element or call.answer.translated(call.element_code).removesuffix(";")
 
 
 class HideHighlight(BrowserArguments):
@@ -45,7 +49,7 @@ async def hide_highlight(call: Call, arguments: HideHighlight) -> None:
         return
     locator = await call.locate(arguments.target, arguments.element)
     await locator.hide_highlight()
-    call.answer.result(f"Hid highlight for {arguments.element or call.element_code}")
+    call.answer.result(f"Hid highlight for {_described(call, arguments.element)}")
 
 
 class Resume(BrowserArguments):

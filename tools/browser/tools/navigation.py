@@ -330,15 +330,14 @@ async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool)
         tab.event_lines.append(f"{text!r} {still} when the page asked something.")
         return False
     state = "hidden" if hidden else "visible"
-    locator = f"page.get_by_text({text!r}).filter(visible=True)"
-    framed_locator: str | None = None
-    if not (hidden or tab.modal_text or tab.pending_url) and len(tab.page.frames) > 1:
+    code = f"page.get_by_text({text!r})"
+    locator: str | None = None
+    if not (hidden or tab.modal_text or tab.pending_url):
         # The text may be gone by now.
         with suppress(Failed):
-            framed_locator = await find_visible(
-                tab.page, lambda frame: frame.get_by_text(text), locator
-            )
-    call.answer.code(f"await {framed_locator or f'{locator}.first'}.wait_for(state={state!r})")
+            locator = await find_visible(tab.page, lambda frame: frame.get_by_text(text), code)
+    locator = locator or f"{code}.filter(visible=True).first"
+    call.answer.code(f"await {locator}.wait_for(state={state!r})")
     call.answer.result(f"Waited for {text}")
     return True
 

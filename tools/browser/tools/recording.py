@@ -19,10 +19,11 @@ async def start_recording(call: Call, arguments: NoArguments) -> None:
 
 @tool("browser_stop_recording", title="Stop recording user actions", cap="devtools")
 async def stop_recording(call: Call, arguments: NoArguments) -> None:
-    """End the recording and return what was done as Playwright code, in Python. Passwords are left out."""
-    lines = await call.session.recorder.stop()
-    code = "\n".join(lines) or "# nothing was done"
-    call.answer.result(f"Recording stopped. Recorded actions:\n\n```python\n{code}\n```")
+    """End the recording and return what was done as Playwright code. Passwords are left out."""
+    lines = await call.session.recorder.stop() or ["# nothing was done"]
+    code = "\n".join(map(call.answer.translated, lines))
+    language = "js" if call.config.codegen == "typescript" else "python"
+    call.answer.result(f"Recording stopped. Recorded actions:\n\n```{language}\n{code}\n```")
 
 
 TOOLS: list[BrowserTool] = [start_recording, stop_recording]

@@ -35,14 +35,15 @@ class GenerateLocator(BrowserArguments):
 
 @tool("browser_generate_locator", title="Create locator for element", cap="testing", read_only=True)
 async def generate_locator(call: Call, arguments: GenerateLocator) -> None:
-    """Return the Playwright locator that a test would use for an element, in Python."""
+    """Return the Playwright locator that a test would use for an element."""
     from playwright.async_api import Error
 
     locator = await call.locate(arguments.target, arguments.element)
     try:
-        call.answer.result(str(await locator.normalize()))
+        code = str(await locator.normalize())
     except Error as error:
         raise ToolFailed(f"There is no locator for it: {describe_error(error)}") from None
+    call.answer.result(call.answer.translated(code).removesuffix(";"))
 
 
 class VerifyElement(BrowserArguments):

@@ -50,7 +50,7 @@ TAKEN = [
     ("getByTitle('Hue')", "page.get_by_title('Hue')", ""),
     ("getByAltText('Logo')", "page.get_by_alt_text('Logo')", ""),
     ("getByTestId('note')", "page.get_by_test_id('note')", "A note: {x}"),
-    ("getByText('A note: {x}')", "page.get_by_text('A note: {x}')", "A note: {x}"),
+    ("getByText('A note: {x}')", 'page.get_by_test_id("note")', "A note: {x}"),
     (
         "locator('li').filter({ has: page.getByText('first'), hasNotText: 'Bob' })",
         "page.locator('li').filter(has=page.get_by_text('first'), has_not_text='Bob')",

@@ -23,7 +23,7 @@ async def test_an_element_is_seen_by_role_and_name(browse: Browse, lab: str) -> 
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.text("verify_element_visible", role="button", accessibleName="Send")
     assert section(text, "Result") == "Done"
-    assert "expect(page.get_by_role('button', name='Send').first).to_be_visible()" in text
+    assert "expect(page.get_by_role('button', name='Send')).to_be_visible()" in text
     gone = await browse.error("verify_element_visible", role="button", accessibleName="Nope")
     assert 'Element with role "button" and accessible name "Nope" not found' in gone
 
