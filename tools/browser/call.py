@@ -318,8 +318,10 @@ class Call:
         else:
             await self.add_file(filename, well_formed(text).encode(), label=label)
 
-    async def add_file(self, name: str, data: bytes, *, label: str) -> None:
+    async def add_file(self, name: str, data: bytes, *, label: str, is_chosen: bool = True) -> None:
         """Write a file of the session and link it in the result.
+
+        A name that the caller chose is used as it is, and replaces a file that has it. Another gets a number if it is taken.
 
         Raises:
             ToolFailed: There is no room for it.
@@ -330,7 +332,12 @@ class Call:
         except OSError as error:
             reason = error.strerror or error
             raise ToolFailed(f"{name[:100]} was not written: {reason}.") from None
-        await self.link_file(path.name, len(data), label=label)
+        own_name, is_replaced = path.name, False
+        if is_chosen:
+            own_name, is_replaced = await files.rename(path, name)
+        await self.link_file(own_name, len(data), label=label)
+        if is_replaced:
+            self.answer.result("It replaced the file of that name.")
 
     async def link_file(self, name: str, size: int, *, label: str) -> None:
         """Link a file of the session in the result."""

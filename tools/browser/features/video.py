@@ -45,12 +45,17 @@ class Videos:
         self._cursor = False
         self._running: dict[Page, Path] = {}
         self._saved_files: list[tuple[str, int]] = []
+        self._is_chosen = False
+        self._first: Path | None = None
+        """The file of the first video, which gets the name that the caller chose; others get a number if it is taken."""
         self._turn = anyio.Lock()
         """Held while a video begins or ends: a video that is ended before it has begun would go on."""
         self.pause_hold = PauseHold("a video", holds, spawn=spawn, expire=self._expire)
 
-    async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
-        """Begin to record all open pages, and pages that open later.
+    async def start(
+        self, name: str, *, is_chosen: bool = False, cursor: bool = False, **options: Any
+    ) -> None:
+        """Begin to record all open pages, and pages that open later. `is_chosen`: the caller chose the name.
 
         Raises:
             ToolFailed: Videos are already being recorded, or none can be.
@@ -58,7 +63,7 @@ class Videos:
         if self.pause_hold.is_active:
             raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
         self._name, self._cursor, self._options = name, cursor, options
-        self._saved_files = []
+        self._saved_files, self._is_chosen, self._first = [], is_chosen, None
         self.pause_hold.begin()
         try:
             for page in self._context.pages:
@@ -102,6 +107,7 @@ class Videos:
                 await page.screencast.stop()
             raise ToolFailed(_why(error)) from None
         self._running[page] = path
+        self._first = self._first or path
 
     async def stop(self) -> list[tuple[str, int]]:
         """End all videos and return the names and sizes of their files. Videos of pages that closed themselves are lost.
@@ -134,7 +140,12 @@ class Videos:
                 await page.screencast.stop()
                 if self._cursor:
                     await page.screencast.hide_actions()
-            self._saved_files.append((path.name, await self._files.admit(path)))
+            size, name = await self._files.admit(path), path.name
+            if self._is_chosen and path == self._first:
+                name, is_replaced = await self._files.rename(path, self._name)
+                if is_replaced:
+                    self._add_event(f"The video {name} replaced the file of that name.")
+            self._saved_files.append((name, size))
         except (Error, OSError) as error:
             await self._files.drop(path)
             self._add_event(f"The video {path.name} is lost: {_why(error)}")

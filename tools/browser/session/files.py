@@ -130,6 +130,16 @@ class Files:
             raise
         return path
 
+    async def rename(self, path: Path, name: str) -> tuple[str, bool]:
+        """Give a file the name that the caller chose; return it, and whether it replaced another file of that name."""
+        return await anyio.to_thread.run_sync(self._rename, path, name)
+
+    def _rename(self, path: Path, requested: str) -> tuple[str, bool]:
+        target = self.folder / _safe_name(requested)
+        is_replaced = target != path and target.exists()
+        path.replace(target)
+        return target.name, is_replaced
+
     async def admit(self, path: Path) -> int:
         """Keep a file that was written to the result of path(), and return its size.
 

@@ -21,7 +21,8 @@ async def pdf_save(call: Call, arguments: SavePdf) -> None:
         data = await tab.page.pdf()
     except Error as error:
         raise ToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
-    await call.add_file(file_name(arguments.filename, "page.pdf"), data, label="Page as pdf")
+    name, is_chosen = file_name(arguments.filename, "page.pdf"), bool(arguments.filename)
+    await call.add_file(name, data, label="Page as pdf", is_chosen=is_chosen)
     call.answer.code("await page.pdf()")
 
 

@@ -155,7 +155,10 @@ class TakeScreenshot(BrowserArguments):
 
 @tool("browser_take_screenshot", title="Take a screenshot", read_only=True)
 async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
-    """Take a picture of the page or an element, to look at; to act on elements, take a snapshot."""
+    """Take a picture of the page or an element, to look at; to act on elements, take a snapshot.
+
+    With a filename it goes into that file only.
+    """
     if arguments.full_page and arguments.target:
         raise ToolFailed(
             "A picture of an element is not one of the full page; leave out one of them."
@@ -169,7 +172,10 @@ async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
     name = arguments.filename or ("element" if arguments.target else "page")
     if _KINDS.get(_suffix(name)) != kind:
         name = f"{name}.{kind}"
-    await call.add_file(name, data, label=f"Screenshot of {what}")
+    is_chosen = bool(arguments.filename)
+    await call.add_file(name, data, label=f"Screenshot of {what}", is_chosen=is_chosen)
+    if is_chosen:
+        return
     sides = _png_size(data) if kind == "png" else ()
     if len(data) <= INLINE_BYTES and max(sides, default=0) <= LONGEST:
         call.answer.image(data, f"image/{kind}")

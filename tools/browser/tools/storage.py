@@ -41,7 +41,7 @@ async def storage_state(call: Call, arguments: SaveState) -> None:
     if state.lost:
         call.answer.result("Not among it: " + ", ".join(state.lost))
     name = file_name(arguments.filename, "storage-state.json")
-    await call.add_file(name, data, label="Storage state")
+    await call.add_file(name, data, label="Storage state", is_chosen=bool(arguments.filename))
     call.answer.code("await page.context.storage_state(indexed_db=True)")
 
 

@@ -34,7 +34,9 @@ async def start_video(call: Call, arguments: StartVideo) -> None:
     await call.tab()
     options: dict[str, Any] = arguments.model_dump(include={"size", "fps"}, exclude_none=True)
     name = file_name(arguments.filename, "video.webm")
-    await call.session.videos.start(name, cursor=bool(arguments.cursor), **options)
+    await call.session.videos.start(
+        name, is_chosen=bool(arguments.filename), cursor=bool(arguments.cursor), **options
+    )
     call.answer.result("Video recording started.")
     more = "".join(f", {key}={value!r}" for key, value in options.items())
     call.answer.code(f"await page.screencast.start(path={name!r}{more})")

@@ -264,6 +264,15 @@ async def test_nothing_is_left_of_a_video_that_ends_with_its_session(
     assert await files.names() == []
 
 
+async def test_a_chosen_name_is_that_of_the_first_video(filmed: Browse) -> None:
+    await filmed.text("start_video", filename="made")
+    await filmed.text("stop_video")
+    await filmed.text("start_video", filename="made")
+    text = await filmed.text("stop_video")
+    assert "The video made.webm replaced the file of that name." in section(text, "Events")
+    assert await filmed.connection.session.files.names() == ["made.webm"]
+
+
 async def test_nothing_filmed_is_no_error(browse: Browse) -> None:
     assert "No videos were recorded." in await browse.text("stop_video")
 

@@ -130,10 +130,11 @@ async def test_pictures_of_other_kinds_and_parts(
     browse: Browse, lab: str, arguments: dict[str, Any], mime: str, begins: bytes
 ) -> None:
     await browse.text("navigate", url=f"{lab}/form")
-    result = await browse.call("take_screenshot", **arguments)
-    image = result.payload["content"][-1]
-    assert (image["type"], image["mimeType"]) == ("image", mime)
-    assert base64.b64decode(image["data"]).startswith(begins)
+    _, link, *images = (await browse.call("take_screenshot", **arguments)).payload["content"]
+    assert link["mimeType"] == mime
+    assert (await browse.connection.session.files.read(link["uri"]))[0].startswith(begins)
+    # A picture that goes into a file of the caller's choice is not sent as well.
+    assert [image["mimeType"] for image in images] == ([] if "filename" in arguments else [mime])
 
 
 async def test_a_picture_has_the_name_of_what_it_is(browse: Browse) -> None:
@@ -148,9 +149,38 @@ async def test_a_picture_has_the_name_of_what_it_is(browse: Browse) -> None:
     for (wanted, kind), name in names.items():
         given = {"filename": wanted} | ({"type": kind} if kind else {})
         result = await browse.call("take_screenshot", **given)
-        _, link, image = result.payload["content"]
+        _, link = result.payload["content"]
         assert link["name"] == name
-        assert link["mimeType"] == image["mimeType"]
+        assert link["mimeType"] == f"image/{'jpeg' if 'j' in name[-4:].lower() else 'png'}"
+
+
+async def test_a_chosen_name_is_obeyed_and_other_names_never_collide(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    names: list[str] = []
+    for tool, arguments in (
+        ("take_screenshot", {}),
+        ("take_screenshot", {}),
+        ("take_screenshot", {"filename": "page.png"}),
+        ("pdf_save", {}),
+        ("pdf_save", {}),
+        ("storage_state", {}),
+        ("storage_state", {}),
+        ("snapshot", {"filename": "page-2.png"}),
+        ("console_messages", {"filename": "new.txt"}),
+    ):
+        text, link, *_ = (await browse.call(tool, **arguments)).payload["content"]
+        names.append(link["name"])
+        is_replaced = arguments.get("filename", "").startswith("page")
+        assert ("It replaced the file of that name." in text["text"]) == is_replaced
+    assert names == [
+        *("page.png", "page-2.png", "page.png", "page.pdf", "page-2.pdf"),
+        *("storage-state.json", "storage-state-2.json", "page-2.png", "new.txt"),
+    ]
+    files = browse.connection.session.files
+    assert await files.names() == sorted(set(names))
+    assert (await files.read("files/page-2.png"))[0].startswith(b"- main")
 
 
 async def test_a_text_in_a_file_is_text_whatever_its_name(browse: Browse) -> None:
