@@ -32,6 +32,8 @@ CAPABILITIES: tuple[Capability, ...] = (
 )
 
 MIB = 2**20
+PHONE = "Pixel 10"
+"""The device of `mobile`."""
 
 
 def _split(value: object) -> object:
@@ -93,7 +95,10 @@ class BrowserConfig(BaseModel):
     viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = Field(
         default=(1280, 720), description="Width and height of a page."
     )
-    user_agent: str | None = Field(default=None, description="The user agent that pages see.")
+    user_agent: str | None = Field(
+        default=None,
+        description="The user agent that pages see. Default: that of this browser with a window.",
+    )
     locale: str | None = Field(
         default=None, description="Language and region of pages, such as `de-DE`."
     )
@@ -103,6 +108,12 @@ class BrowserConfig(BaseModel):
     device: str | None = Field(
         default=None,
         description='A device to be like, by its name in Playwright, such as `"iPhone 15"`.',
+    )
+    mobile: bool = Field(
+        default=False, description="Be like a phone: a small touch screen. Excludes `device`."
+    )
+    device_scale_factor: Annotated[float, Field(gt=0, le=10)] | None = Field(
+        default=None, description="Pixels of the screen per pixel of a page, such as 2."
     )
     permissions: Names = Field(
         default_factory=list[str],
@@ -251,6 +262,11 @@ class BrowserConfig(BaseModel):
         return host != "localhost" and (address is None or not address.is_loopback)
 
     @property
+    def emulated_device(self) -> str | None:
+        """The device to be like, by its name in Playwright."""
+        return PHONE if self.mobile else self.device
+
+    @property
     def place(self) -> str:
         """The location of the browser, without the parts of an address that may be secret."""
         endpoint = self.cdp_endpoint or self.ws_endpoint
@@ -275,6 +291,8 @@ class BrowserConfig(BaseModel):
             yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
+        if self.mobile and self.device is not None:
+            yield "mobile", "excludes `device`; keep one of the two"
         for field, (schemes, example) in {"cdp_endpoint": _CDP, "ws_endpoint": _WS}.items():
             value: Any = getattr(self, field)
             if value is not None and not _is_address(value, schemes):

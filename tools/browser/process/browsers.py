@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ import anyio.to_thread
 
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
-from .choice import BrowserChoice, NoBrowser, find_browser
+from .choice import BrowserChoice, NoBrowser, find_browser, read_version
 from .executables import Machine
 from .install import Say, install_browser, may_install, say_on_stderr
 
@@ -27,7 +29,7 @@ class BrowserComing(ServiceUnavailable):
 
 
 class Browsers:
-    """Finds the browser of one configuration at each call; if it is missing, installs it once.
+    """Finds the browser of one configuration and its version at each call; if it is missing, installs it once.
 
     The installation runs in `spawn`, because it takes longer than callers wait, and goes on when they stop waiting. After a
     failure the same error is raised for RETRY_SECONDS of `clock`, so that not every call starts another download.
@@ -49,6 +51,8 @@ class Browsers:
         self._clock = clock
         self._installing: anyio.Event | None = None
         self._failure: tuple[float, NoBrowser] | None = None
+        self._versions: dict[tuple[str, int], str | None] = {}
+        """The versions of browsers, by path and time of the last change."""
 
     async def get(self, *, seconds: float) -> BrowserChoice:
         """Return a browser that can be started.
@@ -71,8 +75,20 @@ class Browsers:
         return await self._find()
 
     async def _find(self) -> BrowserChoice:
-        # The search reads folders, which may block.
-        return await anyio.to_thread.run_sync(find_browser, self._config, self._machine)
+        # The search reads folders and may start the browser once for its version, which blocks.
+        return await anyio.to_thread.run_sync(self._find_with_version)
+
+    def _find_with_version(self) -> BrowserChoice:
+        choice = find_browser(self._config, self._machine)
+        if choice.version is not None or choice.path is None:
+            return choice
+        try:
+            key = (choice.path, os.stat(choice.path).st_mtime_ns)
+        except OSError:
+            return choice
+        if key not in self._versions:
+            self._versions[key] = read_version(choice)
+        return replace(choice, version=self._versions[key])
 
     def _begin(self) -> anyio.Event:
         self._raise_recent()

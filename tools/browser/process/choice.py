@@ -17,6 +17,7 @@ from ..config import BrowserConfig
 from .executables import Machine, browsers, is_program, playwright_build, playwright_version, shells
 from .flags import join_flags, slim
 from .sandbox import sandbox
+from .user_agent import NOT_AUTOMATED, Brand, flags, user_agent
 
 Kind = Literal["shell", "chromium", "chrome", "edge", "playwright"]
 
@@ -51,6 +52,13 @@ class BrowserChoice:
     version: str | None = None
     """The version, if known without starting the browser; see read_version()."""
     flags: tuple[str, ...] = ()
+
+    @property
+    def brand(self) -> Brand:
+        """The brand that it names beside Chromium."""
+        if self.kind == "edge":
+            return "Microsoft Edge"
+        return "Google Chrome" if self.kind == "chrome" and not self.shell else None
 
 
 def find_browser(config: BrowserConfig, machine: Machine | None = None) -> BrowserChoice:
@@ -140,12 +148,16 @@ def launch_options(
     """Return the arguments of Playwright's `chromium.launch()` for a browser that was found."""
     machine = machine or Machine()
     program = None if choice.path is None else Path(choice.path)
+    agent = config.user_agent
+    if agent is None and choice.version is not None:
+        agent = user_agent(choice.version, choice.brand)
+    headless_flags = flags(agent, shell=choice.shell) if config.headless else ()
     options: dict[str, Any] = {
         "executable_path": choice.path,
         "channel": choice.channel,
         "headless": config.headless,
         "chromium_sandbox": sandbox(machine, program).on,
-        "args": join_flags(*choice.flags, *config.args),
+        "args": join_flags(*choice.flags, NOT_AUTOMATED, *headless_flags, *config.args),
     }
     return {name: value for name, value in options.items() if value is not None}
 

@@ -20,6 +20,7 @@ from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
 from .scratch import ScratchFolder
 from .sdk import attach_client, driver_command, driver_environment
+from .user_agent import HOOK
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -41,6 +42,9 @@ LEAN: Final = ("--max-semi-space-size=4",)
 OPENER: Final = "xdg-open"
 """The program that Chromium starts on Linux, without asking, when a mailto: link is clicked."""
 NOTHING: Final = "/bin/false"
+
+NO_INSPECTOR: Final = {"PW_CODEGEN_NO_INSPECTOR": "1"}
+"""Keeps Playwright from opening a window of its own when a browser that counts as headed stops at an action."""
 
 BYPASSES: Final = (
     "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
@@ -143,13 +147,15 @@ class Driver:
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
         environment = _without_ours(driver_environment())
         self._scratch = await anyio.to_thread.run_sync(ScratchFolder.make, self._folder)
-        environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark}
+        environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark, **NO_INSPECTOR}
         if procfs.LINUX:
             environment["PATH"] = _without_opener(self._scratch.path, environment.get("PATH"))
         self._process = await asyncio.create_subprocess_exec(
             *prefix,
             node,
             *LEAN,
+            "--require",
+            str(HOOK),
             program,
             "run-driver",
             stdin=asyncio.subprocess.PIPE,

@@ -23,11 +23,13 @@ _PLAYWRIGHT_SETTINGS: Final = (
 _OUR_SETTINGS: Final = "middleClickPasteAllowed=false"
 """With middle-click paste on, text selected in one session could be pasted in another."""
 
-_LISTS: Final = {
+_PLAYWRIGHT_LISTS: Final = {
     "--disable-features": b"disabledFeatures = [",
     "--enable-features": b"enabledFeatures = () => [",
 }
 """The text that begins the list of each flag in Playwright's source."""
+_LISTS: Final = (*_PLAYWRIGHT_LISTS, "--disable-blink-features")
+"""The flags whose value is a list of which a browser uses only the last."""
 _BUNDLE: Final = "lib/coreBundle.js"
 _STRING: Final = re.compile(r'"(\w+)"')
 
@@ -35,7 +37,8 @@ _STRING: Final = re.compile(r'"(\w+)"')
 def join_flags(*flags: str) -> list[str]:
     """Return the flags to pass to Playwright, with lists of features joined.
 
-    A browser uses only the last `--disable-features`, so all of them become one list that begins with Playwright's own.
+    A browser uses only the last `--disable-features`, so all of them become one list that begins with Playwright's own. The
+    other lists are joined in the same way.
     """
     result: list[str] = []
     lists: dict[str, list[str]] = {}
@@ -79,13 +82,13 @@ def playwright_features(name: str) -> Sequence[str]:
     them with the command line of a browser that Playwright started.
     """
     package = playwright_package()
-    if package is None:
+    if package is None or name not in _PLAYWRIGHT_LISTS:
         return ()
     try:
         source = (package / _BUNDLE).read_bytes()
     except OSError:
         return ()
-    start = source.find(_LISTS[name])
+    start = source.find(_PLAYWRIGHT_LISTS[name])
     end = source.find(b"]", start)
     if start < 0 or end < 0:
         return ()

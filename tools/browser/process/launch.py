@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
 from ..egress.policy import BROWSER_ARGS
 from .browsers import Browsers
-from .choice import launch_options
+from .choice import BrowserChoice, launch_options
 from .flags import with_settings
+from .user_agent import register, user_agent, with_version
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
@@ -60,7 +61,23 @@ class Launcher:
         scroll_flags = NO_SMOOTH_SCROLLING if self._config.headless else ()
         args = [*options.get("args", ()), *BROWSER_ARGS, *scroll_flags]
         options["args"] = with_settings(args, headless=self._config.headless)
-        return await playwright.chromium.launch(**options, timeout=self._seconds * 1000)
+        browser = await playwright.chromium.launch(**options, timeout=self._seconds * 1000)
+        await self._register_user_agent(playwright, browser, choice)
+        return browser
+
+    async def _register_user_agent(
+        self, playwright: Playwright, browser: Browser, choice: BrowserChoice
+    ) -> None:
+        config = self._config
+        agent, is_own = config.user_agent, False
+        if agent is None and config.emulated_device is not None:
+            untyped: Any = playwright
+            device = untyped.devices.get(config.emulated_device, {})
+            agent = with_version(device.get("user_agent", ""), browser.version) or None
+        if agent is None and config.headless:
+            agent, is_own = user_agent(browser.version, choice.brand), True
+        if agent is not None:
+            await register(browser, agent, choice.brand, shell=choice.shell, is_own=is_own)
 
     async def _connect(self, playwright: Playwright) -> Browser:
         from playwright.async_api import Error

@@ -17,6 +17,7 @@ from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
 from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
+from ..process.user_agent import user_agent_of
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
 from ..session.files import Files
@@ -44,6 +45,9 @@ DEATH_SECONDS: Final = 2.0
 """Seconds to wait for the disconnect event of a browser that no longer answers."""
 EVENT_LINES: Final = 50
 """The most event lines from the proxy that wait for the next result."""
+
+SCREEN: Final = (1920, 1080)
+"""The screen that pages see, unless the viewport is larger."""
 
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
 
@@ -164,14 +168,18 @@ class Opening:
 
     def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
         config = self._config
+        width, height = config.viewport
         options: dict[str, Any] = {
-            "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
+            "viewport": {"width": width, "height": height},
+            # By default the screen would be smaller than the window around the viewport.
+            "screen": {"width": max(width, SCREEN[0]), "height": max(height, SCREEN[1])},
             **self._device(process),
         }
         settings: dict[str, Any] = {
-            "user_agent": config.user_agent,
+            "user_agent": config.user_agent or user_agent_of(process.browser),
             "locale": config.locale,
             "timezone_id": config.timezone,
+            "device_scale_factor": config.device_scale_factor,
             # Passed even if empty: a full Chromium grants some by default, such as writing to the clipboard.
             "permissions": list(config.permissions),
             "ignore_https_errors": config.ignore_https_errors or None,
@@ -183,7 +191,7 @@ class Opening:
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
         """Return the context options of the configured device."""
-        name = self._config.device
+        name = self._config.emulated_device
         playwright: Any = process.driver.playwright
         devices: dict[str, dict[str, Any]] = playwright.devices
         if name is None:

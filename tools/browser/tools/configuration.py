@@ -19,6 +19,8 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
         "locale",
         "timezone",
         "device",
+        "mobile",
+        "device_scale_factor",
         "permissions",
         "ignore_https_errors",
         "test_id_attribute",

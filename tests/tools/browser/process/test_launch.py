@@ -44,6 +44,19 @@ class Machine:
         return self.found
 
 
+class Launched(str):
+    """A browser that is known by its path, and its DevTools session."""
+
+    version = "156.0.0.1"
+
+    async def new_browser_cdp_session(self) -> Launched:
+        return self
+
+    async def send(self, method: str, params: object) -> None: ...
+
+    async def detach(self) -> None: ...
+
+
 class Chromium:
     """Playwright, as far as it is used."""
 
@@ -53,8 +66,8 @@ class Chromium:
 
     def set_test_id_attribute(self, name: str) -> None: ...
 
-    async def launch(self, **options: Any) -> str:
-        return options["executable_path"]
+    async def launch(self, **options: Any) -> Launched:
+        return Launched(options["executable_path"])
 
 
 @pytest.fixture

@@ -1,0 +1,110 @@
+"""Sites see the user agent and client hints of the same browser with a window, whatever the browser and the context."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import opened, running
+from listening import run_until_line
+from playwright.async_api import async_playwright
+from probes import Probes
+from screen import Screen
+
+from statehold.tools.browser.process.user_agent import user_agent
+
+DESCRIBED = ("userAgent", "languages", "brands", "hints")
+CONTEXTS = ("worker", "serviceWorker", "frame", "popup")
+EQUAL = (
+    *DESCRIBED,
+    *CONTEXTS,
+    "webdriver",
+    "platform",
+    "vendor",
+    "touchPoints",
+    "hover",
+    "locale",
+    "windowFitsScreen",
+)
+"""What has to be as in a browser with a window; docs/browser.md lists what differs."""
+
+
+@pytest.fixture
+def probes() -> Generator[Probes]:
+    with Probes() as site:
+        yield site
+
+
+async def probe(site: Probes, data: Path, executable: str, **settings: Any) -> dict[str, Any]:
+    """Return what the page of probes finds out about a browser of ours, with the headers of its requests."""
+    site.headers.clear()
+    async with running(data, executable, **settings) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{site.at(1)}/")
+        return {**await browse.value(site.script), "headers": dict(site.headers)}
+
+
+@asynccontextmanager
+async def windowed(screen: Screen, executable: str, profile: Path) -> AsyncGenerator[Any]:
+    """The page of a browser with a window that was started without Playwright."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    # With port 0, the browser counts as automated.
+    options = ["--no-sandbox", "--no-first-run", f"--remote-debugging-port={port}"]
+    command = ["env", f"DISPLAY={screen.display}", executable, *options]
+    with run_until_line([*command, f"--user-data-dir={profile}"], "listening on ") as address:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.connect_over_cdp(address, no_defaults=True)
+            yield await browser.contexts[0].new_page()
+
+
+async def test_pages_see_the_same_as_in_a_browser_with_a_window(
+    probes: Probes, tmp_path: Path, shell: str, whole: str, screen: Screen
+) -> None:
+    async with windowed(screen, whole, tmp_path / "profile") as page:
+        await page.goto(f"{probes.at(1)}/")
+        expected = await page.evaluate(probes.script)
+        headers = dict(probes.headers)
+    assert expected["userAgent"].startswith("Mozilla/5.0")
+    for executable in (shell, whole):
+        seen = await probe(probes, tmp_path / "data", executable)
+        assert {name: seen[name] for name in EQUAL} == {name: expected[name] for name in EQUAL}
+        assert seen["headers"].keys() == headers.keys()
+        for path in headers:
+            assert _but_weights(seen["headers"][path]) == _but_weights(headers[path]), path
+        assert seen["headers"]["/"] == headers["/"]
+        assert seen["headers"]["/popup"] == headers["/popup"]
+        # Playwright does not attach to shared workers, so only flags apply to them.
+        assert seen["sharedWorker"]["userAgent"] == expected["userAgent"]
+        assert "Headless" not in json.dumps(seen)
+
+
+def _but_weights(headers: dict[str, str]) -> dict[str, str]:
+    """A headless shell sends the languages without weights with the script of a service worker."""
+    return {name: value.replace(";q=0.9", "") for name, value in headers.items()}
+
+
+async def test_a_configured_user_agent_device_and_locale_win(
+    probes: Probes, tmp_path: Path, shell: str
+) -> None:
+    other = user_agent("120.0.6099.109").replace("X11; Linux x86_64", "Windows NT 10.0; Win64; x64")
+    seen = await probe(probes, tmp_path, shell, user_agent=other, locale="de-DE")
+    assert seen["userAgent"] == seen["headers"]["/service-worker.js"]["user-agent"] == other
+    assert {"brand": "Chromium", "version": "120"} in seen["brands"]
+    assert seen["hints"]["platform"] == "Windows"
+    assert seen["languages"] == ["de-DE"]
+    assert seen["headers"]["/"]["accept-language"] == "de-DE"
+    assert all(
+        {name: seen[where][name] for name in DESCRIBED} == {name: seen[name] for name in DESCRIBED}
+        for where in CONTEXTS
+    )
+    phone = await probe(probes, tmp_path, shell, mobile=True, device_scale_factor=2)
+    assert re.search("Android .* Mobile ", phone["userAgent"])
+    assert (phone["hints"]["mobile"], phone["hints"]["platform"]) == (True, "Android")
+    assert (phone["touchPoints"], phone["hover"], phone["pixelRatio"]) == (1, False, 2)
+    assert "Headless" not in json.dumps([seen, phone])
