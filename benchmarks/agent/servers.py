@@ -19,7 +19,6 @@ from ..browser.bare import shell
 from ..browser.browsers import peer_command, possible
 from ..gateways import log_file, statehold
 from ..plan import MODE
-from .site.content import PASSWORD
 
 SECRETS: Final = "secrets.env"
 FILE_TOKENS: Final = 25_000
@@ -31,6 +30,7 @@ CONFIG: Final = """\
 [services.browser]
 executable = "{shell}"
 uploads = ["{folder}"]
+secrets = "{folder}/{secrets}"
 {settings}
 """
 _LINKED: Final = re.compile(r"\[Snapshot\]\((\S+\.yml)\)")
@@ -133,8 +133,8 @@ class Server:
         return text
 
     def secret(self, name: str) -> str:
-        """Return what is typed for a secret: the peer puts in the value of a name, ours gets the value."""
-        return PASSWORD if self.route.server == "statehold" else name
+        """Return the text that is typed for a secret; the server puts in its value."""
+        return f"%{name}%" if self.route.server == "statehold" else name
 
 
 def missing(route: Route) -> str | None:
@@ -151,7 +151,8 @@ async def served_by(route: Route, folder: Path, secrets: dict[str, str]) -> Asyn
     if route.server == "statehold":
         config = folder / "statehold.toml"
         config.write_text(
-            CONFIG.format(shell=shell(), folder=folder, settings=route.settings), "utf-8"
+            CONFIG.format(shell=shell(), folder=folder, secrets=SECRETS, settings=route.settings),
+            "utf-8",
         )
         command = statehold(folder / "data", config, "--session", "agent")
     else:

@@ -37,6 +37,7 @@ _KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|POR
 _EXPANDED_SETTINGS = (
     *("command", "args", "env", "cwd", "url", "headers"),
     *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script"),
+    *("secrets", "secrets_command"),
     *("allow", "block", "proxy", "uploads", "key"),
 )
 """The settings of a service in which variables are replaced."""
@@ -277,8 +278,9 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["command"] = _program_path(command, layer)
     if isinstance(service.get("executable"), str):
         service["executable"] = _program_path(service["executable"], layer)
-    if isinstance(service.get("init_script"), str):
-        service["init_script"] = str(layer.path(service["init_script"]))
+    for key in ("init_script", "secrets"):
+        if isinstance(service.get(key), str):
+            service[key] = str(layer.path(service[key]))
     uploads = service.get("uploads")
     if isinstance(uploads, str):
         uploads = [part.strip() for part in uploads.split(",") if part.strip()]
@@ -343,6 +345,14 @@ def _find_wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | Non
         return "executable", f"there is no program {program}; correct the path, or leave it out"
     if service.init_script and not Path(service.init_script).is_file():
         return "init_script", f"there is no file {service.init_script}; correct the path"
+    if service.secrets:
+        # Imported here: most configurations have no secrets.
+        from ...tools.browser.secrets.source import read_secrets
+
+        try:
+            read_secrets(service.secrets)
+        except ValueError as error:
+            return "secrets", f"{service.secrets}: {error}"
     for folder in service.uploads:
         if not Path(folder).is_dir():
             return "uploads", f"there is no folder {folder}; make it, or correct the path"

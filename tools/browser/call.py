@@ -19,16 +19,16 @@ from .answers.events import News, summarize, summarize_news
 from .answers.naming import code_of
 from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
 from .egress.policy import scheme_allowed
+from .secrets.session import IS_SECRET, MASK
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import is_locator, parse_locator
-from .session.secrets import IS_SECRET, MASK
 from .session.settle import settle
 from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
 
 if TYPE_CHECKING:
-    from playwright.async_api import Locator
+    from playwright.async_api import ElementHandle, Locator
 
     from .session.session import BrowserSession
 
@@ -51,7 +51,7 @@ class Call:
         self.session = session
         self.config = session.config
         self.ctx = ctx
-        self.answer = Answer(self.config.codegen)
+        self.answer = Answer(self.config.codegen, secrets=session.secrets.named)
         tab = self._tab = session.tabs.current
         self._before = _cheap_state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
@@ -281,13 +281,29 @@ class Call:
             )
         return result
 
-    async def note_typed_text(self, locator: Locator, text: str) -> None:
-        """Note a text that is about to be typed: it is secret if its field is."""
-        if await locator.evaluate(IS_SECRET, timeout=self.timeout):
+    async def field_and_value(
+        self, locator: Locator, text: str
+    ) -> tuple[Locator | ElementHandle, str]:
+        """Return the field to type into, and the text with the values of named secrets; note whether the text is secret.
+
+        Raises:
+            ToolFailed: A named secret is not for the site of the field's frame.
+        """
+        named, field, value = self.session.secrets.named, locator, text
+        if named.may_be_in(text):
+            # An element belongs to one document: a frame that navigates meanwhile gets nothing.
+            field = await locator.element_handle(timeout=self.timeout)
+            frame = await field.owner_frame()
+            value = named.insert(text, "" if frame is None else frame.url)
+            is_secret = not named.consists_of_names(text) and await field.evaluate(IS_SECRET)
+        else:
+            is_secret = await locator.evaluate(IS_SECRET, timeout=self.timeout)
+        if is_secret:
             self._secret_texts.add(text)
-            self.session.typed_secrets.add(text)
+            self.session.secrets.add(text)
         else:
             self._plain_texts.add(text)
+        return field, value
 
     def mask_secret(self, text: str) -> str:
         """Return a typed text as the code in the answer shows it: secret texts are masked."""
@@ -299,10 +315,14 @@ class Call:
 
     def secrets(self, typed: Iterable[str]) -> list[str]:
         """Return the texts that the journal must not record, among them each `typed` text whose field was not examined."""
+        secrets = self.session.secrets
         typed_secrets = [
-            text for text in typed if text not in self._plain_texts or text in self._secret_texts
+            text
+            for text in typed
+            if (text not in self._plain_texts or text in self._secret_texts)
+            and not secrets.named.consists_of_names(text)
         ]
-        return [*self.session.typed_secrets.texts, *typed_secrets, *self._result_secrets]
+        return [*secrets.texts, *typed_secrets, *self._result_secrets]
 
     async def _watch_edits(self, tab: Tab) -> None:
         """Have a script in the tab's documents note edits, so that they can be saved. Does nothing the second time."""
@@ -319,7 +339,7 @@ class Call:
             await self.add_file(filename, well_formed(text).encode(), label=label)
 
     async def add_file(self, name: str, data: bytes, *, label: str, is_chosen: bool = True) -> None:
-        """Write a file of the session and link it in the result.
+        """Write a file of the session and link it in the result. Named secrets are masked in texts.
 
         A name that the caller chose is used as it is, and replaces a file that has it. Another gets a number if it is taken.
 
@@ -327,6 +347,7 @@ class Call:
             ToolFailed: There is no room for it.
         """
         files = self.session.files
+        data = self.session.secrets.named.mask_file(data)
         try:
             path = await files.write(name, data)
         except OSError as error:
@@ -374,10 +395,13 @@ class Call:
     def _take_events(self, tab: Tab | None) -> list[str]:
         events = [self.session.take_events(), tab.take_events() if tab else TabEvents()]
         lines = summarize(chain(*events), omitted=sum(each.omitted_count for each in events))
+        mask = self.session.secrets.named.mask
         messages = tab.take_messages() if tab else []
-        console = [News(each, each.omitted_count, CONSOLE_TOOL) for each in messages]
+        console = [
+            News(list(map(mask, each)), each.omitted_count, CONSOLE_TOOL) for each in messages
+        ]
         requests = self.session.take_network_events()
-        network = News(requests, requests.omitted_count, NETWORK_TOOL)
+        network = News(list(map(mask, requests)), requests.omitted_count, NETWORK_TOOL)
         return [*lines, *summarize_news([*console[:1], network, *console[1:]])]
 
     async def _add_page_snapshot(self, tab: Tab) -> None:
@@ -422,12 +446,13 @@ class Call:
         return message
 
     async def _add_page(self, tab: Tab) -> None:
-        lines = [f"- Page URL: {to_line(tab.page.url, ADDRESS)}"]
+        mask = self.session.secrets.named.mask
+        lines = [f"- Page URL: {to_line(mask(tab.page.url), ADDRESS)}"]
         titled_tab, title = self._title
         if titled_tab is not tab:
             title = await self.session.title(tab)
         if title:
-            lines.append(f"- Page Title: {to_line(title, TITLE)}")
+            lines.append(f"- Page Title: {to_line(mask(title), TITLE)}")
         if problem := tab.failed_navigation:
             lines.append(f"- {problem}")
         errors, warnings = tab.count_problems()

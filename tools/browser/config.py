@@ -123,6 +123,18 @@ class BrowserConfig(BaseModel):
     init_script: str | None = Field(
         default=None, description="JavaScript file that every page runs first."
     )
+    secrets: str | None = Field(
+        default=None,
+        description=(
+            "File of lines `NAME=value`, or `NAME@https://shop.test=value` for one site: a caller types "
+            "`%NAME%`, the page gets the value, and results show the name."
+        ),
+    )
+    secrets_command: Names = Field(
+        default_factory=list[str],
+        repr=False,
+        description="Command that prints such lines, in place of the file. It runs once, for at most `connect_seconds`.",
+    )
     test_id_attribute: str = Field(
         default="data-testid", description="Attribute that test ids of elements stand in."
     )
@@ -289,6 +301,8 @@ class BrowserConfig(BaseModel):
             yield "ws_endpoint", "excludes `cdp_endpoint`; keep the one that your browser speaks"
         if self.remote and (self.executable is not None or self.channel is not None):
             yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
+        if self.secrets is not None and self.secrets_command:
+            yield "secrets_command", "excludes `secrets`; keep one of the two"
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
         if self.mobile and self.device is not None:

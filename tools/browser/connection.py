@@ -183,7 +183,7 @@ class BrowserConnection:
                 raise self._death_error() from None
             if isinstance(error, Error):
                 text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
-                raise OutcomeUnknown(text) from error
+                raise OutcomeUnknown(self.session.secrets.named.mask(text)) from error
             raise
         finally:
             if not tool.read_only:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
 import anyio
@@ -31,6 +31,8 @@ from .egress.policy import NetworkPolicy
 from .egress.service import Egress
 from .process.launch import Launcher
 from .process.pool import BrowserDied, BrowserProcess, Pool
+from .secrets.named import NamedSecrets
+from .secrets.source import load_secrets
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
 from .snapshot.encryption import Encryption
@@ -41,6 +43,8 @@ from .tools import toolset
 logger = logging.getLogger("statehold.browser")
 
 CALL_SECONDS = 300.0
+TYPE: Final = "browser_type"
+"""The tool with the names of the secrets in its description: the cheapest place that every caller reads."""
 
 
 class BrowserService:
@@ -82,6 +86,8 @@ class BrowserService:
         self.checkpoint_seconds = config.checkpoint or None
         self._tools = {tool.name: tool for tool in toolset(config)}
         self._specs = {name: tool.spec() for name, tool in self._tools.items()}
+        self._secrets: NamedSecrets | None = None
+        self._secrets_turn = anyio.Lock()
         self._private = alone if config.private is None else config.private
         self._port = port
         self._data = data
@@ -149,6 +155,12 @@ class BrowserService:
     # Tools, check and files.
 
     async def tools(self) -> Sequence[ToolSpec]:
+        """Return the tools; one of them names the secrets.
+
+        Raises:
+            ServiceUnavailable: The secrets cannot be read.
+        """
+        await self._load_secrets()
         return tuple(self._specs.values())
 
     def tool(self, name: str) -> ToolSpec | None:
@@ -158,6 +170,7 @@ class BrowserService:
         """Start a browser, end it, and report the result. A failed start is reported, not raised."""
         began = time.monotonic()
         try:
+            await self._load_secrets()
             async with self:
                 with anyio.fail_after(self.connect_seconds):
                     server = await self._start_browser()
@@ -230,7 +243,14 @@ class BrowserService:
             raise ServiceUnavailable("The browser service is not running.")
         session_id = session.id if owns_browser(self.config) else ""
         process = await self._pool.acquire(session.owner, session_id)
-        opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
+        secrets = await self._load_secrets()
+        opening = Opening(
+            self.config,
+            session,
+            self._files_of(session.id),
+            secrets=secrets,
+            spawn=self._spawn,
+        )
         try:
             connection = await opening.connection(
                 process,
@@ -258,6 +278,19 @@ class BrowserService:
 
         process.on_lost.append(record)
         connection.on_closed.append(partial(process.on_lost.remove, record))
+
+    async def _load_secrets(self) -> NamedSecrets:
+        """Return the named secrets, which are read once.
+
+        Raises:
+            ServiceUnavailable: They cannot be read.
+        """
+        async with self._secrets_turn:
+            if self._secrets is None:
+                self._secrets = await load_secrets(self.config)
+                if self._secrets:
+                    self._specs[TYPE] = self._tools[TYPE].spec(f"Secrets to type: {self._secrets}")
+            return self._secrets
 
     async def _load_encryption(self) -> Encryption | None:
         if self.config.key is not None and self._encryption is None:

@@ -80,10 +80,12 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
 ) -> None:
     (tmp_path / "up").mkdir()
     (tmp_path / "first.js").touch()
-    text = "[services.browser]\nuploads = ['up']\ninit_script = 'first.js'\nkey = '${KEY}'"
+    (tmp_path / "my.env").touch()
+    text = "[services.browser]\nuploads = ['up']\ninit_script = 'first.js'\nkey = '${KEY}'\nsecrets = 'my.env'"
     browser = load(config=written(tmp_path, text), environ={"KEY": SECRET}).browsers()["browser"]
     assert browser.uploads == [str(tmp_path / "up")]
     assert browser.init_script == str(tmp_path / "first.js")
+    assert browser.secrets == str(tmp_path / "my.env")
     assert browser.key == SECRET
     assert SECRET not in repr(browser)
 
@@ -125,9 +127,16 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
         ("uploads = ['gone']", "services.browser.uploads: there is no folder"),
         ("executable = './gone'", "services.browser.executable: there is no program"),
         ("init_script = 'gone.js'", "services.browser.init_script: there is no file"),
+        ("secrets = 'gone.env'", "gone.env: it cannot be read: No such file"),
+        (
+            "secrets = 'short.env'",
+            "short.env: line 1: the value of PIN has fewer than 4 characters",
+        ),
+        ("secrets = 'x'\nsecrets_command = ['x']", "secrets_command: excludes `secrets`"),
     ],
 )
 def test_mistake_is_said_in_one_line_that_names_it(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "short.env").write_text("PIN=123")
     path = written(tmp_path, f"[services.browser]\n{text}")
     with pytest.raises(ConfigError) as error_info:
         load(config=path, environ={})

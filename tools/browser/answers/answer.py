@@ -12,6 +12,7 @@ from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import CallResult
+from ..secrets.named import NamedSecrets
 from .typescript import to_typescript
 
 Codegen = Literal["python", "typescript", "none"]
@@ -46,7 +47,9 @@ _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 class Answer:
     """Collects the parts of a call's result. It is rendered once, at the end."""
 
-    def __init__(self, codegen: Codegen = "python") -> None:
+    def __init__(self, codegen: Codegen = "python", *, secrets: NamedSecrets | None = None) -> None:
+        """`secrets` are masked in all texts of the result."""
+        self._secrets = NamedSecrets() if secrets is None else secrets
         self.is_error = False
         self._codegen: Codegen = codegen
         self._language = "python" if codegen == "python" else "js"
@@ -78,7 +81,8 @@ class Answer:
             self._add("Ran Playwright code", self.translated(line))
 
     def translated(self, line: str) -> str:
-        """Return a line of Playwright's Python in the configured language, in Python if none is."""
+        """Return a line of Playwright's Python in the configured language, in Python if none is; secrets by name."""
+        line = self._secrets.mask_code(line)
         return to_typescript(line) if self._codegen == "typescript" else line
 
     def script(self, code: str) -> None:
@@ -113,8 +117,8 @@ class Answer:
         self._blocks.append(
             {
                 "type": "resource_link",
-                "uri": well_formed(uri),
-                "name": well_formed(name),
+                "uri": well_formed(self._secrets.mask(uri)),
+                "name": well_formed(self._secrets.mask(name)),
                 "mimeType": mime,
                 "size": size,
             }
@@ -129,7 +133,7 @@ class Answer:
         for name in ORDER:
             if name not in self._sections:
                 continue
-            text = "\n".join(self._sections[name])
+            text = self._secrets.mask("\n".join(self._sections[name]))
             if len(text) > TEXT_LIMIT:
                 omitted = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"

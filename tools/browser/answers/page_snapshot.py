@@ -113,7 +113,7 @@ async def _read_page(
 
 
 def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
-    """Return a snapshot as callers see it: without typed secrets, and with refs that are unique in the session.
+    """Return a snapshot as callers see it: without secrets, and with refs that are unique in the session.
 
     Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
     the number 1 is left out.
@@ -122,7 +122,7 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     prefix += f"t{tab.number}" if tab.number > 1 else ""
     if prefix:
         text = _REF_MARK.sub(f"[ref={prefix}", text)
-    return session.typed_secrets.mask(text)
+    return session.secrets.mask_snapshot(text)
 
 
 __all__ = ["ERROR_TOKENS", "Mode", "changes", "finish_snapshot", "fit", "read_snapshot"]

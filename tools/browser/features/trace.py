@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
+from ..secrets.named import NamedSecrets
 from ..session.failures import ToolFailed
 from ..session.files import Files, reason
 from ..session.pause_hold import PauseHold
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
 
+PICTURES: Final = (".jpeg", ".jpg", ".png", ".webp", ".gif", ".avif", ".ico")
+"""The suffixes of the files in a trace that are not searched for secrets."""
 STOP_SECONDS: Final = 3.0
 """Seconds to end a trace that is discarded."""
 
@@ -35,12 +42,15 @@ class Trace:
         spawn: Callable[..., None],
         add_event: Callable[[str], None],
         scratch: Path | None,
+        secrets: NamedSecrets,
     ) -> None:
+        """`secrets` are masked in the file of the trace."""
         self._context = context
         self._files = files
         self._add_event = add_event
         self._scratch = scratch
-        self._name = f"trace-{secrets.token_hex(8)}"
+        self._secrets = secrets
+        self._name = f"trace-{token_hex(8)}"
         self.pause_hold = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
 
     async def start(self) -> None:
@@ -73,7 +83,10 @@ class Trace:
         path: Path | None = None
         try:
             path = await self._files.path(name)
-            await self._context.tracing.stop(path=path)
+            if self._secrets:
+                await self._stop_masked(path)
+            else:
+                await self._context.tracing.stop(path=path)
             return path.name, await self._files.admit(path)
         except BaseException as error:
             await self._discard(path)
@@ -83,6 +96,17 @@ class Trace:
             raise
         finally:
             await self._clear()
+
+    async def _stop_masked(self, path: Path) -> None:
+        """End the trace and write its file without the values of secrets, which actions, pages and requests had."""
+        folder = Path(await anyio.to_thread.run_sync(_private_folder, self._scratch))
+        try:
+            original = folder / "trace.zip"
+            await self._context.tracing.stop(path=original)
+            await anyio.to_thread.run_sync(_mask_zip, original, path, self._secrets)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
     async def _discard(self, path: Path | None = None) -> None:
         """End the trace without a file, whether it is on or not: after a failure Playwright may still be tracing."""
@@ -106,6 +130,19 @@ class Trace:
         self._add_event(
             f"The trace ended by itself after {self.pause_hold.seconds:g} seconds: {what}"
         )
+
+
+def _private_folder(parent: Path | None) -> str:
+    return tempfile.mkdtemp(prefix="trace-", dir=parent)
+
+
+def _mask_zip(original: Path, path: Path, secrets: NamedSecrets) -> None:
+    with zipfile.ZipFile(original) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            data = source.read(entry)
+            if not entry.filename.endswith(PICTURES):
+                data = secrets.mask_bytes(data)
+            target.writestr(entry, data)
 
 
 def _clear_folder(scratch: Path, name: str) -> None:

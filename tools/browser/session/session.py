@@ -17,10 +17,11 @@ from ..features.mocks import Mocks, Offline
 from ..features.recorder import Recorder
 from ..features.trace import Trace
 from ..features.video import Videos
+from ..secrets.named import NamedSecrets
+from ..secrets.session import SessionSecrets
 from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
-from .secrets import TypedSecrets
 from .tab import Tab, TabEvents
 from .tabs import Tabs
 
@@ -53,6 +54,7 @@ class BrowserSession:
         spawn: Callable[..., None],
         origins: OriginStorage,
         scratch: Path | None,
+        secrets: NamedSecrets | None = None,
     ) -> None:
         """`scratch`: the folder for temporary files of the context's driver."""
         self.config = config
@@ -80,7 +82,7 @@ class BrowserSession:
         """Set when the last action that was left to continue in the background has ended."""
         self.stepping = False
         self.settled_addresses = SettledAddresses()
-        self.typed_secrets = TypedSecrets()
+        self.secrets = SessionSecrets(secrets)
         self.clipboard: Clipboard | None = None
         """None if the session has a browser process of its own."""
         self._final_activities: list[str] | None = None
@@ -88,7 +90,13 @@ class BrowserSession:
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(
-            context, files, self.holds, spawn=spawn, add_event=self.add_event, scratch=scratch
+            context,
+            files,
+            self.holds,
+            spawn=spawn,
+            add_event=self.add_event,
+            scratch=scratch,
+            secrets=self.secrets.named,
         )
         self.videos = Videos(
             context,
@@ -313,10 +321,10 @@ class BrowserSession:
             for index, entry in enumerate(entries):
                 if isinstance(entry, Tab):
                     tasks.start_soon(ask, index, entry)
-        current = self.tabs.current_index
+        current, mask = self.tabs.current_index, self.secrets.named.mask
         return [
             f"- {index}:{' (current)' if index == current else ''}"
-            f" [{to_line(titles[index], TITLE)}]({to_line(entry.url, ADDRESS)})"
+            f" [{to_line(mask(titles[index]), TITLE)}]({to_line(mask(entry.url), ADDRESS)})"
             for index, entry in enumerate(entries)
         ]
 

@@ -18,6 +18,7 @@ from ..egress.service import Egress, refuse_schemes
 from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
 from ..process.user_agent import user_agent_of
+from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
 from ..session.files import Files
@@ -61,9 +62,11 @@ class Opening:
         view: SessionView,
         files: Files,
         *,
+        secrets: NamedSecrets,
         spawn: Callable[..., None],
     ) -> None:
         self._config = config
+        self._secrets = secrets
         self._view = view
         self._files = files
         self._spawn = spawn
@@ -219,6 +222,7 @@ class Opening:
             spawn=self._spawn,
             origins=origins,
             scratch=process.driver.folder,
+            secrets=self._secrets,
         )
         if self._config.remote:
             # The browser may have other users: refuse in this context only.

@@ -45,7 +45,16 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
 }
 """The settings that are shown with their values, by theme. Others may hold a secret, a private path or address."""
 
-PRESENCE_ONLY: Final = ("executable", "cdp_endpoint", "ws_endpoint", "proxy", "init_script", "key")
+PRESENCE_ONLY: Final = (
+    "executable",
+    "cdp_endpoint",
+    "ws_endpoint",
+    "proxy",
+    "init_script",
+    "key",
+    "secrets",
+    "secrets_command",
+)
 """The settings that are only shown as set or not."""
 
 
@@ -56,7 +65,9 @@ def visible_settings(config: BrowserConfig) -> dict[str, dict[str, Any]]:
         theme: {name: settings[name] for name in names if settings[name] not in (None, [])}
         for theme, names in VISIBLE.items()
     }
-    parts["browser"] |= {name: "(set)" for name in PRESENCE_ONLY if settings[name] is not None}
+    parts["browser"] |= {
+        name: "(set)" for name in PRESENCE_ONLY if settings[name] not in (None, [])
+    }
     if config.executable is not None:
         parts["browser"]["executable"] = PurePath(config.executable).name
     return {theme: part for theme, part in parts.items() if part}

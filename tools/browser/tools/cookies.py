@@ -104,8 +104,11 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
     cookie: dict[str, Any] = arguments.model_dump(by_alias=True, exclude_none=True)
     cookie.setdefault("domain", arguments.domain or await _host(call))
     cookie.setdefault("path", "/")
+    scheme = "https" if arguments.secure else "http"
+    url = f"{scheme}://{arguments.domain}" if arguments.domain else (await call.tab()).page.url
+    value = call.session.secrets.named.insert(arguments.value, url)
     try:
-        await call.session.context.add_cookies(cast("Any", [cookie]))
+        await call.session.context.add_cookies(cast("Any", [{**cookie, "value": value}]))
     except Error as error:
         raise ToolFailed(f"The cookie was not set: {describe_error(error)}.") from None
     call.answer.code(f"await page.context.add_cookies([{cookie!r}])")

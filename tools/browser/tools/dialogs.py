@@ -38,6 +38,8 @@ async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
         raise ToolFailed("No dialog is open.")
     # Only a prompt takes a text.
     text = arguments.prompt_text if dialog.type == "prompt" else None
+    if text is not None:
+        text = call.session.secrets.named.insert(text, tab.page.url)
     answer = partial(dialog.accept, text) if arguments.accept else dialog.dismiss
     await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True

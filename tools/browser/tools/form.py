@@ -69,11 +69,12 @@ async def type_text(call: Call, arguments: Type) -> None:
     if arguments.slowly:
 
         async def press() -> None:
-            await call.note_typed_text(locator, arguments.text)
+            from playwright.async_api import Locator
+
+            field, value = await call.field_and_value(locator, arguments.text)
             await locator.evaluate(_TO_END, timeout=call.timeout)
-            await locator.press_sequentially(
-                arguments.text, timeout=_typing_timeout(call, arguments)
-            )
+            type_keys = field.press_sequentially if isinstance(field, Locator) else field.type
+            await type_keys(value, timeout=_typing_timeout(call, value))
 
         await call.act(press)
         call.answer.code(f"await {code}.press_sequentially({call.mask_secret(arguments.text)!r})")
@@ -106,13 +107,16 @@ async def _fill_text(
     tab = await call.tab()
     last = tab.console[-1] if tab.console else None
 
+    value = text
+
     async def fill() -> None:
-        await call.note_typed_text(locator, text)
-        await locator.fill(text, timeout=call.timeout)
+        nonlocal value
+        field, value = await call.field_and_value(locator, text)
+        await field.fill(value, timeout=call.timeout)
 
     await call.act(fill, snapshot=False)
     # Look for the warning first: a query to every field would cost one more message.
-    value = text.strip()
+    value = value.strip()
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
         is_warning = value and line.text.startswith(f"{_REFUSAL}{value[:100]}")
         if is_warning and await locator.evaluate(_WAS_REFUSED, value, timeout=call.timeout):
@@ -150,9 +154,9 @@ async def _check_range(
     tab.event_lines.append(f"{name} made {value} of {text}.")
 
 
-def _typing_timeout(call: Call, arguments: Type) -> float:
+def _typing_timeout(call: Call, text: str) -> float:
     """Return the timeout for typing a text key by key, in milliseconds; it grows with the length."""
-    return call.timeout + len(arguments.text) * 20
+    return call.timeout + len(text) * 20
 
 
 class PressKey(BrowserArguments):

@@ -51,7 +51,7 @@ async def go_to(call: Call, address: str) -> None:
 
     url = parse_url(address)
     if password := urlsplit(url).password:
-        call.session.typed_secrets.add(password)
+        call.session.secrets.add(password)
     milliseconds = call.config.navigation_seconds * 1000
 
     async def go() -> None:

@@ -75,7 +75,9 @@ class Area:
 
     async def set_item(self, call: Call, arguments: Item) -> None:
         async with self.of(call, f"set_item({arguments.key!r}, {arguments.value!r})") as storage:
-            await storage.set_item(arguments.key, arguments.value)
+            url = (await call.tab()).page.url
+            value = call.session.secrets.named.insert(arguments.value, url)
+            await storage.set_item(arguments.key, value)
 
     async def delete_item(self, call: Call, arguments: Key) -> None:
         async with self.of(call, f"remove_item({arguments.key!r})") as storage:

@@ -54,6 +54,9 @@ STEPS = {
     'await page.get_by_label("a").fill("")  # the password is left out': (
         "await page.getByLabel('a').fill(''); // the password is left out"
     ),
+    "await page.get_by_label('a').fill(os.environ[\"PASSWORD\"])": (
+        "await page.getByLabel('a').fill(process.env.PASSWORD);"
+    ),
     "# nothing was done": "// nothing was done",
 }
 

@@ -27,6 +27,8 @@ HIDDEN = {
     "key",
     "prefix",
     "proxy",
+    "secrets",
+    "secrets_command",
     "type",
     "ws_endpoint",
 }

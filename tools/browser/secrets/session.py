@@ -1,4 +1,4 @@
-"""Texts typed into secret fields of a session. They are masked in snapshots and kept out of the journal."""
+"""The secrets of one session: the named ones, and texts typed into secret fields. Neither reaches results or the journal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from .named import NamedSecrets
 
 MASK: Final = "••••••"
 SHORTEST: Final = 3
@@ -28,21 +30,24 @@ IS_SECRET: Final = f"""element => {{
 """A function of JavaScript that returns whether text typed into an element goes into a secret field."""
 
 
-class TypedSecrets:
-    """The secret texts typed in one session. Lives as long as its context; restored pages contain none of them."""
+class SessionSecrets:
+    """The named secrets, and the texts typed into secret fields. Lives as long as the context of the session.
 
-    def __init__(self) -> None:
+    Restored pages contain none of the typed texts.
+    """
+
+    def __init__(self, named: NamedSecrets | None = None) -> None:
+        self.named = NamedSecrets() if named is None else named
         self._forms: dict[str, set[str]] = {}
-
-    def __contains__(self, text: str) -> bool:
-        return text in self._forms
+        """The typed texts, each with the forms in which a snapshot writes it."""
 
     @property
     def texts(self) -> Sequence[str]:
-        return tuple(self._forms)
+        """The texts that the journal must not record."""
+        return (*self.named.values, *self._forms)
 
     def add(self, text: str) -> None:
-        """Remember a text of at least LEAST characters. Beyond KEPT texts, the one typed longest ago is forgotten."""
+        """Remember a text of at least SHORTEST characters. Beyond MOST texts, the one typed longest ago is forgotten."""
         if len(text) < SHORTEST:
             return
         self._forms.pop(text, None)
@@ -53,8 +58,9 @@ class TypedSecrets:
         if len(self._forms) > MOST:
             del self._forms[next(iter(self._forms))]
 
-    def mask(self, snapshot: str) -> str:
-        """Return a snapshot in which the texts are masked in values of fields."""
+    def mask_snapshot(self, snapshot: str) -> str:
+        """Return a snapshot in which typed texts are masked in values of fields, and named secrets everywhere."""
+        snapshot = self.named.mask(snapshot)
         forms_found = [form for forms in self._forms.values() for form in forms if form in snapshot]
         if not forms_found:
             return snapshot
@@ -73,4 +79,4 @@ def _mask_line(line: str, forms: Sequence[str]) -> str:
     return line
 
 
-__all__ = ["IS_SECRET", "MASK", "TypedSecrets"]
+__all__ = ["IS_SECRET", "MASK", "SessionSecrets"]

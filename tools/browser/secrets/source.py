@@ -1,0 +1,149 @@
+"""The source of named secrets: a file of lines NAME=value, or a command that prints such lines."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from ....sessions.errors import ServiceUnavailable
+from ...processes import procfs
+from ..config import BrowserConfig
+from ..snapshot.world import origin_of
+from .named import SHORTEST, NamedSecret, NamedSecrets
+
+MARGIN_SECONDS: Final = 2.0
+"""Seconds of `connect_seconds` that are left to the browser when the command takes too long."""
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
+
+
+def read_secrets(path: str) -> NamedSecrets:
+    """Read a file of secrets.
+
+    Raises:
+        ValueError: The file cannot be read, or a line is wrong. The message holds no value.
+    """
+    try:
+        text = Path(path).read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is no text in UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    return parse_secrets(text)
+
+
+def parse_secrets(text: str) -> NamedSecrets:
+    """Return the secrets in a text of lines `NAME=value` or `NAME@https://shop.test=value`, quoted as in dotenv files.
+
+    Raises:
+        ValueError: A line is wrong. The message holds no value.
+    """
+    # Imported here: most configurations have no secrets.
+    from dotenv.parser import parse_stream
+
+    secrets: dict[tuple[str, str | None], NamedSecret] = {}
+    for binding in parse_stream(io.StringIO(text)):
+        line = f"line {binding.original.line}"
+        if binding.error or (binding.key is not None and binding.value is None):
+            raise ValueError(f"{line} is not NAME=value")
+        if binding.key is None:
+            continue
+        secret = _parse_secret(line, binding.key, binding.value or "")
+        key = secret.name, secret.origin
+        if key in secrets:
+            raise ValueError(f"{line}: {secret.name} is there twice")
+        secrets[key] = secret
+    for name, origin in secrets:
+        if origin is not None and (name, None) in secrets:
+            raise ValueError(f"{name} is there with and without an origin; keep one of the two")
+    return NamedSecrets(secrets.values())
+
+
+def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
+    name, at, address = key.partition("@")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{line}: a name has letters, digits and _ only")
+    origin = origin_of(address) if at else None
+    if at and (origin is None or address.rstrip("/").lower() != origin):
+        raise ValueError(f"{line}: behind {name}@ stands no origin such as https://shop.test")
+    if len(value) < SHORTEST:
+        raise ValueError(
+            f"{line}: the value of {name} has fewer than {SHORTEST} characters and would be masked all over pages; "
+            "leave it out"
+        )
+    return NamedSecret(name, value, origin and _without_default_port(origin))
+
+
+def _without_default_port(origin: str) -> str:
+    """Return an origin as the addresses of its pages have it."""
+    return origin.removesuffix(_DEFAULT_PORTS[origin.partition(":")[0]])
+
+
+async def load_secrets(config: BrowserConfig) -> NamedSecrets:
+    """Return the secrets of a configuration; the command runs for at most `connect_seconds`.
+
+    Raises:
+        ServiceUnavailable: They cannot be read. The message holds no value.
+    """
+    try:
+        if config.secrets is not None:
+            return await anyio.to_thread.run_sync(read_secrets, config.secrets)
+        if config.secrets_command:
+            seconds = config.connect_seconds - min(MARGIN_SECONDS, config.connect_seconds / 5)
+            return parse_secrets(await _output_of(config.secrets_command, seconds))
+    except ValueError as error:
+        setting = "secrets" if config.secrets is not None else "secrets_command"
+        raise ServiceUnavailable(f"`{setting}` gives no secrets: {error}.") from None
+    return NamedSecrets()
+
+
+async def _output_of(command: Sequence[str], seconds: float) -> str:
+    """Run a command with the environment of this process, and return its output.
+
+    Raises:
+        ValueError: It cannot be run, fails, or takes too long.
+    """
+    try:
+        process = await anyio.open_process(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # Its messages may hold secrets.
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ValueError(f"it cannot be run: {error.strerror}") from None
+    output = b""
+    async with process:
+        assert process.stdout is not None
+        try:
+            with anyio.fail_after(seconds):
+                async for part in process.stdout:
+                    output += part
+                status = await process.wait()
+        except TimeoutError:
+            raise ValueError(f"it did not end within {seconds:g} seconds") from None
+        finally:
+            if process.returncode is None:
+                procfs.signal_group(process.pid, signal.SIGKILL)
+    if status != 0:
+        raise ValueError(f"it ended with exit code {status}")
+    try:
+        return output.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("its output is no text in UTF-8") from None
+
+
+__all__ = ["load_secrets", "parse_secrets", "read_secrets"]
