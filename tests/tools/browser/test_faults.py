@@ -158,6 +158,30 @@ async def test_a_crashed_page_is_told_and_the_session_goes_on(data: Path, shell:
         assert "after" in await browse.text("navigate", url="data:text/html,<title>after</title>")
 
 
+async def test_a_page_that_crashes_in_the_background_is_told_at_once(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.text("tabs", action="new", url=f"{lab}/form")
+    crashed = browse.tab
+    await browse.text("tabs", action="new", url=f"{lab}/hover")
+    await browse.text("tabs", action="select", index=0)
+    with suppress(Error):
+        await crashed.page.goto("chrome://crash")
+    with anyio.fail_after(5):
+        await crashed.modal.wait()
+    text = await browse.text("snapshot")
+    assert section(text, "Events") == f"- The page of tab 1 crashed: {lab}/form"
+    assert f"- 1: (crashed) []({lab}/form)" in section(text, "Open tabs")
+    text = await browse.text("tabs", action="select", index=1)
+    assert "- 1: (current) (crashed) [" in section(text, "Result")
+    text = await browse.text("snapshot")
+    assert "- 1: (current) [](about:blank)" in section(text, "Open tabs")
+    assert section(text, "Events") == (
+        f"- The page {lab}/form had crashed; its tab was replaced by an empty one."
+    )
+
+
 def _half_a_second(*_: object) -> float:
     return 0.5
 

@@ -1,4 +1,4 @@
-"""The search for a visible element in a page and its frames."""
+"""The search for an element in a page and its frames."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator, Page
 
 
-async def find_visible(page: Page, locate: Callable[[Frame], Locator], code: str) -> str | None:
-    """Return Playwright's Python for the first visible element that `locate` locates in a frame; None if there is none.
+async def find_element(
+    page: Page, locate: Callable[[Frame], Locator], code: str, *, visible: bool = True
+) -> str | None:
+    """Return Playwright's Python for the first element that `locate` locates in a frame; None if there is none.
 
-    `code` is the Python for all elements that `locate` locates outside of frames.
+    `code` is the Python for all elements that `locate` locates outside of frames. With `visible`, others do not count.
     """
     from playwright.async_api import Error
 
     for frame in page.frames:
-        matches = locate(frame).filter(visible=True)
+        matches = locate(frame).filter(visible=True) if visible else locate(frame)
         try:
             count = await matches.count()
             if count == 0:
@@ -26,12 +28,13 @@ async def find_visible(page: Page, locate: Callable[[Frame], Locator], code: str
                 return f"page.{await matches.first.normalize()}"
             if await locate(frame).count() == 1:
                 return code
-            return f"{code}.filter(visible=True){'.first' if count > 1 else ''}"
+            only_visible = ".filter(visible=True)" if visible else ""
+            return f"{code}{only_visible}{'.first' if count > 1 else ''}"
         except Error:
-            # A frame that is being replaced has no visible elements.
+            # A frame that is being replaced has no elements.
             if frame is page.main_frame or page.is_closed():
                 raise
     return None
 
 
-__all__ = ["find_visible"]
+__all__ = ["find_element"]

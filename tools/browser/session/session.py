@@ -23,7 +23,7 @@ from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
 from .tab import Tab, TabEvents
-from .tabs import Tabs
+from .tabs import Entry, Tabs
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Request
@@ -131,12 +131,10 @@ class BrowserSession:
         self._had_pages = True
         if not tab.crashed:
             return tab
-        url = tab.page.url
-        await self.tabs.close(tab)
         self.tabs.event_lines.append(
-            f"The page {url} had crashed; its tab was replaced by an empty one."
+            f"The page {tab.url} had crashed; its tab was replaced by an empty one."
         )
-        return await self.tabs.open()
+        return await self.tabs.replace(tab)
 
     async def run_until_modal(
         self, tab: Tab, action: Callable[[], Awaitable[T]], *, answers: bool = False
@@ -323,7 +321,7 @@ class BrowserSession:
                     tasks.start_soon(ask, index, entry)
         current, mask = self.tabs.current_index, self.secrets.named.mask
         return [
-            f"- {index}:{' (current)' if index == current else ''}"
+            f"- {index}:{' (current)' if index == current else ''}{' (crashed)' if _is_crashed(entry) else ''}"
             f" [{to_line(mask(titles[index]), TITLE)}]({to_line(mask(entry.url), ADDRESS)})"
             for index, entry in enumerate(entries)
         ]
@@ -463,6 +461,10 @@ class BrowserSession:
         for tab in [tab for tab in self.tabs if tab is not self.tabs.current and not tab.page.url]:
             await self.tabs.close(tab)
             self.event_lines.append("A tab that had opened for a download was closed.")
+
+
+def _is_crashed(entry: Entry) -> bool:
+    return isinstance(entry, Tab) and entry.crashed
 
 
 async def _dismiss(dialog: Dialog) -> None:

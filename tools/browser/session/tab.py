@@ -426,7 +426,6 @@ class Tab:
 
     def _on_crash(self, _: object) -> None:
         self.crashed = True
-        self.event_lines.append("The page crashed.")
         self._open_modal()
         self._note_change()
 

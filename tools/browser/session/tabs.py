@@ -97,6 +97,11 @@ class Tabs:
         return self._entries.index(tab)
 
     @property
+    def is_unused(self) -> bool:
+        """Whether there is no tab and never was one."""
+        return not self._count and not self._entries
+
+    @property
     def current_index(self) -> int:
         """The index of the current tab; 0 if there is none."""
         current = self.current or self._next
@@ -145,6 +150,15 @@ class Tabs:
         if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
         return await self.select(self._tab_of(await self._await_own_page(new_page(self.context))))
+
+    async def replace(self, tab: Tab) -> Tab:
+        """Close a tab, open an empty one in its place, and make that the current one."""
+        new = self._tab_of(await self._await_own_page(new_page(self.context)))
+        if tab in self._entries:
+            self._entries.remove(new)
+            self._entries[self._entries.index(tab)] = new
+        await self.close(tab)
+        return await self.select(new)
 
     async def _await_own_page(self, opening: Awaitable[Page]) -> Page:
         """Wait for a page that we open, and report those that pages opened meanwhile."""
@@ -195,6 +209,7 @@ class Tabs:
             )
             self._entries.append(tab)
             page.on("close", lambda _: self._remove(tab))
+            page.on("crash", lambda _: self._report_crash(tab))
         return tab
 
     def _on_page(self, page: Page) -> None:
@@ -234,6 +249,12 @@ class Tabs:
         self._open_events[tab] = f"A new tab opened ({self.index(tab)})."
         self.event_lines.append(self._open_events[tab])
         self._loading_pages.append(tab.page)
+
+    def _report_crash(self, tab: Tab) -> None:
+        if tab is self.current:
+            self.event_lines.append("The page crashed.")
+        elif tab in self._entries:
+            self.event_lines.append(f"The page of tab {self.index(tab)} crashed: {tab.url[:500]}")
 
     def _on_request(self, request: Request) -> None:
         first = request.redirected_from is None and request.is_navigation_request()

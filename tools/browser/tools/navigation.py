@@ -18,7 +18,7 @@ from ..call import Call
 from ..egress.policy import scheme_allowed
 from ..session.early_snapshot import prepare
 from ..session.failures import ToolFailed, describe_error
-from ..session.frames import find_visible
+from ..session.frames import find_element
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -335,7 +335,7 @@ async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool)
     if not (hidden or tab.modal_text or tab.pending_url):
         # The text may be gone by now.
         with suppress(Failed):
-            locator = await find_visible(tab.page, lambda frame: frame.get_by_text(text), code)
+            locator = await find_element(tab.page, lambda frame: frame.get_by_text(text), code)
     locator = locator or f"{code}.filter(visible=True).first"
     call.answer.code(f"await {locator}.wait_for(state={state!r})")
     call.answer.result(f"Waited for {text}")

@@ -47,6 +47,9 @@ async def tabs(call: Call, arguments: Tabs) -> None:
 async def _open_tab(call: Call, url: str | None) -> None:
     if url is not None:
         parse_url(url)
+    if call.session.tabs.is_unused:
+        # A browser starts with an empty tab; the new one is the second.
+        await call.tab()
     try:
         await call.session.tabs.open()
     except IndexError as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from ..call import Call
 from ..session.failures import ToolFailed, describe_error
-from ..session.frames import find_visible
+from ..session.frames import find_element
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
@@ -65,14 +65,22 @@ class VerifyElement(BrowserArguments):
 async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
     """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
     role, name = arguments.role.lower(), arguments.accessible_name
-
-    def locate(frame: Frame) -> Locator:
-        return frame.get_by_role(role, name=name)  # pyright: ignore[reportArgumentType]
-
     code = f"page.get_by_role({role!r}, name={name!r})"
-    await _verify_visible(
-        call, locate, code, f'Element with role "{role}" and accessible name "{name}"'
+    what = f'Element with role "{role}" and accessible name "{name}"'
+
+    def locate(frame: Frame, *, include_hidden: bool = False) -> Locator:
+        return frame.get_by_role(cast("Any", role), name=name, include_hidden=include_hidden)
+
+    page = (await call.ready_tab()).page
+    # An element without a size of its own counts too: its content may be seen.
+    locator = await find_element(page, locate, code) or await find_element(
+        page, locate, code, visible=False
     )
+    if locator is None:
+        hidden = partial(locate, include_hidden=True)
+        is_there = await find_element(page, hidden, code, visible=False)
+        raise ToolFailed(f"{what} is there, but not visible" if is_there else f"{what} not found")
+    _confirm_visible(call, locator)
 
 
 class VerifyText(BrowserArguments):
@@ -82,16 +90,14 @@ class VerifyText(BrowserArguments):
 @tool("browser_verify_text_visible", title="Verify text visible", cap="testing", read_only=True)
 async def verify_text_visible(call: Call, arguments: VerifyText) -> None:
     """Check that a text can be seen, in the page or in a frame of it."""
-    code = f"page.get_by_text({arguments.text!r})"
-    await _verify_visible(call, lambda frame: frame.get_by_text(arguments.text), code, "Text")
-
-
-async def _verify_visible(
-    call: Call, locate: Callable[[Frame], Locator], code: str, what: str
-) -> None:
-    locator = await find_visible((await call.ready_tab()).page, locate, code)
+    page, code = (await call.ready_tab()).page, f"page.get_by_text({arguments.text!r})"
+    locator = await find_element(page, lambda frame: frame.get_by_text(arguments.text), code)
     if locator is None:
-        raise ToolFailed(f"{what} not found")
+        raise ToolFailed("Text not found")
+    _confirm_visible(call, locator)
+
+
+def _confirm_visible(call: Call, locator: str) -> None:
     call.answer.result("Done")
     call.answer.code(f"await expect({locator}).to_be_visible()")
 

@@ -138,6 +138,5 @@ async def test_a_cookie_with_an_empty_place_is_of_the_current_page(
 
 @pytest.mark.peer
 async def test_a_new_tab_without_an_address_is_an_empty_one(browse: Browse) -> None:
-    await browse.text("tabs", action="new")
     text = section(await browse.text("tabs", action="new", url=""), "Result")
     assert text.splitlines()[-1] == "- 1: (current) [](about:blank)"

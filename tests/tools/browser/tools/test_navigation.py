@@ -213,6 +213,13 @@ async def test_a_page_of_a_refused_scheme_is_left_before_anything_is_read_there(
     assert "Increment" in await browse.text("navigate", url=f"{lab}/counter")
 
 
+async def test_a_new_tab_is_the_second_of_an_unused_browser(browse: Browse, lab: str) -> None:
+    """As in @playwright/mcp, whose browser starts with an empty tab."""
+    text = await browse.text("tabs", action="new", url=f"{lab}/counter")
+    listed = f"- 0: [](about:blank)\n- 1: (current) [Counter - Lab]({lab}/counter)"
+    assert section(text, "Result") == section(text, "Open tabs") == listed
+
+
 async def test_what_a_call_saw_of_a_refused_scheme_is_no_part_of_its_answer(
     browse: Browse, lab: str, refused: str
 ) -> None:

@@ -28,6 +28,16 @@ async def test_an_element_is_seen_by_role_and_name(browse: Browse, lab: str) -> 
     assert 'Element with role "button" and accessible name "Nope" not found' in gone
 
 
+async def test_an_element_that_is_hidden_is_there_but_not_visible(browse: Browse) -> None:
+    """A link around content that floats has no size, and is seen all the same."""
+    page = """<button hidden>Save</button><a href='/'><b style='float:left'>Home</b></a>"""
+    await browse.text("navigate", url=f"data:text/html,{page}")
+    given = {"role": "button", "accessibleName": "Save"}
+    error = section(await browse.error("verify_element_visible", **given), "Error")
+    assert "is there, but not visible" in error
+    await browse.text("verify_element_visible", role="link", accessibleName="Home")
+
+
 async def test_an_element_in_a_frame_is_seen(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/iframes")
     button = {"role": "Button", "accessibleName": "Tell"}
