@@ -81,11 +81,11 @@ def test_groups_of_tools_are_those_of_the_configuration() -> None:
 
 
 def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
-    [block] = re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S)
     path = tmp_path / "statehold.toml"
-    path.write_text(block.replace("~/Documents", str(tmp_path)))
-    loaded = load(config=path, environ={"BROWSER_KEY": "a key of 32 characters for tests"})
-    assert list(loaded.browsers()) == ["browser"]
+    for block in re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S):
+        path.write_text(block.replace("~/Documents", str(tmp_path)))
+        loaded = load(config=path, environ={"BROWSER_KEY": "a key of 32 characters for tests"})
+        assert list(loaded.browsers()) == ["browser"]
     for line in re.findall(r"`(\w+ = [^`]+)`", PAGE):
         key, value = next(iter(tomllib.loads(line).items()))
         # A variable in an address has a value only when the configuration is read.
