@@ -81,7 +81,9 @@ def test_groups_of_tools_are_those_of_the_configuration() -> None:
 
 
 def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "statehold.toml"
+    path, secrets = tmp_path / "statehold.toml", tmp_path / "secrets.env"
+    secrets.write_text("PASSWORD@https://shop.test=open sesame\n")
+    secrets.chmod(0o600)
     for block in re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S):
         path.write_text(block.replace("~/Documents", str(tmp_path)))
         loaded = load(config=path, environ={"BROWSER_KEY": "a key of 32 characters for tests"})
