@@ -71,7 +71,8 @@ class BrowserService:
         alone: bool = False,
         port: int | None = None,
     ) -> None:
-        """`alone`: every caller already has access to this machine, so private addresses may be reached by default.
+        """`alone`: every caller already has access to this machine, so private addresses may be reached by default,
+        and the roots that its client offers are folders for uploads.
 
         `port`: the port on which this process serves its callers. No page can reach it, whatever the configuration allows.
         """
@@ -88,6 +89,7 @@ class BrowserService:
         self._specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._secrets: NamedSecrets | None = None
         self._secrets_turn = anyio.Lock()
+        self._alone = alone
         self._private = alone if config.private is None else config.private
         self._port = port
         self._data = data
@@ -250,6 +252,7 @@ class BrowserService:
             self._files_of(session.id),
             secrets=secrets,
             spawn=self._spawn,
+            has_local_callers=self._alone,
         )
         try:
             connection = await opening.connection(

@@ -193,6 +193,35 @@ async def test_files_are_listed_where_the_session_is_pinned(
         assert (await client.read_resource(str(found.uri))).contents
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_files_in_the_roots_of_a_client_on_this_machine_are_uploaded(
+    config_file: Path, tmp_path: Path, era: Any
+) -> None:
+    project = tmp_path / "my project"
+    for folder in (project, tmp_path / "other"):
+        folder.mkdir()
+        (folder / "notes.txt").write_text("12345")
+
+    async def roots(_: object) -> types.ListRootsResult:
+        root = types.Root.model_validate({"uri": project.as_uri()})
+        return types.ListRootsResult(roots=[root])
+
+    way = Way("stdio", era, config_file, tmp_path, options=["--session", "desk"])
+    async with way.connect(list_roots_callback=roots) as client:
+        page = "<p></p><input type=file onchange='p.textContent = files[0].name + files[0].size'>"
+        script = "<script>p = document.querySelector('p')</script>"
+        await client.call_tool("browser_navigate", {"url": f"data:text/html,{page}{script}"})
+        await client.call_tool("browser_click", {"target": "input"})
+        with anyio.fail_after(20):
+            other = {"paths": [str(tmp_path / "other" / "notes.txt")]}
+            assert "no file of this session" in text_of(
+                await client.call_tool("browser_file_upload", other)
+            )
+            own = {"paths": [str(project / "notes.txt")]}
+            result = await client.call_tool("browser_file_upload", own)
+        assert "notes.txt5" in text_of(result)
+
+
 async def test_statehold_alone_offers_a_browser(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").touch()
     way = Way("stdio", "modern", tmp_path / "empty.toml", tmp_path / "data")

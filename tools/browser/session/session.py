@@ -54,10 +54,14 @@ class BrowserSession:
         spawn: Callable[..., None],
         origins: OriginStorage,
         scratch: Path | None,
+        has_local_callers: bool = False,
         secrets: NamedSecrets | None = None,
     ) -> None:
-        """`scratch`: the folder for temporary files of the context's driver."""
+        """`has_local_callers`: every caller has access to this machine.
+
+        `scratch`: the folder for temporary files of the context's driver."""
         self.config = config
+        self.has_local_callers = has_local_callers
         self.context = context
         self.generation = generation
         self.files = files

@@ -1,37 +1,78 @@
-"""The files of this machine that a session may give to a page: its own, and those in the folders of `uploads`."""
+"""The files of this machine that a session may give to a page: its own, those in the folders of `uploads`, and those in
+the roots of a client on this machine."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
+import anyio
 import anyio.to_thread
 
+from ....sessions.errors import NotAllowed
 from .failures import ToolFailed
 from .files import FILES_OF_SESSION, Files
 
 if TYPE_CHECKING:
+    from ....sessions.json_codec import JSON
+    from ....sessions.services import CallContext
     from .session import BrowserSession
 
 FOLDER_ENTRIES: Final = 1000
 """The most files and folders in an uploaded folder."""
+ROOTS_SECONDS: Final = 5.0
+"""Seconds within which a client has to list its roots, or it has none."""
 
 
-async def allowed_paths(session: BrowserSession, paths: list[str]) -> list[Path]:
-    """Return the paths of files: each is given by the name or URI of a file of the session, or a path in an upload folder.
+async def upload_folders(session: BrowserSession, ctx: CallContext, paths: list[str]) -> list[Path]:
+    """Return the folders that the caller may upload `paths` from: those of `uploads`, and the roots of a local client."""
+    folders = list(map(Path, session.config.uploads))
+    if session.has_local_callers and any(Path(path).is_absolute() for path in paths):
+        folders += await _client_roots(ctx)
+    return folders
+
+
+async def _client_roots(ctx: CallContext) -> list[Path]:
+    """Return the folders that the client works in, by its own account; empty if it lists none."""
+    answer: JSON = {}
+    if "roots" in ctx.capabilities:
+        with suppress(NotAllowed), anyio.move_on_after(ROOTS_SECONDS):
+            answer = await ctx.ask("roots/list", {})
+    roots: Any = answer.get("roots")
+    paths = map(_path_of_root, roots) if isinstance(roots, list) else ()
+    return [path for path in paths if path is not None]
+
+
+def _path_of_root(root: Any) -> Path | None:
+    with suppress(ValueError, TypeError, KeyError):
+        parts = urlsplit(str(root["uri"]))
+        if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
+            return Path(url2pathname(parts.path))
+    return None
+
+
+async def allowed_paths(
+    session: BrowserSession, paths: list[str], folders: list[Path]
+) -> list[Path]:
+    """Return the paths of files: each is given by the name or URI of a file of the session, or a path in one of `folders`.
 
     Raises:
         ToolFailed: There is no such file, or it may not be uploaded. Outside the folders both have the same message.
     """
     return await anyio.to_thread.run_sync(
-        lambda: [_allowed_path(path, session.files, session.config.uploads) for path in paths]
+        lambda: [_allowed_path(path, session.files, folders) for path in paths]
     )
 
 
-async def allowed_folder(session: BrowserSession, paths: list[str]) -> Path | None:
-    """Return the wanted folder below one of the folders of `uploads`, or None if `paths` is not one such folder.
+async def allowed_folder(
+    session: BrowserSession, paths: list[str], folders: list[Path]
+) -> Path | None:
+    """Return the wanted folder below one of `folders`, or None if `paths` is not one such folder.
 
     Raises:
         ToolFailed: The folder is too large, or contains links, which may lead anywhere.
@@ -39,7 +80,7 @@ async def allowed_folder(session: BrowserSession, paths: list[str]) -> Path | No
     if len(paths) != 1 or not Path(paths[0]).is_absolute():
         return None
     limit = session.config.download_bytes * FILES_OF_SESSION
-    find_folder = partial(_allowed_folder, paths[0], list(map(Path, session.config.uploads)), limit)
+    find_folder = partial(_allowed_folder, paths[0], folders, limit)
     return await anyio.to_thread.run_sync(find_folder)
 
 
@@ -76,19 +117,20 @@ def _is_in(folder: Path, path: Path) -> bool:
     return path.is_relative_to(folder.expanduser().resolve())
 
 
-def _allowed_path(text: str, files: Files, uploads: list[str]) -> Path:
-    folders = [files.folder, *map(Path, uploads)]
+def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
     path = Path(text) if Path(text).is_absolute() else files.folder / files.name_of(text)
     try:
         resolved = path.resolve(strict=True)
-        if resolved.is_file() and any(_is_in(folder, resolved) for folder in folders):
+        if resolved.is_file() and any(
+            _is_in(folder, resolved) for folder in (files.folder, *folders)
+        ):
             return resolved
     except (OSError, ValueError, RuntimeError):
         pass
-    where = f": {', '.join(uploads)}" if uploads else " (`uploads` in the configuration)"
+    where = f": {', '.join(map(str, folders))}" if folders else " (`uploads` in the configuration)"
     raise ToolFailed(
         f"{text[:500]!r} is no file of this session and none in a folder for uploads{where}."
     )
 
 
-__all__ = ["allowed_folder", "allowed_paths"]
+__all__ = ["allowed_folder", "allowed_paths", "upload_folders"]

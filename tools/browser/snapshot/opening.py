@@ -64,8 +64,10 @@ class Opening:
         *,
         secrets: NamedSecrets,
         spawn: Callable[..., None],
+        has_local_callers: bool = False,
     ) -> None:
         self._config = config
+        self._has_local_callers = has_local_callers
         self._secrets = secrets
         self._view = view
         self._files = files
@@ -223,6 +225,7 @@ class Opening:
             origins=origins,
             scratch=process.driver.folder,
             secrets=self._secrets,
+            has_local_callers=self._has_local_callers,
         )
         if self._config.remote:
             # The browser may have other users: refuse in this context only.

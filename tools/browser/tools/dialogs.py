@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ..call import Call
 from ..session.failures import ToolFailed, describe_error
-from ..session.uploads import allowed_folder, allowed_paths
+from ..session.uploads import allowed_folder, allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ async def file_upload(call: Call, arguments: FileUpload) -> None:
     if chooser is None:
         raise ToolFailed("No file chooser is open; first click on what opens it.")
     names = arguments.paths or []
-    folder = await allowed_folder(call.session, names)
-    paths = await allowed_paths(call.session, names) if folder is None else folder
+    folders = await upload_folders(call.session, call.ctx, names)
+    folder = await allowed_folder(call.session, names, folders)
+    paths = await allowed_paths(call.session, names, folders) if folder is None else folder
     if len(names) > 1 and not chooser.is_multiple():
         raise ToolFailed("This file chooser takes one file.")
     tab.clear_modal()

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..call import Call
 from ..session.failures import ToolFailed
-from ..session.uploads import allowed_paths
+from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
 
 Button: TypeAlias = Literal["left", "right", "middle"]
@@ -109,7 +109,8 @@ async def drop(call: Call, arguments: Drop) -> None:
         raise ToolFailed("Give paths or data to drop.")
     payload: Any = {}
     if arguments.paths:
-        payload["files"] = await allowed_paths(call.session, arguments.paths)
+        folders = await upload_folders(call.session, call.ctx, arguments.paths)
+        payload["files"] = await allowed_paths(call.session, arguments.paths, folders)
     if arguments.data:
         payload["data"] = arguments.data
     locator = await call.locate(arguments.target, arguments.element)

@@ -8,7 +8,9 @@ import anyio
 import pytest
 from browsing import Browse, opened, running, section
 
+from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.session import uploads
+from statehold.tools.upstream.quiet import InternalContext
 
 pytestmark = pytest.mark.peer
 
@@ -142,6 +144,29 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
             assert str(own.folder) not in text
         text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
         assert "file.txt: 7 bytes" in text
+
+
+class Roots(InternalContext):
+    """A caller whose client says that all files of this machine belong to its work."""
+
+    @property
+    def capabilities(self) -> JSON:
+        return {"roots": {}}
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        assert method == "roots/list"
+        return {"roots": [{"uri": "file:///"}]}
+
+
+async def test_roots_of_a_client_elsewhere_are_no_folders_for_uploads(
+    browse: Browse, lab: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file.txt").write_text("file")
+    browse.ctx = Roots()
+    await browse.text("navigate", url=f"{lab}/chooser")
+    await browse.text("click", target="text=Choose a file")
+    text = await browse.error("file_upload", paths=[str(tmp_path / "file.txt")])
+    assert "no file of this session" in section(text, "Error")
 
 
 async def test_a_folder_is_uploaded_where_its_page_wants_one(
