@@ -402,7 +402,8 @@ class Call:
         ]
         requests = self.session.take_network_events()
         network = News(list(map(mask, requests)), requests.omitted_count, NETWORK_TOOL)
-        return [*lines, *summarize_news([*console[:1], network, *console[1:]])]
+        # First, since one line about a host explains many messages.
+        return [*lines, *summarize_news([network, *console])]
 
     async def _add_page_snapshot(self, tab: Tab) -> None:
         early_snapshot = self._early_snapshot
@@ -453,7 +454,7 @@ class Call:
             title = await self.session.title(tab)
         if title:
             lines.append(f"- Page Title: {to_line(mask(title), TITLE)}")
-        if problem := tab.failed_navigation:
+        if problem := tab.failed_navigation(self.session.explain_failure):
             lines.append(f"- {problem}")
         errors, warnings = tab.count_problems()
         if errors or warnings:

@@ -143,9 +143,9 @@ class BrowserConfig(BaseModel):
     allow: Hosts = Field(
         default_factory=list[str],
         description=(
-            "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where "
-            "wanted. Empty: all. Without `private`, a name that leads to a private address needs that "
-            "address in the list too."
+            "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port or a "
+            "scheme where wanted: `http://localhost:*`. Empty: all. Without `private`, a name that leads "
+            "to a private address needs that address in the list too."
         ),
     )
     block: Hosts = Field(

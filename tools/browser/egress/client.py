@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import anyio
 from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
 from .access import EgressAccess
-from .dialer import Dialer
+from .dialer import Dialer, SiteConnection
+from .policy import Target
 from .refusal import Refused, not_allowed
 from .socks import Malformed, Reply, read_request, send_reply
 from .streams import BROKEN, close, drain, reset
 from .tunnel import Overfull, Tunnel
+
+TLS_HANDSHAKE: Final = 0x16
+"""The first byte of a TLS connection; no HTTP request begins with it."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,9 @@ class Client:
             return
         try:
             await send_reply(self.stream, Reply.SUCCEEDED)
+            if self.access.policy.has_schemes:
+                early = early or await self.stream.receive()
+                self._require_scheme(target, site, early)
             tunnel = Tunnel(self.stream, site.stream, self.access, self.clock)
             is_complete = await tunnel.run(to_site=early, to_browser=site.rest)
         except Overfull:
@@ -58,11 +66,23 @@ class Client:
             )
             self.access.note(not_allowed(target, reason))
             is_complete = False
+        except Refused as refusal:
+            self.access.note(refusal)
+            is_complete = False
         finally:
             await close(site.stream)
         if not is_complete:
             # An incomplete answer must not look complete.
             await reset(self.stream)
+
+    def _require_scheme(self, target: Target, site: SiteConnection, early: bytes) -> None:
+        """Check that the policy allows the scheme of a connection, before any byte reaches the site.
+
+        Raises:
+            Refused: It does not.
+        """
+        is_secure = early[0] == TLS_HANDSHAKE
+        self.dialer.require_allowed(replace(target, is_secure=is_secure), site, self.access)
 
 
 __all__ = ["Client"]

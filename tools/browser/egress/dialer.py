@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 import h11
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
 from .access import EgressAccess
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
@@ -29,6 +30,8 @@ class SiteConnection:
     """A connection to a site, maybe through the proxy of the user's network."""
 
     stream: SocketStream
+    addresses: Sequence[IPAddress]
+    """The address that it leads to, if it is known."""
     rest: bytes = b""
     """The bytes of the site that were read already."""
 
@@ -59,7 +62,21 @@ class Dialer:
             return await self._connect_through(access.upstream, target)
         addresses = await self._addresses(target, access)
         stream = await self._connect(target, self._allowed_addresses(target, addresses, access))
-        return SiteConnection(stream)
+        return SiteConnection(stream, [_remote_address(stream)])
+
+    def require_allowed(
+        self, target: Target, connection: SiteConnection, access: EgressAccess
+    ) -> None:
+        """Judge an open connection again, when it is known whether it uses TLS.
+
+        Raises:
+            Refused: The policy forbids it.
+        """
+        reason = access.policy.name_refusal(target)
+        if reason is not None:
+            raise not_allowed(target, reason)
+        if connection.addresses:
+            self._allowed_addresses(target, connection.addresses, access)
 
     def _allowed_addresses(
         self, target: Target, addresses: Sequence[IPAddress], access: EgressAccess
@@ -111,7 +128,7 @@ class Dialer:
                 except BaseException:
                     await close(stream)
                     raise
-                return SiteConnection(stream, rest)
+                return SiteConnection(stream, _literal_addresses(target), rest)
         except TimeoutError:
             reason = f"the proxy upstream did not open {target} in {self._seconds:g} s"
             raise unreachable(target, reason) from None
@@ -124,6 +141,11 @@ def _literal_addresses(target: Target) -> Sequence[IPAddress]:
     if target.address is not None:
         return [target.address]
     return LOOPBACK if is_loopback(target.host) else ()
+
+
+def _remote_address(stream: SocketStream) -> IPAddress:
+    host, *_ = stream.extra(SocketAttribute.remote_address)
+    return ip_address(str(host).partition("%")[0])
 
 
 async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:

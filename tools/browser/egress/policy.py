@@ -4,15 +4,17 @@ A name is checked before it is resolved, and then every address that it resolves
 
 Lists hold entries of the form `[scheme://]host[:port]`. The host is a name, `*.name` for all names below it (not itself),
 `*` for every name and address, an address (IPv6 in brackets when a port follows) or a network such as `10.0.0.0/8`. A
-scheme means its default port unless one is written, and nothing more; `:*` is every port. A name has to be allowed as a
-name, whatever it resolves to; then each address has to be allowed as an address.
+scheme means its default port unless one is written; `:*` is every port. `http` and `ws` mean connections without TLS,
+`https` and `wss` those with it. A name has to be allowed as a name, whatever it resolves to; then each address has to be
+allowed as an address.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_network
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -32,6 +34,7 @@ from .addresses import (
 )
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_SECURE: Final = ("https", "wss")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
@@ -44,6 +47,8 @@ class Target:
     port: int
     address: IPAddress | None
     """The host as an address; None if it is a name."""
+    is_secure: bool | None = None
+    """Whether the connection uses TLS; None while this is not known."""
 
     @staticmethod
     def of(host: str, port: int) -> Target:
@@ -87,10 +92,13 @@ class _Entry:
     network: IPNetwork | None
     port: int | None
     """None for every port."""
+    is_secure: bool | None = None
+    """None for connections with and without TLS."""
 
     def fits(self, target: Target) -> bool:
-        """Return whether the port matches."""
-        return self.port is None or self.port == target.port
+        """Return whether port and scheme match."""
+        has_port = self.port is None or self.port == target.port
+        return has_port and self.is_secure in (None, target.is_secure)
 
 
 class _Entries:
@@ -99,7 +107,9 @@ class _Entries:
     def __init__(self, texts: list[str]) -> None:
         self._by_host: dict[str, list[_Entry]] = {}
         self._networks: list[tuple[IPNetwork, _Entry]] = []
+        self.has_schemes = False
         for entry in map(_parse, texts):
+            self.has_schemes = self.has_schemes or entry.is_secure is not None
             if entry.network is not None:
                 self._networks.append((entry.network, entry))
             else:
@@ -164,7 +174,8 @@ def _parse(text: str) -> _Entry:
     if match is None:
         raise _wrong(text, "is no host; write example.com, example.com:8443 or [fd00::1]:8443")
     port = _DEFAULT_PORTS.get(scheme) if match[2] is None else _port(text, match[2])
-    return _entry(text, match[1], port)
+    entry = _entry(text, match[1], port)
+    return replace(entry, is_secure=scheme in _SECURE) if slashes else entry
 
 
 def _entry(text: str, host: str, port: int | None) -> _Entry:
@@ -246,16 +257,43 @@ class NetworkPolicy(BaseModel):
         self._allow = _Entries(self.allow)
         self._block = _Entries(self.block)
 
+    @property
+    def has_schemes(self) -> bool:
+        """Whether entries name schemes, so that targets have to be judged again when it is known if they use TLS."""
+        return self._allow.has_schemes or self._block.has_schemes
+
     def name_refusal(self, target: Target) -> str | None:
-        """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved."""
-        if self._block.lists_host(target):
-            return f"{target} is blocked"
-        if self.allow and not self._allow.lists_host(target):
-            return f"{target} is not among the allowed hosts"
-        return None
+        """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved.
+
+        A target of which it is not known whether it uses TLS is refused only if it is refused either way.
+        """
+        return self._refusal(self._name_refusal, target)
 
     def address_refusal(self, target: Target, address: IPAddress) -> str | None:
-        """Return why one address of a host is refused, or None. Called for each address before it is connected."""
+        """Return why one address of a host is refused, or None. Called for each address before it is connected.
+
+        A target of which it is not known whether it uses TLS is refused only if it is refused either way.
+        """
+        return self._refusal(partial(self._address_refusal, address), target)
+
+    def _refusal(self, refuse: Callable[[Target], str | None], target: Target) -> str | None:
+        if target.is_secure is not None or not self.has_schemes:
+            return refuse(target)
+        if None in [refuse(replace(target, is_secure=is_secure)) for is_secure in (False, True)]:
+            return None
+        return refuse(target) or f"{target} is not among the allowed hosts"
+
+    def _name_refusal(self, target: Target) -> str | None:
+        name = str(target)
+        if target.is_secure is not None and self.has_schemes:
+            name = f"{'https' if target.is_secure else 'http'}://{target}"
+        if self._block.lists_host(target):
+            return f"{name} is blocked"
+        if self.allow and not self._allow.lists_host(target):
+            return f"{name} is not among the allowed hosts"
+        return None
+
+    def _address_refusal(self, address: IPAddress, target: Target) -> str | None:
         if self._block.blocks(target, address):
             return f"{address} is blocked"
         kind = special(address)

@@ -38,6 +38,10 @@ PROBE_SECONDS: Final = 2.0
 BLOCKED_SECONDS: Final = 0.5
 """Seconds within which a page has to answer, or it counts as blocked by the dialog of another one."""
 CLOSE_SECONDS: Final = 3.0
+HOSTS: Final = 50
+"""The most hosts that were not reached of which the reasons are kept."""
+PROXY_FAILURE: Final = "net::ERR_SOCKS_"
+"""The beginning of a browser's error for a connection that the proxy did not open."""
 STEPPING: Final = "a pause before the next action"
 
 
@@ -75,7 +79,9 @@ class BrowserSession:
         self.network_events = TabEvents()
         """The lines about hosts that were not reached."""
         self.host_errors: dict[str, str] = {}
-        """The message for each host that was not reached; take_unreached() removes it."""
+        """The message for each host that was not reached; take_host_error() removes it."""
+        self._last_host_errors: dict[str, str] = {}
+        """The last message about each host that was not reached."""
         self._no_downloads = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
@@ -343,6 +349,25 @@ class BrowserSession:
         if line in self.network_events:
             self.network_events.remove(line)
         return line
+
+    def note_host_error(self, host: str, line: str) -> None:
+        """Note that a host was not reached, with the message about it."""
+        self._last_host_errors[host] = line
+        if len(self._last_host_errors) > HOSTS:
+            del self._last_host_errors[next(iter(self._last_host_errors))]
+        if len(self.host_errors) < HOSTS:
+            self.host_errors[host] = line
+        if line not in self.network_events and len(self.network_events) < HOSTS:
+            self.network_events.append(line)
+
+    def explain_failure(self, url: str, failure: str) -> str:
+        """Return why a request failed: the reason of our proxy instead of its error code, if it opened no connection."""
+        if not failure.startswith(PROXY_FAILURE):
+            return failure
+        try:
+            return self._last_host_errors.get(str(Target.of_url(url)), failure)
+        except ValueError:
+            return failure
 
     def take_events(self) -> TabEvents:
         """Return the events since the last call, except those inside pages, which Tab.take_events() returns."""

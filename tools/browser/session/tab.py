@@ -236,14 +236,17 @@ class Tab:
         frame = self.page.main_frame
         return next((r for r in reversed(self.recent_requests) if _is_navigation(r, frame)), None)
 
-    @property
-    def failed_navigation(self) -> str:
-        """A line about a failed navigation: the error status of the site, or why there was no answer; else ""."""
+    def failed_navigation(self, explain: Callable[[str, str], str]) -> str:
+        """Return a line about a failed navigation: the error status of the site, or why there was no answer; else "".
+
+        `explain` returns the reason of a failure from the address and the error of the browser.
+        """
         frame = self.page.main_frame
         if frame.url.startswith("chrome-error:"):
             for failed in reversed(self.requests):
                 if _is_navigation(failed, frame) and failed.failure not in (None, _ABORTED):
-                    return f"Not opened: {failed.url[:500]} ({failed.failure})"
+                    reason = explain(failed.url, str(failed.failure)).removesuffix(".")
+                    return f"Not opened: {failed.url[:500]} ({reason})"
             return ""
         request = self._document_request
         answer = None if request is None else request.existing_response

@@ -22,7 +22,7 @@ from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
 from ..session.files import Files
-from ..session.session import BrowserSession
+from ..session.session import HOSTS, BrowserSession
 from ..tool import BrowserTool
 from .capture import capture
 from .encryption import Encryption
@@ -44,8 +44,6 @@ RESTORE_SECONDS: Final = 10.0
 """Seconds for the current page to load again; the tab exists even if it does not."""
 DEATH_SECONDS: Final = 2.0
 """Seconds to wait for the disconnect event of a browser that no longer answers."""
-EVENT_LINES: Final = 50
-"""The most event lines from the proxy that wait for the next result."""
 
 SCREEN: Final = (1920, 1080)
 """The screen that pages see, unless the viewport is larger."""
@@ -240,13 +238,10 @@ class Opening:
                 raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
 
     def _note_refusal(self, host: str, line: str) -> None:
-        events = self._early_events
         if self._session is not None:
-            events = self._session.network_events
-            if len(self._session.host_errors) < EVENT_LINES:
-                self._session.host_errors[host] = line
-        if line not in events and len(events) < EVENT_LINES:
-            events.append(line)
+            self._session.note_host_error(host, line)
+        elif line not in self._early_events and len(self._early_events) < HOSTS:
+            self._early_events.append(line)
 
 
 def _release_access(access: EgressAccess, process: BrowserProcess) -> None:

@@ -10,7 +10,6 @@ from pydantic import Field
 from ..call import Call
 from ..process.node import match_lines
 from ..session.failures import ToolFailed, describe_error
-from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ async def network_requests(call: Call, arguments: NetworkRequests) -> None:
         indexes = await match_lines(arguments.filter, "", [request.url for _, request in requests])
         requests = [requests[index] for index in indexes]
     visible = [(n, r) for n, r in requests if arguments.static or not _is_static(r)]
-    lines = [_line(tab, number, request) for number, request in visible]
+    lines = [_line(call, number, request) for number, request in visible]
     hidden_count = len(requests) - len(visible)
     if hidden_count:
         lines.append(f"({hidden_count} static requests are listed with static: true)")
@@ -51,11 +50,11 @@ def _is_static(request: Request) -> bool:
     return response.status < 400
 
 
-def _line(tab: Tab, number: int, request: Request) -> str:
+def _line(call: Call, number: int, request: Request) -> str:
     line = f"{number}. [{request.method}] {request.url[:2000]}"
     response = request.existing_response
     if request.failure is not None:
-        return f"{line} => [FAILED] {request.failure}"
+        return f"{line} => [FAILED] {call.session.explain_failure(request.url, request.failure)}"
     if response is not None:
         return f"{line} => {_status(response)}"
     return line

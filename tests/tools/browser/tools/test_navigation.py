@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import pytest
 from browsing import Browse, section, text_of
 from lab import Lab
 from loop_clock import LoopClock
+from playwright.async_api import Browser
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
@@ -152,8 +154,67 @@ async def test_a_site_that_cannot_be_reached_is_an_error_and_why_is_said(
         await browse.error("tabs", action="new", url=url),
     ):
         assert section(text, "Error") == why
-        assert text.count("Could not reach") == 1
+        assert "### Events" not in text
         assert "### Ran Playwright code" not in text
+
+
+ASK: Final = """async (urls) => {
+  const ask = async url => [
+    await fetch(url, { mode: "no-cors" }).then(() => "answer", error => error.name),
+    await new Promise(resolve => {
+      const image = new Image();
+      image.onload = image.onerror = event => resolve(event.type);
+      image.src = url;
+    }),
+    await new Promise(resolve => {
+      const socket = new WebSocket(url.replace("http", "ws"));
+      socket.onopen = socket.onclose = event => resolve([event.type, event.code]);
+    }),
+    await new Promise(resolve => {
+      const request = new XMLHttpRequest();
+      request.onloadend = () => resolve(request.status);
+      request.open("GET", url);
+      request.send();
+    }),
+  ];
+  const answers = [];
+  for (const url of urls) answers.push(await ask(url));
+  return answers;
+}"""
+
+
+async def test_requests_to_sites_that_are_not_reached_fail_as_without_a_proxy(
+    browse: Browse, browser: Browser, lab: str, nobody: str
+) -> None:
+    urls = [f"http://{nobody}/", "http://nowhere.invalid/", f"https://{nobody}/"]
+    direct = await browser.new_page()
+    try:
+        await direct.goto(f"{lab}/frame")
+        expected = await direct.evaluate(ASK, urls)
+    finally:
+        await direct.close()
+    await browse.text("navigate", url=f"{lab}/frame")
+    text = await browse.text("evaluate", function=f"() => ({ASK})({json.dumps(urls)})")
+    assert json.loads(section(text, "Result")) == expected
+    reasons = (
+        f"Could not reach {nobody}: {nobody} refuses connections.",
+        "Could not reach nowhere.invalid: the name nowhere.invalid has no address.",
+    )
+    requests = await browse.text("network_requests")
+    for reason in reasons:
+        assert f"- {reason}" in section(text, "Events").splitlines()[:2]
+        assert f"=> [FAILED] {reason}" in requests
+    assert "SOCKS" not in requests
+
+
+async def test_a_link_to_a_site_that_is_not_reached_says_why(
+    browse: Browse, lab: str, nobody: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    script = f"() => {{ location.href = 'http://{nobody}/'; }}"
+    text = await browse.text("evaluate", function=script)
+    why = f"Could not reach {nobody}: {nobody} refuses connections"
+    assert f"- Not opened: http://{nobody}/ ({why})" in section(text, "Page")
 
 
 async def test_an_error_of_a_site_is_its_page_whatever_else_cannot_be_reached(

@@ -1,0 +1,103 @@
+"""Entries with a scheme: whether a connection uses TLS is seen in its first byte, before any byte reaches the site."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from browsing import opened, running, section
+from proxy_ends import Browser, Refusals, browser, echo, hello, read_rest, site
+
+from statehold.tools.browser.egress.policy import NetworkPolicy, Target
+from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.egress.socks import Reply
+
+TLS = b"\x16\x03\x01\x00\x05hello"
+PLAIN = b"GET / HTTP/1.1\r\n\r\n"
+
+
+async def require_end(one: Browser) -> None:
+    """Check that a connection ends without an answer."""
+    with anyio.fail_after(5), suppress(anyio.BrokenResourceError):
+        assert await read_rest(one.stream) == b""
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("form", ["allow", "block"])
+async def test_an_entry_with_a_scheme_holds_for_connections_of_that_scheme_only(
+    proxy: FilteringProxy, scheme: str, form: str
+) -> None:
+    listed, other = (PLAIN, TLS) if scheme == "http" else (TLS, PLAIN)
+    passes, refused = (listed, other) if form == "allow" else (other, listed)
+    policy = NetworkPolicy.model_validate({"private": True, form: [f"{scheme}://127.0.0.1:*"]})
+    told = Refusals()
+    access = await proxy.admit(policy, on_refused=told)
+    async with site(echo) as port:
+        for early in (passes, b""):
+            async with browser(access) as one:
+                assert await one.connect(f"127.0.0.1:{port}", early) is Reply.SUCCEEDED
+                await one.stream.send(passes)
+                assert await one.receive_exactly(len(early + passes)) == early + passes
+        assert told == []
+        async with browser(access) as one:
+            assert await one.connect(f"127.0.0.1:{port}", refused) is Reply.SUCCEEDED
+            await require_end(one)
+    name = f"{'https' if refused is TLS else 'http'}://127.0.0.1:{port}"
+    why = f"{name} is {'not among the allowed hosts' if form == 'allow' else 'blocked'}"
+    assert told == [(f"127.0.0.1:{port}", why)]
+    assert access.statistics().bytes_received == 2 * len(passes) + len(passes)
+
+
+async def test_a_refused_scheme_sends_nothing_to_the_site(proxy: FilteringProxy) -> None:
+    handler, connected = hello(b"secret")
+    access = await proxy.admit(NetworkPolicy(allow=["http://127.0.0.1:*"]))
+    async with site(handler) as port, browser(access) as one:
+        await one.connect(f"127.0.0.1:{port}", TLS)
+        await require_end(one)
+    assert len(connected) == 1
+    assert access.statistics().bytes_sent == 0
+
+
+async def test_an_address_that_is_allowed_for_one_scheme_is_refused_to_a_name_by_the_other(
+    proxy: FilteringProxy,
+) -> None:
+    told = Refusals()
+    policy = NetworkPolicy(allow=["localhost", "http://127.0.0.1:*", "http://[::1]:*"])
+    access = await proxy.admit(policy, on_refused=told)
+    async with site(echo) as port:
+        async with browser(access) as one:
+            await one.connect(f"localhost:{port}", PLAIN)
+            assert await one.receive_exactly(len(PLAIN)) == PLAIN
+        async with browser(access) as one:
+            await one.connect(f"localhost:{port}", TLS)
+            await require_end(one)
+    assert len(told) == 1
+
+
+def test_a_target_is_refused_at_once_if_no_scheme_can_reach_it() -> None:
+    policy = NetworkPolicy(allow=["http://a.example:*", "https://b.example"])
+    assert policy.name_refusal(Target.of("a.example", 8080)) is None
+    assert policy.name_refusal(Target.of("b.example", 443)) is None
+    why = "b.example:8080 is not among the allowed hosts"
+    assert policy.name_refusal(Target.of("b.example", 8080)) == why
+
+
+async def test_a_page_gets_no_tunnel_for_a_scheme_that_is_not_allowed(
+    shell: str, lab: str, tmp_path: Path
+) -> None:
+    port = lab.rpartition(":")[2]
+    async with (
+        running(tmp_path, shell, allow=[f"http://127.0.0.1:{port}"]) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/frame")
+        secure = f"https://127.0.0.1:{port}/"
+        script = f"() => fetch('{secure}').then(() => 1, error => error.name)"
+        text = await browse.text("evaluate", function=script)
+        why = f"Not allowed to reach 127.0.0.1:{port}: https://127.0.0.1:{port} is not among the allowed hosts."
+        assert section(text, "Result") == '"TypeError"'
+        assert why in section(text, "Events")
+        error = await browse.error("navigate", url=secure)
+        assert section(error, "Error") == f"{secure} could not be opened: {why}"
