@@ -16,7 +16,7 @@ from statehold.sessions.node import Node
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.state.patch import copy_json
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
 
 from .plan import Plan
@@ -58,7 +58,7 @@ async def measure(plan: Plan) -> Table:
     async with AsyncExitStack() as stack:
         folder = plan.folder / "state"
         store = await stack.enter_async_context(SQLStore.sqlite(folder))
-        starting = Node.start(store, folder, address="bench", clock=time.time)
+        starting = Node(store, folder, address="bench", clock=time.time)
         node = await stack.enter_async_context(starting)
         registry = await stack.enter_async_context(
             Registry(Core.create(store, node, {}, clock=SystemClock()))

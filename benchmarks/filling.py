@@ -23,7 +23,7 @@ from statehold.sessions.records import (
     StateRecord,
     new_id,
 )
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 AT_ONCE = 500
 
@@ -32,7 +32,7 @@ async def fill(folder: Path, count: int, *, crashed: bool) -> None:
     """Store `count` sessions named s0, s1, ... of the local caller; `crashed` ends this process in the middle."""
     async with (
         SQLStore.sqlite(folder) as store,
-        Node.start(store, folder, address="filling", clock=time.time) as node,
+        Node(store, folder, address="filling", clock=time.time) as node,
     ):
         for start in range(0, count, AT_ONCE):
             async with anyio.create_task_group() as tasks:

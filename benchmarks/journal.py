@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from statehold.sessions.records import HistoryFilter, JournalKind, JournalRecord, StateRecord
-from statehold.sessions.store import JournalLimits, SQLStore, Write
+from statehold.sessions.store import JournalLimits, Write
+from statehold.sessions.store.sql import SQLStore
 
 from .hop import Result, Scenario, in_turns
 from .plan import Era, North, Plan

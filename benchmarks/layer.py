@@ -30,7 +30,7 @@ from statehold.sessions.services import (
     Snapshot,
     ToolSpec,
 )
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
 from statehold.tools.upstream.recipe import InternalContext
 
@@ -69,7 +69,7 @@ async def _latencies(plan: Plan, folder: Path, policy: Policy) -> list[float]:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(SQLStore.sqlite(folder))
         node = await stack.enter_async_context(
-            Node.start(store, folder, address="benchmarks", clock=clock.now)
+            Node(store, folder, address="benchmarks", clock=clock.now)
         )
         registry = await stack.enter_async_context(
             Registry(Core.create(store, node, {TOOL: Nothing()}, policy=policy, clock=clock))

@@ -12,8 +12,8 @@ from sqlalchemy import create_engine, inspect, make_url, text
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import LOCAL, JournalKind, JournalRecord, SessionRecord, StateRecord
-from statehold.sessions.store import SQLStore
 from statehold.sessions.store.base import Write
+from statehold.sessions.store.sql import SQLStore
 
 from .plan import Plan
 from .report import Table, Target

@@ -44,6 +44,9 @@ class Stdio:
         self.write_stream = write_stream
         self.client_closed = anyio.Event()
         """Set when the client has closed its side."""
+        self.tools_listed = anyio.Event()
+        """Set when the first request for the tool list was answered."""
+        self._list_ids: set[Any] = set()
         self._unanswered_ids: set[Any] = set()
         self._answer_sent = anyio.Event()
         self._end_requested = anyio.Event()
@@ -65,6 +68,8 @@ class Stdio:
     def note_received(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._unanswered_ids.add(message.id)
+            if message.method == "tools/list" and not self.tools_listed.is_set():
+                self._list_ids.add(message.id)
         elif (
             isinstance(message, types.JSONRPCNotification)
             and message.method == "notifications/cancelled"
@@ -80,6 +85,9 @@ class Stdio:
         if not isinstance(request, str | int):
             return
         self._unanswered_ids.discard(request)
+        if request in self._list_ids:
+            self._list_ids.clear()
+            self.tools_listed.set()
         self._answer_sent.set()
         self._answer_sent = anyio.Event()
 

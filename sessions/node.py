@@ -11,9 +11,10 @@ import fcntl
 import os
 import platform
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import anyio
 
@@ -31,20 +32,30 @@ def _new_id() -> str:
 
 
 class Node:
-    """One process on one data folder, from `start` to `leave`.
+    """One process on one data folder. `async with` joins the nodes of the folder, and leaves them at the end.
 
+    A store in memory has no folder: then there are no other nodes and there is no lock.
     Nothing else in the process may close the lock file or fork without exec: the lock belongs to the open file.
     """
 
     def __init__(
-        self, store: Store, record: NodeRecord, locks: LockFolder | None, clock: Callable[[], float]
+        self,
+        store: Store,
+        folder: Path | None,
+        *,
+        address: str,
+        clock: Callable[[], float],
+        new_id: Callable[[], str] = _new_id,
     ) -> None:
         self.bury: Callable[[], Awaitable[object]] | None = None
         """Called on proof that a node is dead, before any process can claim its sessions. It ends the child processes that
         the dead node left running, so that no session is ever open twice."""
-        self.record = record
+        self.record = NodeRecord(
+            id=new_id(), proof_key="", address=address, started_at=clock(), pid=os.getpid()
+        )
+        """The record of this node. Its proof key is set when the node joins."""
         self._store = store
-        self._locks = locks
+        self._locks = None if folder is None else LockFolder(folder / NODES)
         self._clock = clock
         self._has_left = False
 
@@ -53,42 +64,27 @@ class Node:
         """Id of this node in the store. New at every start."""
         return self.record.id
 
-    @classmethod
-    @asynccontextmanager
-    async def start(
-        cls,
-        store: Store,
-        folder: Path | None,
-        *,
-        address: str,
-        clock: Callable[[], float],
-        new_id: Callable[[], str] = _new_id,
-    ) -> AsyncGenerator[Node]:
-        """Join the nodes of a data folder, and leave them at the end.
-
-        A store in memory has no folder: then there are no other nodes and there is no lock.
+    async def __aenter__(self) -> Self:
+        """Join the nodes of the data folder.
 
         Raises:
             StoreUnavailable: when the lock or the store cannot be had.
         """
-        locks = None if folder is None else LockFolder(folder / NODES)
-        node_id = new_id()
-        if locks is not None:
+        if self._locks is not None:
             # The row may only be seen once the lock is held, or the node would look dead.
-            await locks.hold(node_id)
-        record = NodeRecord(
-            id=node_id,
-            proof_key="" if locks is None else locks.proof_key(),
-            address=address,
-            started_at=clock(),
-            pid=os.getpid(),
-        )
-        node = cls(store, record, locks, clock)
+            await self._locks.hold(self.id)
         try:
-            await store.join(record)
-            yield node
-        finally:
-            await node.leave()
+            if self._locks is not None:
+                proof_key = self._locks.proof_key()
+                self.record = self.record.model_copy(update={"proof_key": proof_key})
+            await self._store.join(self.record)
+        except BaseException:
+            await self.leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.leave()
 
     async def find_dead(self) -> list[str]:
         """Declare every node dead whose lock can be taken, and return their ids."""

@@ -55,6 +55,8 @@ class Offer:
     prefix: str = ""
     include: Sequence[str] | None = None
     exclude: Sequence[str] = ()
+    is_own: bool = False
+    """Whether Statehold itself defines the tools, so that their definitions need no validation."""
 
     def may_have(self, name: str) -> bool:
         """Whether the configuration allows a tool of this service to have `name` in the list."""
@@ -186,7 +188,12 @@ class Catalog:
         return pairs
 
     def _add(self, offer: Offer, spec: ToolSpec, name: str, naming: Naming, header: bool) -> None:
-        definition = repair_definition({**spec.definition, "name": name}, offer.service)
+        definition: JSON | None = {**spec.definition, "name": name}
+        definition = (
+            copy.deepcopy(definition)
+            if offer.is_own
+            else repair_definition(definition, offer.service)
+        )
         if definition is None:
             return
         meta: JSON = definition.get("_meta") or {}

@@ -94,16 +94,17 @@ def _serve(config: Config, *, http: bool) -> int:
     from ..sdk.deferred_models import defer_models
 
     with defer_models():
-        from ..serve import run_http, run_stdio
+        if http:
+            from ..serve_http import run_http as run
+        else:
+            from ..serve_stdio import run_stdio as run
 
     # Imported objects live as long as the process.
     gc.freeze()
     gc.enable()
-    if http:
-        return run_http(config)
-    if sys.stdin.isatty():
+    if not http and sys.stdin.isatty():
         complain("serving MCP on stdin and stdout; a client should start this. See --help", OK)
-    return run_stdio(config)
+    return run(config)
 
 
 def _version() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
@@ -187,6 +186,8 @@ def _wrong_word(word: str, words: Sequence[str]) -> str:
 
 
 def _hint(word: str, words: Iterable[str]) -> str:
+    import difflib  # here because it takes a tenth of the time of --help
+
     near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.7)
     return f", did you mean {near[0]}?" if near else ""
 

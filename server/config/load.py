@@ -5,7 +5,6 @@ Every mistake becomes a ConfigError that names the source, the setting and the r
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
@@ -23,9 +20,8 @@ from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UpstreamConfig
 from .client_files import expand, read_services, read_text, transport_name
 from .messages import FLAGS, Layer, describe, nearest
-from .model import Config, ConfigError
+from .model import PREFIX, Config, ConfigError
 
-PREFIX = "STATEHOLD_"
 CONFIG_VARIABLE = "STATEHOLD_CONFIG"
 SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 
@@ -41,23 +37,6 @@ _EXPANDED_SETTINGS = (
     *("allow", "block", "proxy", "uploads", "key"),
 )
 """The settings of a service in which variables are replaced."""
-
-
-class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Config for pydantic-settings; only used to read the environment."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
-    )
-
-
-class _EnvironmentSource(EnvSettingsSource):
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Return text that is not JSON unchanged. The model splits `a,b` into a list, and reports mistakes."""
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
 
 
 def load(
@@ -124,26 +103,13 @@ def _validate(values: JSON, layers: list[Layer]) -> Config:
 
 
 def _read_environment(environ: Mapping[str, str]) -> JSON:
-    source = _EnvironmentSource(_Environment)
-    source.env_vars = {key.lower(): value for key, value in environ.items() if value}
-    values = source()
-    services = values.get("services")
-    if isinstance(services, dict):
-        for name, service in cast(JSON, services).items():
-            _refuse_nested_names(name, service, environ)
-    return values
+    names = {name for name in map(str.upper, environ) if name.startswith(PREFIX)}
+    if names <= _OTHER_VARIABLES:
+        return {}
+    # Imported here: pydantic-settings takes a twentieth of the start of a process.
+    from .environment import read_environment
 
-
-def _refuse_nested_names(name: str, service: object, environ: Mapping[str, str]) -> None:
-    """Refuse variables that set one name in `env` or `headers`: variables are read in lower case, so it would change."""
-    if not isinstance(service, dict):
-        return
-    for key in ("env", "headers", "cdp_headers"):
-        start = f"{PREFIX}services__{name}__{key}__".upper()
-        if any(variable.upper().startswith(start) for variable in environ):
-            raise ConfigError(
-                f"{start}*: cannot be given one by one; write {key} in the file and use ${{VARIABLE}} in it"
-            )
+    return read_environment(environ)
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -117,6 +116,8 @@ def _remedy(key: tuple[Any, ...]) -> str:
 
 def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
     """Return a question with the most similar valid key, spelled as in its layer."""
+    import difflib  # here because only a wrong setting needs it
+
     names = setting_names()
     parts = key.split(".")
     if parts[0] == "services" and len(parts) > 2:

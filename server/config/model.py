@@ -49,6 +49,8 @@ FIRST_CONNECT_SECONDS = 120.0
 
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 DEFAULT_PORT = 8931
+PREFIX = "STATEHOLD_"
+"""The prefix of the environment variables that are settings."""
 
 
 class ConfigError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
@@ -17,30 +16,23 @@ from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
-from ...sessions.errors import (
-    InvalidArgument,
-    NameTaken,
-    ServiceUnavailable,
-    SessionError,
-    SessionNotFound,
-)
+from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
 from ...sessions.node import Node
-from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
-from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
 from ...tools.footprint import bytes_of_files
-from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
+from ...tools.processes.ledger import Ledger
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
 from ..protocol.uris import page_uri
+from .opening import Opening
 from .own_tools import OwnToolCalls
+from .pinned_sessions import PinnedSessions
 from .tool_names import offer_of
 
 logger = logging.getLogger("statehold.server")
@@ -52,13 +44,14 @@ LIST_WAIT_SECONDS = 10.0
 
 
 class Gateway:
-    """The sessions and services of one process. `async with` opens it; leaving it drains.
+    """The sessions and services of one process. `async with` opens it, after recall(); leaving it drains.
 
-    Opening it starts a probe of every service in the background: a request for its tool list. The tools that an earlier
-    process stored of a service are offered at once; clients are notified when the probe finds another list. A request for
-    the merged list waits a few seconds for the services without stored tools, a call waits only for the service that has
-    the tool. A failed probe is repeated until it succeeds. Leaving the gateway refuses the calls that wait for a probe
-    with ServiceUnavailable.
+    recall() offers the tools that are known without starting anything: those of the browser, and those that an earlier
+    process stored of a service. Opening the gateway starts a probe of every other service in the background: a request
+    for its tool list; clients are notified when the probe finds another list than the stored one. A request for the
+    merged list waits a few seconds for the services without stored tools, a call waits only for the service that has the
+    tool. A failed probe is repeated until it succeeds. Leaving the gateway refuses the calls that wait for a probe with
+    ServiceUnavailable.
     """
 
     def __init__(
@@ -66,13 +59,18 @@ class Gateway:
         config: Config,
         store: Store,
         node: Node,
+        ledger: Ledger,
         services: Mapping[str, Service],
         *,
         clock: Clock | None = None,
     ) -> None:
         self.config = config
         self.store = store
+        self.node = node
+        self.ledger = ledger
+        """The child processes of this process."""
         self.services = dict(services)
+        self.opening = Opening()
         core = Core.create(
             store,
             node,
@@ -84,6 +82,7 @@ class Gateway:
         self.registry = Registry(core)
         self.router = Router(self.registry)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
+        self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_resource_changed: list[Callable[[str, str | None, str], None]] = []
@@ -99,12 +98,13 @@ class Gateway:
         """Set, and replaced by a new event, when a service was probed, added or changed."""
         self._is_stopped = False
         self._wait_deadline = math.inf
-        self._pin_locks: dict[tuple[str, str], anyio.Lock] = {}
         self._stack = AsyncExitStack()
         self._names_being_added: set[str] = set()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where services cannot be added."""
-        self.own_tools: dict[str, OwnTool] = {}
+        self.own_tools = build_own_tools(
+            self.registry, store, config.toolsets, services=self.describe_services
+        )
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
@@ -113,12 +113,8 @@ class Gateway:
             if isinstance(service, AbstractAsyncContextManager):
                 await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
-        self.own_tools = build_own_tools(
-            self.registry, self.store, self.config.toolsets, services=self.describe_services
-        )
-        self._wait_deadline = anyio.current_time() + LIST_WAIT_SECONDS
-        await self._recall()
         self.registry.spawn(self._probe)
+        self.opening.complete()
         return self
 
     async def __aexit__(
@@ -166,10 +162,15 @@ class Gateway:
         Raises:
             ServiceUnavailable: the gateway was left meanwhile.
         """
-        await self._wait_for_services()
+        await self.wait_for_services()
         return self.catalog_nowait(naming)
 
-    async def _wait_for_services(self) -> None:
+    async def wait_for_services(self) -> None:
+        """Wait a while for services that were not probed yet.
+
+        Raises:
+            ServiceUnavailable: the gateway was left meanwhile.
+        """
         with anyio.CancelScope(deadline=self._wait_deadline):
             while not self._probes_done.is_set() and any(
                 self._is_unprobed(name) for name in self.services
@@ -283,18 +284,28 @@ class Gateway:
         await self._probes_done.wait()
         self._refuse_when_stopped()
 
-    async def _recall(self) -> None:
-        """Offer the tools that earlier processes stored of the services; called before the probes."""
+    async def recall(self) -> None:
+        """Offer the tools that are known before anything is started; called once, before the gateway is opened.
+
+        Those are the tools of the browser, and those that earlier processes stored of other services. If the tools of any
+        service are not known, its probe cannot wait: request the opening.
+        """
+        self._wait_deadline = anyio.current_time() + LIST_WAIT_SECONDS
         for name, service in self.services.items():
-            if isinstance(service, UpstreamService) and await service.recall():
+            if not isinstance(service, UpstreamService):
+                await self._probe_first(name, service)
+            elif await service.recall():
                 self._recalled_services.add(name)
                 self._set_tools(name, await service.tools())
+        if any(map(self._is_unprobed, self.services)):
+            self.opening.request()
 
     async def _probe(self) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 for name, service in self.services.items():
-                    tasks.start_soon(self._probe_first, name, service)
+                    if name in self._recalled_services or self._is_unprobed(name):
+                        tasks.start_soon(self._probe_first, name, service)
         finally:
             # A cancelled or failed probe does not run again; end the waits for it.
             self._end_waits()
@@ -325,7 +336,8 @@ class Gateway:
         """List the tools of a service from now on, and log the renamed ones."""
         self._tools[name] = tools
         self._catalogs.clear()
-        renames = self.catalog_nowait("explicit").renames_by_service()
+        naming: Naming = "explicit" if self.config.server.session is None else "pinned"
+        renames = self.catalog_nowait(naming).renames_by_service()
         for service in self.services:
             line = renames.get(service)
             if line is not None and line != self._renames.get(service):
@@ -416,53 +428,6 @@ class Gateway:
         """Notify every client that the prompts changed."""
         for notify in self.on_prompts_changed:
             await notify()
-
-    # Pinned sessions.
-
-    async def pinned_session_id(self, principal: Principal, name: str) -> str:
-        """Return the id of the session that a URL or a command line names, created on first use."""
-        name = unicodedata.normalize("NFC", name)
-        lock = self._pin_locks.setdefault((principal.key, name), anyio.Lock())
-        try:
-            # Of several first calls at once, one creates the session; the others wait and find it.
-            async with lock:
-                return await self._find_or_create(principal, name)
-        finally:
-            if not lock.statistics().tasks_waiting and not lock.locked():
-                self._pin_locks.pop((principal.key, name), None)
-
-    async def _find_or_create(self, principal: Principal, name: str) -> str:
-        namespace = self.config.namespace
-        for _ in range(3):
-            try:
-                return (await self.registry.find(principal, name, namespace)).id
-            except SessionNotFound:
-                if name.startswith("sh_"):
-                    raise
-            try:
-                session = await self.registry.create(
-                    principal, SessionOptions(name=name, namespace=namespace)
-                )
-                session.notice = await self._predecessor(principal, name)
-                return session.id
-            except NameTaken:
-                # Another process was faster.
-                continue
-        raise SessionNotFound
-
-    async def _predecessor(self, principal: Principal, name: str) -> str | None:
-        """Return a notice about the closed session that had this name before, so that a caller does not expect its state."""
-        session_filter = SessionFilter(
-            namespace=self.config.namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
-        )
-        sessions, _ = await self.registry.page(principal, session_filter)
-        for session in sessions:
-            if session["name"] == name:
-                return (
-                    f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
-                    f"({session['reason']}, {session['closed_at']}); nothing of it is left in this one."
-                )
-        return None
 
     def health(self) -> JSON:
         """Return the body of `/health`, which needs no token: counts, no names and no ids.

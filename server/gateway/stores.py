@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...sessions.store import SQLStore
 from ...sessions.store.dialect import FILE_NAME
+from ...sessions.store.sql import SQLStore
 from ..config.model import Config, ConfigError
 
 

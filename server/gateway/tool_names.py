@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...sessions.services import ToolSpec
+from ...tools.browser.config import BrowserConfig
 from ...tools.catalog import Catalog, Offer
 from ...tools.own.names import own_names
 from ..config.model import Config, ServiceConfig
@@ -12,7 +13,14 @@ from ..config.model import Config, ServiceConfig
 
 def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> Offer:
     """Return the contribution of a service to the tool list."""
-    return Offer(name, tools, settings.prefix, settings.include, tuple(settings.exclude))
+    return Offer(
+        name,
+        tools,
+        settings.prefix,
+        settings.include,
+        tuple(settings.exclude),
+        is_own=isinstance(settings, BrowserConfig),
+    )
 
 
 def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) -> dict[str, str]:

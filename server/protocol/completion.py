@@ -61,7 +61,7 @@ class Completion:
         if pin is None:
             session: object = arguments.pop(session_argument(prompt), None)
         else:
-            session = await resources.gateway.pinned_session_id(resources.principal(ctx), pin)
+            session = await resources.gateway.pinned_sessions.id_of(resources.principal(ctx), pin)
         if not isinstance(session, str) or not session:
             return None
         ref = {**raw_params["ref"], "name": prompt["name"]}

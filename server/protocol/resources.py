@@ -106,7 +106,7 @@ class Resources:
         pin = self.pin(ctx)
         if pin is not None and self.gateway.offers_state:
             with translate_errors():
-                session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
+                session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
             resources.append({"uri": state_uri(session), **_STATE})
         async for service, session_id, page in self._read_pages(ctx, "resources", "resources/list"):
             for resource in _valid_items(page.get("resources"), types.Resource, service):
@@ -167,7 +167,7 @@ class Resources:
             page_address = parse_page_uri(uri) if own_service is None else (own_service, uri)
             if page_address is None or pin is None:
                 raise _unknown_resource(uri)
-            return await self.gateway.pinned_session_id(self.principal(ctx), pin), *page_address
+            return await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin), *page_address
         await self._refuse_others(ctx, session_address[0])
         return session_address
 
@@ -212,7 +212,7 @@ class Resources:
             return None
         with translate_errors():
             return Topic(
-                await self.gateway.pinned_session_id(self.principal(ctx), pin), service, ""
+                await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin), service, ""
             )
 
     async def _read_resource(
@@ -286,7 +286,7 @@ class Resources:
         pin = self.pin(ctx)
         if pin is not None and session not in (
             pin,
-            await self.gateway.pinned_session_id(self.principal(ctx), pin),
+            await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin),
         ):
             raise SessionNotFound
 
@@ -317,7 +317,7 @@ class Resources:
         pin, key = self.pin(ctx), session_argument(prompt)
         with translate_errors():
             if pin is not None:
-                session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
+                session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
             else:
                 session = arguments.pop(key, "")
             if not session:
@@ -362,7 +362,7 @@ class Resources:
             return
         await self.gateway.catalog("explicit")
         with translate_errors():
-            session = await self.gateway.pinned_session_id(self.principal(ctx), pin)
+            session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
         for service in self.services_with(capability):
             cursor: object = None
             for _ in range(100):

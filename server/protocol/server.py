@@ -73,6 +73,10 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
 }
 """Lists of tools, prompts and templates depend on the configuration only, resources on the state of a session."""
+METHODS_BEFORE_OPENING = frozenset(
+    {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
+)
+"""Requests that are answered before the sessions are open."""
 NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a changed list may take."""
 
@@ -247,6 +251,8 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await call_next(ctx)
+        if ctx.method not in METHODS_BEFORE_OPENING:
+            await self._gateway.opening.wait()
         if ctx.method in ("initialize", "server/discover"):
             return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
@@ -343,7 +349,7 @@ class StateholdServer(Server[dict[str, Any]]):
                     connection_of(ctx), principal
                 )
             pinned_id = (
-                None if pin is None else await self._gateway.pinned_session_id(principal, pin)
+                None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
             context = Context(principal, self._gateway.config.namespace, pinned_id)
             return _OwnCall(tool, context, arguments)
@@ -472,7 +478,7 @@ class StateholdServer(Server[dict[str, Any]]):
     ) -> str:
         """Return the session that a call names, and remove our argument for it from those of the call."""
         if pin is not None:
-            return await self._gateway.pinned_session_id(principal, pin)
+            return await self._gateway.pinned_sessions.id_of(principal, pin)
         session = arguments.pop(entry.session_argument, None)
         if isinstance(session, str) and session:
             return session

@@ -1,16 +1,10 @@
-"""The store of sessions."""
+"""The store of sessions: its interface in base.py, and its implementation on SQL databases.
+
+Import the implementation from `sql`. This package itself imports no database library.
+"""
 
 from __future__ import annotations
 
 from .base import ClaimedSession, JournalCounts, JournalLimits, Store, Write
-from .sql import SQLStore, open_store
 
-__all__ = [
-    "JournalLimits",
-    "ClaimedSession",
-    "SQLStore",
-    "Store",
-    "JournalCounts",
-    "Write",
-    "open_store",
-]
+__all__ = ["ClaimedSession", "JournalCounts", "JournalLimits", "Store", "Write"]

@@ -73,7 +73,7 @@ async def main(data: Path, log: Path) -> None:
     )
     async with (
         SQLStore.sqlite(data) as store,
-        Node.start(store, data, address="a worker", clock=clock.now) as node,
+        Node(store, data, address="a worker", clock=clock.now) as node,
     ):
         ledger = Ledger(data, node=node.id)
         node.bury = ledger.sweep

@@ -6,19 +6,16 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import psutil
 import pytest
-from anyio.streams.buffered import BufferedByteReceiveStream
 from fork_server import ForkedProgram
 from gateway_process import (
     JSON,
-    STATEHOLD,
     Era,
     Running,
     Transport,
@@ -34,6 +31,7 @@ from gateway_process import (
     toml,
 )
 from mcp import MCPError
+from piped import HELLO, piped, tool_call
 from process_exit import until_gone
 from runs import entries, wait_for_call
 
@@ -243,88 +241,11 @@ async def test_a_killed_process_leaves_no_child_and_every_session(
 # stdio
 
 
-class Pipes:
-    """A stdio Statehold whose lines the test writes and reads itself."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.process = process
-        self.stdin = process.stdin
-        self.out = BufferedByteReceiveStream(process.stdout)
-
-    async def send(self, *messages: JSON) -> None:
-        for message in messages:
-            await self.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-
-    async def line(self) -> JSON:
-        with anyio.fail_after(20):
-            return json.loads(await self.out.receive_until(b"\n", 1 << 20))
-
-    async def answer(self, number: int) -> JSON:
-        while (found := await self.line()).get("id") != number or "method" in found:
-            pass
-        return found
-
-    async def tool(self, number: int, tool: str, **arguments: Any) -> JSON:
-        await self.send(tool_call(number, tool, **arguments))
-        return (await self.answer(number))["result"]
-
-    async def rest(self) -> list[JSON]:
-        """Read to the end."""
-        found: list[JSON] = []
-        with anyio.fail_after(20):
-            while True:
-                try:
-                    found.append(json.loads(await self.out.receive_until(b"\n", 1 << 20)))
-                except anyio.IncompleteRead:
-                    assert not self.out.buffer
-                    return found
-
-
 def family_of(upstream: int) -> list[psutil.Process]:
     """Return all processes started by the Statehold that started this one."""
     parent = psutil.Process(upstream).parent()
     assert parent is not None
     return parent.children(recursive=True)
-
-
-def tool_call(number: int, tool: str, /, **arguments: Any) -> JSON:
-    return {
-        "id": number,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    }
-
-
-HELLO: list[JSON] = [
-    {
-        "id": 0,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        },
-    },
-    {"method": "notifications/initialized"},
-]
-
-
-@asynccontextmanager
-async def piped(config: Path, data: Path, *, as_installed: bool = False) -> AsyncGenerator[Pipes]:
-    """Run a stdio Statehold up to the end of its handshake."""
-    command = STATEHOLD if as_installed else statehold()
-    command = [*command, "--config", str(config), "--data", str(data)]
-    async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
-        try:
-            pipes = Pipes(process)
-            await pipes.send(*HELLO)
-            await pipes.answer(0)
-            yield pipes
-        finally:
-            if process.returncode is None:
-                process.kill()
 
 
 @pytest.mark.parametrize("how", ["sigterm", "sigint", "closed"])

@@ -24,7 +24,8 @@ from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.node import LockFolder, Node
 from statehold.sessions.records import NodeRecord, SessionFilter, SessionRecord, StateRecord
-from statehold.sessions.store import SQLStore, Store, open_store
+from statehold.sessions.store import Store
+from statehold.sessions.store.sql import SQLStore, open_store
 
 WORKER = Path(__file__).parent / "store" / "node_worker.py"
 
@@ -34,7 +35,7 @@ def clock() -> float:
 
 
 def started(store: Store, folder: Path, name: str = "n_test") -> Any:
-    return Node.start(store, folder, address="test", clock=clock, new_id=lambda: name)
+    return Node(store, folder, address="test", clock=clock, new_id=lambda: name)
 
 
 async def add(
@@ -82,7 +83,7 @@ async def test_a_living_node_is_never_found_dead(store: SQLStore, tmp_path: Path
 
 async def test_a_store_in_memory_needs_no_lock() -> None:
     async with SQLStore.memory() as store:
-        async with Node.start(store, None, address="test", clock=clock) as node:
+        async with Node(store, None, address="test", clock=clock) as node:
             assert node.record.proof_key == ""
             assert await node.find_dead() == []
             assert await node.recover() == []
@@ -257,12 +258,12 @@ async def test_a_child_of_a_node_does_not_inherit_its_lock(
 import os, subprocess, sys, time, anyio
 from pathlib import Path
 from statehold.sessions.node import Node
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 async def main():
     folder = Path(sys.argv[1])
     async with SQLStore.sqlite(folder) as store:
-        async with Node.start(store, folder, address="", clock=time.time) as node:
+        async with Node(store, folder, address="", clock=time.time) as node:
             child = subprocess.Popen(["sleep", "60"], close_fds=False, stdout=subprocess.DEVNULL)
             print(child.pid, node.id, flush=True)
             await anyio.sleep_forever()

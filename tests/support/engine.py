@@ -109,7 +109,7 @@ async def engine(
             SQLStore.memory() if folder is None else SQLStore.sqlite(folder)
         )
         node = await stack.enter_async_context(
-            Node.start(store, folder, address="a test", clock=clock.now)
+            Node(store, folder, address="a test", clock=clock.now)
         )
         options: dict[str, Any] = {} if new_id is None else {"new_id": new_id}
         registry = await stack.enter_async_context(

@@ -22,7 +22,7 @@ from statehold.sessions.live.session import Session
 from statehold.sessions.node import NODES, Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
 
 
@@ -30,7 +30,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
     store = SQLStore.sqlite(data)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(store)
-        starting = Node.start(store, data, address=f"holder, pid {os.getpid()}", clock=time.time)
+        starting = Node(store, data, address=f"holder, pid {os.getpid()}", clock=time.time)
         node = await stack.enter_async_context(starting)
         registry = await stack.enter_async_context(Registry(Core.create(store, node, {})))
         sessions: list[Session] = []

@@ -17,7 +17,7 @@ from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
 
 HOLDER = Path(__file__).parent / "holder.py"
@@ -82,7 +82,7 @@ def create_paused(data: Path, *names: str) -> dict[str, str]:
     async def make() -> dict[str, str]:
         async with (
             SQLStore.sqlite(data) as store,
-            Node.start(store, data, address="", clock=time.time) as node,
+            Node(store, data, address="", clock=time.time) as node,
             Registry(Core.create(store, node, {})) as registry,
         ):
             ids: dict[str, str] = {}

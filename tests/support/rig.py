@@ -64,7 +64,7 @@ async def rig(data: Path) -> AsyncGenerator[Rig]:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(SQLStore.sqlite(data))
-        starting = Node.start(store, data, address="a test", clock=clock.now)
+        starting = Node(store, data, address="a test", clock=clock.now)
         node = await stack.enter_async_context(starting)
         ledger = Ledger(data, node=node.id)
         stack.push_async_callback(ledger.aclose)

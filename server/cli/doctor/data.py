@@ -13,9 +13,9 @@ import anyio
 
 from ....sessions.errors import StoreUnavailable
 from ....sessions.records import NodeRecord
-from ....sessions.store import SQLStore
 from ....sessions.store.dialect import FILE_NAME
 from ....sessions.store.folder import DAMAGED, LEAST_FREE
+from ....sessions.store.sql import SQLStore
 from ....sessions.store.wal import is_orphaned
 from ....tools.processes import procfs
 from ....tools.processes.ledger import ChildRecord

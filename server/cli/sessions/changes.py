@@ -8,7 +8,7 @@ from ....sessions.errors import SessionBusy, SessionNotFound
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import Principal, SessionFilter, SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ..command_line import CommandLine
 from ..errors import CommandError

@@ -9,7 +9,7 @@ from typing import Any
 from ....sessions.actions.history import cursor_before, position, show_in_session, summarize
 from ....sessions.errors import InvalidArgument
 from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ...config.secrets import redactor_of
 from ..command_line import CommandLine

@@ -9,7 +9,7 @@ from typing import Any
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import OPEN, Status
 from ....sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ....sessions.views import describe, describe_binding, expiry, timestamp
 from ...config.model import Config
 from ..command_line import CommandLine

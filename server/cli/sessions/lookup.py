@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionFilter, SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ..errors import CommandError
 from ..exit_codes import USAGE
 

@@ -9,7 +9,7 @@ import anyio
 
 from ....sessions.errors import StoreUnavailable
 from ....sessions.records import SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ConfigError
 from ...gateway.stores import may_exist, store_of
 from ..command_line import CommandLine

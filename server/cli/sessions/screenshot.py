@@ -11,7 +11,7 @@ import anyio.to_thread
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ServiceConfig
 from ..command_line import CommandLine
 from ..errors import CommandError

@@ -10,7 +10,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import SessionRecord, StateRecord
 from ....sessions.state.patch import MISSING, tokens_of, value_at
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ..command_line import CommandLine
 from ..errors import CommandError

@@ -15,7 +15,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.node import NODES, Node
 from ....sessions.records import LOCAL, NodeRecord, SessionRecord
 from ....sessions.registry import Registry
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ....tools.footprint import FOLDERS
 from ....tools.processes.ledger import Ledger
 from ....tools.processes.workdir import safe_name
@@ -176,7 +176,7 @@ class ToolCaller:
     async def join(self, description: str = "command line") -> Node:
         """Join the data folder as a node until the end of the command. A later call returns the same node."""
         if self._node is None:
-            membership = Node.start(
+            membership = Node(
                 self.store,
                 self.config.data,
                 address=f"{description}, pid {os.getpid()}",

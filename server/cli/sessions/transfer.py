@@ -17,7 +17,7 @@ from ....sessions.errors import SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, Principal, SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ServiceConfig
 from ...config.secrets import redactor_of
 from ..command_line import CommandLine

@@ -17,7 +17,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.node import NODES
 from ....sessions.records import SessionRecord
-from ....sessions.store import SQLStore
+from ....sessions.store.sql import SQLStore
 from ....tools.browser.config import BrowserConfig
 from ....tools.browser.features.picture import take_picture
 from ....tools.browser.process.choice import NoBrowser, find_browser

@@ -94,6 +94,6 @@ async def test_a_store_that_fails_is_said_to_be_missing(
 
     mcp_server = StateholdServer(gateway, version="0", pinned_name="mine")
     async with Client(mcp_server, cache=None) as client:
-        monkeypatch.setattr(gateway, "pinned_session_id", refuse)
+        monkeypatch.setattr(gateway.pinned_sessions, "id_of", refuse)
         with pytest.raises(MCPError, match="service_unavailable"):
             await client.list_resources()

@@ -25,7 +25,7 @@ from statehold.server.config.model import Config, ConfigError, StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
 from statehold.server.serve import open_gateway
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 SECRET = "-".join(["hunter", "2"])
 

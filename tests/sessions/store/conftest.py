@@ -8,8 +8,9 @@ import pytest
 from databases import DatabaseServer
 from store_making import NODE, MakeStore, Sessions, node_record
 
-from statehold.sessions.store import SQLStore, Store
+from statehold.sessions.store import Store
 from statehold.sessions.store.dialect import RemoteDatabase
+from statehold.sessions.store.sql import SQLStore
 
 
 @pytest.fixture(

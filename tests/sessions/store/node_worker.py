@@ -20,7 +20,8 @@ import anyio
 
 from statehold.sessions.node import Node
 from statehold.sessions.records import JournalKind, JournalRecord, StateRecord
-from statehold.sessions.store import ClaimedSession, SQLStore, Write
+from statehold.sessions.store import ClaimedSession, Write
+from statehold.sessions.store.sql import SQLStore
 
 
 def say(*words: object) -> None:
@@ -36,7 +37,7 @@ async def serve(folder: Path, place: str, sessions: list[str], seed: int) -> Non
     )
     async with (
         opened as store,
-        Node.start(store, folder, address=f"pid {os.getpid()}", clock=time.time) as node,
+        Node(store, folder, address=f"pid {os.getpid()}", clock=time.time) as node,
     ):
         say("up", os.getpid(), node.id)
         while True:

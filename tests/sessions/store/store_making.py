@@ -14,7 +14,8 @@ from statehold.sessions.records import (
     SessionRecord,
     StateRecord,
 )
-from statehold.sessions.store import SQLStore, Store
+from statehold.sessions.store import Store
+from statehold.sessions.store.sql import SQLStore
 
 NODE = "n_one"
 OTHER = "n_two"

@@ -17,8 +17,9 @@ from store_making import NODE, OTHER, Sessions, entry, node_record, version_of
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import StateRecord
-from statehold.sessions.store import SQLStore, Write
+from statehold.sessions.store import Write
 from statehold.sessions.store.backup import back_up
+from statehold.sessions.store.sql import SQLStore
 
 
 def _state(version: int, size: int = 1) -> Write:

@@ -20,8 +20,9 @@ from store_making import NODE, OTHER, Sessions, entry, node_record
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.node import Node
 from statehold.sessions.records import SessionFilter, StateRecord
-from statehold.sessions.store import SQLStore, database, schema
+from statehold.sessions.store import database, schema
 from statehold.sessions.store.backup import back_up
+from statehold.sessions.store.sql import SQLStore
 
 MANY = 120
 
@@ -83,7 +84,7 @@ async def start(folder: Path, *, replace_damaged: bool = True) -> list[str]:
     """Prepare a database as a process does before it serves, serve for a short time, and return the adopted sessions."""
     async with (
         SQLStore.sqlite(folder, replace_damaged=replace_damaged) as store,
-        Node.start(store, folder, address="test", clock=lambda: 5.0) as node,
+        Node(store, folder, address="test", clock=lambda: 5.0) as node,
     ):
         adopted = await node.recover()
         assert [known.id for known in await store.nodes()] == [node.id]

@@ -18,7 +18,8 @@ from statehold.sessions.records import (
     SessionFilter,
     SummaryRecord,
 )
-from statehold.sessions.store import JournalLimits, SQLStore, Store, Write
+from statehold.sessions.store import JournalLimits, Store, Write
+from statehold.sessions.store.sql import SQLStore
 
 STORED = Path(__file__).parent / "stored"
 

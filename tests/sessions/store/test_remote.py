@@ -23,10 +23,11 @@ from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, Principal, StateRecord
-from statehold.sessions.store import SQLStore, Write, connection, sql
+from statehold.sessions.store import Write, connection, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD
+from statehold.sessions.store.sql import SQLStore
 
 KINDS = ("postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb))
 

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Engine, event
 from store_making import NODE, Sessions, node_record
 
 from statehold.sessions.records import LABELS, SessionFilter, SummaryRecord
-from statehold.sessions.store import SQLStore, Store, Write, session_queries
+from statehold.sessions.store import Store, Write, session_queries
+from statehold.sessions.store.sql import SQLStore
 
 
 async def listed(store: Store, **wanted: Any) -> list[str]:

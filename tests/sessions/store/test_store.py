@@ -320,8 +320,8 @@ async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
     """Count by taking the newest away: there is no other way to see the second."""
     from sqlalchemy import Connection, select
 
-    from statehold.sessions.store import SQLStore
     from statehold.sessions.store.schema import snapshot
+    from statehold.sessions.store.sql import SQLStore
 
     def look(connection: Connection) -> list[int]:
         found = connection.execute(select(snapshot.c.seq).where(snapshot.c.service == service))

@@ -15,10 +15,10 @@ from store_making import NODE, Sessions, node_record
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import Principal, SessionFilter
-from statehold.sessions.store import SQLStore, open_store
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
+from statehold.sessions.store.sql import SQLStore, open_store
 from statehold.sessions.store.upgrade import migrate, revision, upgrade
 
 
@@ -95,7 +95,7 @@ def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:
     program = f"""
 import sys, anyio
 from pathlib import Path
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 async def main():
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_many_processes_may_open_a_new_folder_at_once(
     program = f"""
 import sys, anyio
 from pathlib import Path
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 async def main():
     print("ready", flush=True)

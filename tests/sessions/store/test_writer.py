@@ -23,7 +23,8 @@ from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
 from statehold.sessions.services import CallResult
-from statehold.sessions.store import SQLStore, Store, Write, database, writer
+from statehold.sessions.store import Store, Write, database, writer
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.store.writer import LATER
 
 

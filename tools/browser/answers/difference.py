@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -98,6 +97,8 @@ def _small_changes(old: list[str], new: list[str], before: range, after: range) 
         if before or after:
             yield before, after
         return
+    import difflib  # here because the start of a process would pay for it
+
     matcher = difflib.SequenceMatcher(
         None, [old[i] for i in before], [new[j] for j in after], autojunk=False
     )

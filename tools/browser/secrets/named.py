@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -99,6 +98,8 @@ class NamedSecrets:
         return values[origin]
 
     def _refuse_misspelled(self, name: str) -> None:
+        import difflib  # here because only a wrong name needs it
+
         known_names = {known.upper(): known for known in self._secrets}
         matches = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=SIMILARITY)
         if matches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -200,6 +199,8 @@ class Opening:
         if name is None:
             return {}
         if name not in devices:
+            import difflib  # here because only a wrong name needs it
+
             close_matches = difflib.get_close_matches(name, devices, n=1)
             hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
             raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")

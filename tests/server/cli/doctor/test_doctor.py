@@ -17,7 +17,7 @@ from holding import HOLDER
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main
-from statehold.sessions.store import SQLStore
+from statehold.sessions.store.sql import SQLStore
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 

@@ -12,6 +12,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import toolset
+from statehold.tools.catalog import repair_definition
 
 TOOLS = toolset(BrowserConfig(caps=list(CAPABILITIES)))
 
@@ -97,6 +98,13 @@ def test_schemas_say_what_numbers_may_be() -> None:
     assert said["browser_route"]["status"] == (200, 599)
     assert said["browser_mouse_click_xy"]["clickCount"] == (1, 20)
     assert said["browser_snapshot"]["depth"] == (0, None)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_definitions_need_no_repair(tool: BrowserTool) -> None:
+    """The tool list takes the definitions of the browser as they are."""
+    definition = tool.spec().definition
+    assert repair_definition(definition, "browser") == definition
 
 
 def test_descriptions_are_of_one_line_and_arguments_that_need_one_have_one() -> None:

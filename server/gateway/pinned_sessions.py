@@ -1,0 +1,69 @@
+"""Sessions that a URL or the command line names, so that the calls need not."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import anyio
+
+from ...sessions.errors import NameTaken, SessionNotFound
+from ...sessions.lifecycle import Status
+from ...sessions.records import Principal, SessionFilter
+from ...sessions.registry import Registry
+from ...sessions.transitions.create import SessionOptions
+
+
+class PinnedSessions:
+    """The pinned sessions of one gateway. They are found by their names, and created on first use."""
+
+    def __init__(self, registry: Registry, namespace: str) -> None:
+        self._registry = registry
+        self._namespace = namespace
+        self._locks: dict[tuple[str, str], anyio.Lock] = {}
+
+    async def id_of(self, principal: Principal, name: str) -> str:
+        """Return the id of the session that a URL or a command line names, created on first use."""
+        name = unicodedata.normalize("NFC", name)
+        lock = self._locks.setdefault((principal.key, name), anyio.Lock())
+        try:
+            # Of several first calls at once, one creates the session; the others wait and find it.
+            async with lock:
+                return await self._find_or_create(principal, name)
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._locks.pop((principal.key, name), None)
+
+    async def _find_or_create(self, principal: Principal, name: str) -> str:
+        for _ in range(3):
+            try:
+                return (await self._registry.find(principal, name, self._namespace)).id
+            except SessionNotFound:
+                if name.startswith("sh_"):
+                    raise
+            try:
+                session = await self._registry.create(
+                    principal, SessionOptions(name=name, namespace=self._namespace)
+                )
+                session.notice = await self._predecessor(principal, name)
+                return session.id
+            except NameTaken:
+                # Another process was faster.
+                continue
+        raise SessionNotFound
+
+    async def _predecessor(self, principal: Principal, name: str) -> str | None:
+        """Return a notice about the closed session that had this name before, so that a caller does not expect its state."""
+        session_filter = SessionFilter(
+            namespace=self._namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
+        )
+        sessions, _ = await self._registry.page(principal, session_filter)
+        for session in sessions:
+            if session["name"] == name:
+                return (
+                    f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
+                    f"({session['reason']}, {session['closed_at']}); nothing of it is left in this one."
+                )
+        return None
+
+
+__all__ = ["PinnedSessions"]

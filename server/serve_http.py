@@ -1,0 +1,171 @@
+"""Serves MCP over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import sys
+from collections.abc import Generator
+from importlib.metadata import version
+from typing import Literal
+
+import anyio
+import uvicorn
+
+from .auth.tokens import StaticTokens
+from .config.http import HttpSettings
+from .config.model import Config, ConfigError
+from .gateway.gateway import Gateway
+from .http.app import HttpApplication
+from .http.clients import Clients
+from .http.open_streams import OpenStreams
+from .http.port_holder import holder_of
+from .logs import configure
+from .open_files import allowed_connections, raise_limit
+from .protocol.server import StateholdServer
+from .serve import has_uvloop, open_gateway
+from .shutdown import Shutdown, cancel_start, watch_signals
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+ACCEPTS = 64
+"""Connections that the event loop accepts at once, before any of them is counted."""
+ANSWER_SECONDS = 0.1
+"""Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: we handle signals, since sessions have to be drained first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            # asyncio also used ACCEPTS as the length of the queue of the socket.
+            listener.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # Otherwise the end of the event loop would cancel the lifespan, and uvicorn log a traceback.
+            await self.lifespan.shutdown()
+
+
+def run_http(config: Config) -> int:
+    """Listen until a signal comes. Return the exit code.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or the tokens cannot be read.
+    """
+    configure(config.log)
+    raise_limit()
+    tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
+    anyio.run(_serve_http, config, tokens, backend_options={"use_uvloop": has_uvloop()})
+    return 0
+
+
+async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
+    """Serve until a signal comes. Signals are handled before the port opens, since its users may send one at once."""
+    async with anyio.create_task_group() as tasks:
+        shutdown = Shutdown()
+        await tasks.start(watch_signals, shutdown)
+        tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
+        with _listen(config) as listener:
+            await _serve_on(listener, config, tokens, shutdown)
+        tasks.cancel_scope.cancel()
+
+
+async def _serve_on(
+    listener: socket.socket, config: Config, tokens: StaticTokens | None, shutdown: Shutdown
+) -> None:
+    url = _url(listener)
+    alone = config.server.loopback and config.server.tokens is None
+    address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
+    async with open_gateway(config, address=address, alone=alone, port=port) as gateway:
+        mcp_server = StateholdServer(gateway, version=version("statehold"))
+        application = HttpApplication(gateway, mcp_server, tokens)
+        settings = uvicorn.Config(
+            application.asgi,
+            http=_http_protocol(config.http),
+            backlog=ACCEPTS,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            interface="asgi3",
+            # The address of a client matters only to the backoff of wrong tokens.
+            proxy_headers=tokens is not None,
+            timeout_keep_alive=75,
+            # Running calls have ended by then; an open stream must not keep the process alive.
+            timeout_graceful_shutdown=1,
+        )
+        server = _Server(settings)
+        shutdown.is_serving = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_end_http, gateway, mcp_server, application.streams, server, shutdown)
+            tasks.start_soon(_force_exit, server, shutdown)
+            sys.stderr.write(f"Statehold listens on {url}/mcp\n")
+            sys.stderr.flush()
+            await server.serve([listener])
+            tasks.cancel_scope.cancel()
+
+
+async def _end_http(
+    gateway: Gateway,
+    mcp_server: StateholdServer,
+    streams: OpenStreams,
+    server: uvicorn.Server,
+    shutdown: Shutdown,
+) -> None:
+    await shutdown.begin_event.wait()
+    await gateway.registry.drain()
+    # The answers of the last calls are still passing through the transports.
+    await anyio.sleep(ANSWER_SECONDS)
+    mcp_server.stop_listening()
+    streams.end()
+    server.should_exit = True
+
+
+async def _force_exit(server: uvicorn.Server, shutdown: Shutdown) -> None:
+    await shutdown.force_event.wait()
+    server.force_exit = server.should_exit = True
+
+
+@contextlib.contextmanager
+def _listen(config: Config) -> Generator[socket.socket]:
+    host, port = config.server.host.strip("[]"), config.server.port
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        holder = holder_of(host, port) if error.errno == errno.EADDRINUSE else None
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {holder or error.strerror or error}; choose another with "
+            "--port (0: any free one) or --host"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _http_protocol(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:
+    try:
+        from .http.bounded_protocol import bounded_protocol
+    except ImportError:
+        # Without httptools, uvicorn uses h11, which limits heads but not connections.
+        return "auto"
+    total = allowed_connections(settings.connections, reserved_files=settings.reserved_files)
+    return bounded_protocol(Clients(settings, total=total))
+
+
+__all__ = ["run_http"]

@@ -1,0 +1,103 @@
+"""Serves MCP to one client over stdin and stdout of this process."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+import anyio
+from mcp.server.runner import serve_dual_era_loop
+
+from .config.model import Config
+from .gateway.gateway import Gateway
+from .logs import configure
+from .open_files import raise_limit
+from .protocol.server import StateholdServer
+from .serve import create_gateway, has_uvloop, hold_open
+from .shutdown import Shutdown, cancel_start, watch_signals
+from .stdio import Stdio, stdio_streams
+
+OPEN_SECONDS = 0.5
+"""Seconds that the sessions wait for the first list of the tools before they are opened."""
+
+
+def run_stdio(config: Config) -> int:
+    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code.
+
+    Raises:
+        ConfigError: `store.url` names no database.
+        StoreUnavailable: the data folder or the database cannot be used.
+    """
+    configure(config.log)
+    raise_limit()
+    anyio.run(_serve, config, backend_options={"use_uvloop": has_uvloop()})
+    return 0
+
+
+async def _serve(config: Config) -> None:
+    """Serve the client in a task, and open the sessions beside it: the list of the tools does not wait for them."""
+    gateway = await create_gateway(config, address=f"stdio, pid {os.getpid()}", alone=True)
+    async with anyio.create_task_group() as tasks:
+        shutdown, served = Shutdown(), anyio.Event()
+        tasks.start_soon(_serve_client, gateway, shutdown, served)
+        with anyio.CancelScope() as start:
+            tasks.start_soon(cancel_start, shutdown, start)
+            await gateway.opening.wait_requested()
+            async with hold_open(gateway):
+                shutdown.is_serving = True
+                await served.wait()
+        await served.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _serve_client(gateway: Gateway, shutdown: Shutdown, served: anyio.Event) -> None:
+    mcp_server = StateholdServer(
+        gateway, version=version("statehold"), pinned_name=gateway.config.server.session
+    )
+    async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
+        await tasks.start(watch_signals, shutdown)
+        tasks.start_soon(_request_opening, gateway, stdio)
+        tasks.start_soon(_watch_client, gateway, mcp_server, stdio, shutdown)
+        tasks.start_soon(_end, gateway, mcp_server, stdio, shutdown)
+        await serve_dual_era_loop(
+            mcp_server,
+            stdio.read_stream,
+            stdio.write_stream,
+            lifespan_state={},
+            init_options=mcp_server.create_initialization_options(),
+        )
+        tasks.cancel_scope.cancel()
+    served.set()
+
+
+async def _request_opening(gateway: Gateway, stdio: Stdio) -> None:
+    """Have the sessions opened when the client has its list, or requests none for a while."""
+    with anyio.move_on_after(OPEN_SECONDS):
+        await stdio.tools_listed.wait()
+    gateway.opening.request()
+
+
+async def _watch_client(
+    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, shutdown: Shutdown
+) -> None:
+    """End the process when the client has closed its side and its requests are answered, or the grace time is over."""
+    await stdio.client_closed.wait()
+    # A store that cannot be opened is reported even to a client that requested nothing.
+    await gateway.opening.wait()
+    mcp_server.stop_listening()
+    mcp_server.waiting_calls.abandon()
+    await stdio.wait_answered(gateway.config.timeouts.close_grace)
+    shutdown.begin()
+
+
+async def _end(
+    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, shutdown: Shutdown
+) -> None:
+    await shutdown.begin_event.wait()
+    if gateway.opening.is_complete:
+        await gateway.registry.drain()
+    mcp_server.stop_listening()
+    await stdio.end()
+
+
+__all__ = ["run_stdio"]
