@@ -32,9 +32,9 @@ _KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|POR
 
 _EXPANDED_SETTINGS = (
     *("command", "args", "env", "cwd", "url", "headers"),
-    *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script"),
+    *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script", "init_page"),
     *("secrets", "secrets_command"),
-    *("allow", "block", "proxy", "uploads", "key"),
+    *("allow", "block", "proxy", "uploads", "output_dir", "key"),
 )
 """The settings of a service in which variables are replaced."""
 
@@ -244,14 +244,15 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["command"] = _program_path(command, layer)
     if isinstance(service.get("executable"), str):
         service["executable"] = _program_path(service["executable"], layer)
-    for key in ("init_script", "secrets"):
+    for key in ("output_dir", "secrets"):
         if isinstance(service.get(key), str):
             service[key] = str(layer.path(service[key]))
-    uploads = service.get("uploads")
-    if isinstance(uploads, str):
-        uploads = [part.strip() for part in uploads.split(",") if part.strip()]
-    if isinstance(uploads, list) and all(isinstance(u, str) for u in cast("list[Any]", uploads)):
-        service["uploads"] = [str(layer.path(folder)) for folder in cast("list[str]", uploads)]
+    for key in ("uploads", "init_script", "init_page"):
+        paths = service.get(key)
+        if isinstance(paths, str):
+            paths = [part.strip() for part in paths.split(",") if part.strip()]
+        if isinstance(paths, list) and all(isinstance(p, str) for p in cast("list[Any]", paths)):
+            service[key] = [str(layer.path(path)) for path in cast("list[str]", paths)]
 
 
 def _program_path(command: str, layer: Layer) -> str:
@@ -309,8 +310,11 @@ def _find_wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | Non
     program = service.executable
     if program and os.sep in program and not Path(program).is_file():
         return "executable", f"there is no program {program}; correct the path, or leave it out"
-    if service.init_script and not Path(service.init_script).is_file():
-        return "init_script", f"there is no file {service.init_script}; correct the path"
+    for key in ("init_script", "init_page"):
+        paths: list[str] = getattr(service, key)
+        missing = next((path for path in paths if not Path(path).is_file()), None)
+        if missing is not None:
+            return key, f"there is no file {missing}; correct the path"
     if service.secrets:
         # Imported here: most configurations have no secrets.
         from ...tools.browser.secrets.source import read_secrets

@@ -363,7 +363,8 @@ class Call:
     async def link_file(self, name: str, size: int, *, label: str) -> None:
         """Link a file of the session in the result."""
         files = self.session.files
-        self.answer.result(f"- [{label}]({files.address(name)})")
+        note = await files.deliver(name)
+        self.answer.result(f"- [{label}]({files.address(name)}){note}")
         self.answer.file(files.uri(name), name, await files.mime(name), size)
 
     # The end of every answer.

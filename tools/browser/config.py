@@ -120,8 +120,15 @@ class BrowserConfig(BaseModel):
         description="The permissions of pages, such as `geolocation`. All others are denied.",
     )
     ignore_https_errors: bool = Field(default=False, description="Accept broken certificates.")
-    init_script: str | None = Field(
-        default=None, description="JavaScript file that every page runs first."
+    init_script: Names = Field(
+        default_factory=list[str], description="JavaScript files that every page runs first."
+    )
+    init_page: Names = Field(
+        default_factory=list[str],
+        description=(
+            "Python files with `async def default(page)`: each runs with Playwright's page when a browser context opens "
+            "for a session, after its tabs were restored."
+        ),
     )
     secrets: str | None = Field(
         default=None,
@@ -215,6 +222,17 @@ class BrowserConfig(BaseModel):
     download_bytes: Annotated[int, Field(gt=0)] = Field(
         default=100 * MIB,
         description="Size of the largest download; all files of a session together may have four times as much.",
+    )
+    output_dir: str | None = Field(
+        default=None,
+        description=(
+            "Folder that gets a copy of every file of a session, such as a download or a screenshot. Copies have "
+            "no limit and stay when the session is deleted."
+        ),
+    )
+    image_responses: Literal["allow", "omit"] = Field(
+        default="allow",
+        description="`omit`: a screenshot is a file only, for models that cannot see pictures.",
     )
     uploads: Names = Field(
         default_factory=list[str],

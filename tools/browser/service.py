@@ -213,7 +213,15 @@ class BrowserService:
         # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
         is_remote = self.config.ws_endpoint is not None
-        return Files(folder, largest=self.config.download_bytes, root=root, is_remote=is_remote)
+        output_dir = self.config.output_dir
+        return Files(
+            folder,
+            largest=self.config.download_bytes,
+            root=root,
+            is_remote=is_remote,
+            output_dir=None if output_dir is None else Path(output_dir).expanduser().absolute(),
+            shows_paths=self._alone,
+        )
 
     # Connections.
 

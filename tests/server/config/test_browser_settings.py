@@ -81,10 +81,14 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
     (tmp_path / "up").mkdir()
     (tmp_path / "first.js").touch()
     (tmp_path / "my.env").touch()
+    (tmp_path / "first.py").touch()
     text = "[services.browser]\nuploads = ['up']\ninit_script = 'first.js'\nkey = '${KEY}'\nsecrets = 'my.env'"
+    text += "\ninit_page = ['first.py']\noutput_dir = 'shots'"
     browser = load(config=written(tmp_path, text), environ={"KEY": SECRET}).browsers()["browser"]
     assert browser.uploads == [str(tmp_path / "up")]
-    assert browser.init_script == str(tmp_path / "first.js")
+    assert browser.init_script == [str(tmp_path / "first.js")]
+    assert browser.init_page == [str(tmp_path / "first.py")]
+    assert browser.output_dir == str(tmp_path / "shots")
     assert browser.secrets == str(tmp_path / "my.env")
     assert browser.key == SECRET
     assert SECRET not in repr(browser)
@@ -127,6 +131,7 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
         ("uploads = ['gone']", "services.browser.uploads: there is no folder"),
         ("executable = './gone'", "services.browser.executable: there is no program"),
         ("init_script = 'gone.js'", "services.browser.init_script: there is no file"),
+        ("init_page = ['gone.py']", "services.browser.init_page: there is no file"),
         ("secrets = 'gone.env'", "gone.env: it cannot be read: No such file"),
         (
             "secrets = 'short.env'",

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, new_view, opened, process_of, running, section, text_of
+from browsing import Browse, again, new_view, opened, process_of, running, section, text_of
 from changing import Changing
 from lab import Lab
 from listening import run_until_line
@@ -227,18 +227,44 @@ async def test_unknown_device_is_refused_with_the_nearest_name(tmp_path: Path, s
         assert "Did you mean 'iPhone 15'?" in caught.value.message
 
 
-async def test_every_page_runs_the_configured_script_first(
+async def test_every_page_runs_the_configured_scripts_first(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
     (tmp_path / "first.js").write_text("window.early = document.readyState")
-    script = str(tmp_path / "first.js")
-    async with running(tmp_path, shell, init_script=script) as service, opened(service) as browse:
+    (tmp_path / "second.js").write_text("window.second = early")
+    scripts = [str(tmp_path / "first.js"), str(tmp_path / "second.js")]
+    async with running(tmp_path, shell, init_script=scripts) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame?name=one")
-        assert await browse.value("() => early") == "loading"
-        await anyio.Path(script).unlink()
+        assert await browse.value("() => [early, second]") == ["loading", "loading"]
+        await anyio.Path(scripts[0]).unlink()
         with pytest.raises(ServiceUnavailable) as caught:
             await service.open(new_view(), None)
         assert caught.value.message == "`init_script` cannot be read: No such file or directory."
+
+
+async def test_the_first_page_of_a_session_is_prepared_by_python(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    file = tmp_path / "prepare.py"
+    file.write_text(
+        "async def default(page):\n"
+        "    await page.context.add_cookies([{'name': 'seen', 'value': '1', 'url': '"
+        + lab
+        + "'}])\n"
+    )
+    async with running(tmp_path, shell, init_page=[str(file)]) as service:
+        async with opened(service) as browse:
+            assert "- 0: (current) [](about:blank)" in await browse.text("tabs", action="list")
+            await browse.text("navigate", url=f"{lab}/frame?name=one")
+            assert await browse.value("() => document.cookie") == "seen=1"
+            await browse.page.context.clear_cookies()
+            async with again(browse) as resumed:
+                assert "Frame one" in await resumed.text("snapshot")
+                assert await resumed.value("() => document.cookie") == "seen=1"
+        file.write_text("async def default(page):\n    raise ValueError('no such customer')\n")
+        with pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(), None)
+        assert caught.value.message == "`init_page` failed: ValueError: no such customer."
 
 
 # Browsers elsewhere.

@@ -124,7 +124,7 @@ class Trace:
     async def _expire(self) -> None:
         try:
             name, _ = await self.stop()
-            what = self._files.address(name)
+            what = self._files.address(name) + await self._files.deliver(name)
         except ToolFailed as error:
             what = str(error)
         self._add_event(

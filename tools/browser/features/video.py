@@ -157,7 +157,10 @@ class Videos:
         self._running.clear()
 
     async def _expire(self) -> None:
-        names = [self._files.address(name) for name, _ in await self.stop()]
+        names = [
+            self._files.address(name) + await self._files.deliver(name)
+            for name, _ in await self.stop()
+        ]
         self._add_event(
             f"The video ended by itself after {self.pause_hold.seconds:g} seconds: {', '.join(names)}"
         )

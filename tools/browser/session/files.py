@@ -61,13 +61,23 @@ class Files:
     """
 
     def __init__(
-        self, folder: Path, *, largest: int, root: str = "", is_remote: bool = False
+        self,
+        folder: Path,
+        *,
+        largest: int,
+        root: str = "",
+        is_remote: bool = False,
+        output_dir: Path | None = None,
+        shows_paths: bool = False,
     ) -> None:
+        """`output_dir`: the folder that gets copies of all files. `shows_paths`: callers may see its path."""
         self.folder = folder
         self._root = root
         self._largest = largest
         self._is_remote = is_remote
         """Whether another Playwright server sends the downloads, instead of our driver copying them."""
+        self._output_dir = output_dir
+        self._shows_paths = shows_paths
         self.pause_traffic: Callable[[], AbstractContextManager[None]] = nullcontext
         """Stops the traffic of the context while a download is cancelled, which takes the browser a while."""
         self._events: list[str] = []
@@ -104,16 +114,7 @@ class Files:
 
     def _path(self, requested: str) -> Path:
         private_folder(self.folder)
-        name = _safe_name(requested)
-        for number in itertools.count(1):
-            path = self.folder / (
-                name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}"
-            )
-            # Another task may take the name at the same time.
-            with suppress(FileExistsError):
-                path.touch(0o600, exist_ok=False)
-                return path
-        raise AssertionError("unreachable: there is always one more number")
+        return _new_file(self.folder, _safe_name(requested))
 
     async def write(self, name: str, data: bytes) -> Path:
         """Write a file, completely or not at all; the folder holds at most FILES_OF_SESSION times the largest download.
@@ -153,6 +154,16 @@ class Files:
             await self.drop(path)
             raise
         return await anyio.to_thread.run_sync(_size_of, path)
+
+    async def deliver(self, name: str) -> str:
+        """Copy a file to the output folder, if there is one. Return a note about the copy that follows its address."""
+        if self._output_dir is None:
+            return ""
+        try:
+            copy = await anyio.to_thread.run_sync(_copy_into, self.folder / name, self._output_dir)
+        except OSError as error:
+            return f" (not copied to `output_dir`: {error.strerror})"
+        return f" (copied to {copy if self._shows_paths else copy.name})"
 
     async def drop(self, path: Path) -> None:
         """Remove a file, if it is there."""
@@ -264,7 +275,10 @@ class Files:
         except BaseException:
             _remove(path)
             raise
-        self._events.append(f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}")
+        note = await self.deliver(path.name)
+        self._events.append(
+            f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}{note}"
+        )
         self._saved_downloads.append((path.name, size))
 
     async def _copy(self, download: Download, path: Path, reasons: list[str]) -> None:
@@ -347,6 +361,29 @@ def _safe_name(text: str) -> str:
         suffix = ""
     stem = name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix.encode())]
     return stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
+
+
+def _new_file(folder: Path, name: str) -> Path:
+    """Create an empty file. If the name is taken, a number is added."""
+    for number in itertools.count(1):
+        path = folder / (name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}")
+        # Another task may take the name at the same time.
+        with suppress(FileExistsError):
+            path.touch(0o600, exist_ok=False)
+            return path
+    raise AssertionError("unreachable: there is always one more number")
+
+
+def _copy_into(path: Path, folder: Path) -> Path:
+    """Copy a file into a folder, under another name if its name is taken there; return the path of the copy."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = _new_file(folder, path.name)
+    try:
+        shutil.copyfile(path, copy)
+    except OSError:
+        _remove(copy)
+        raise
+    return copy
 
 
 def _contents(path: Path) -> JSON:

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -43,8 +43,8 @@ async def _client_roots(ctx: CallContext) -> list[Path]:
     if "roots" in ctx.capabilities:
         with suppress(NotAllowed), anyio.move_on_after(ROOTS_SECONDS):
             answer = await ctx.ask("roots/list", {})
-    roots: Any = answer.get("roots")
-    paths = map(_path_of_root, roots) if isinstance(roots, list) else ()
+    roots: object = answer.get("roots")
+    paths = map(_path_of_root, cast("list[Any]", roots)) if isinstance(roots, list) else ()
     return [path for path in paths if path is not None]
 
 

@@ -21,6 +21,7 @@ from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
 from ..session.files import Files
+from ..session.init_page import run_init_pages
 from ..session.session import HOSTS, BrowserSession
 from ..tool import BrowserTool
 from .capture import capture
@@ -141,6 +142,11 @@ class Opening:
             connection.restore_report = RestoreReport(
                 lost=", ".join([*(lost_activities or ()), NEVER_SAVED])
             )
+        try:
+            await run_init_pages(self._config.init_page, session.tabs)
+        except BaseException:
+            await connection.aclose()
+            raise
         return connection
 
     async def _restore(
@@ -231,9 +237,9 @@ class Opening:
             await refuse_schemes(context)
         else:
             await RequestInterceptor.for_browser(process.browser).refuse_schemes()
-        if self._config.init_script is not None:
+        for path in self._config.init_script:
             try:
-                await context.add_init_script(path=self._config.init_script)
+                await context.add_init_script(path=path)
             except (OSError, UnicodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is no text"
                 raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mimetypes
+from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 import anyio
 from pydantic import Field
@@ -100,14 +104,39 @@ async def network_request(call: Call, arguments: NetworkRequest) -> None:
     elif name is not None:
         await call.add_file(name, content, label="Request")
     else:
-        call.answer.result(_readable(content))
+        await _add_body(call, arguments, request, content)
 
 
-def _readable(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return f"{len(body)} bytes that are no text; give a filename to get them as a file."
+async def _add_body(call: Call, arguments: NetworkRequest, request: Request, body: bytes) -> None:
+    """Add a body to the result if it is text, else as a file of the session."""
+    text = _text_of(body)
+    if text is not None:
+        call.answer.result(text)
+        return
+    name = await _body_name(arguments, request)
+    await call.add_file(name, body, label=f"Body, {len(body)} bytes", is_chosen=False)
+
+
+def _text_of(body: bytes) -> str | None:
+    with suppress(UnicodeDecodeError):
+        text = body.decode()
+        return text if "\0" not in text else None
+    return None
+
+
+async def _body_name(arguments: NetworkRequest, request: Request) -> str:
+    """Return a file name for a body: the last part of the address of a response, with a suffix of its type."""
+    response = request.existing_response
+    if arguments.part == "response-body" and response is not None:
+        stem = PurePosixPath(unquote(urlsplit(request.url).path)).name
+        headers = await response.all_headers()
+    else:
+        stem, headers = "", await request.all_headers()
+    if PurePosixPath(stem).suffix:
+        return stem
+    mime = headers.get("content-type", "").partition(";")[0].strip()
+    suffix = mimetypes.guess_extension(mime) or ".bin"
+    return f"{stem or f'{arguments.part}-{arguments.index}'}{suffix}"
 
 
 async def _read_part(request: Request, part: str) -> str | bytes:

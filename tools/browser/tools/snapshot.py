@@ -174,7 +174,7 @@ async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
         name = f"{name}.{kind}"
     is_chosen = bool(arguments.filename)
     await call.add_file(name, data, label=f"Screenshot of {what}", is_chosen=is_chosen)
-    if is_chosen:
+    if is_chosen or call.config.image_responses == "omit":
         return
     sides = _png_size(data) if kind == "png" else ()
     if len(data) <= INLINE_BYTES and max(sides, default=0) <= LONGEST:

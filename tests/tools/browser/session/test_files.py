@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from browsing import Browse, section
+from browsing import Browse, opened, running, section, text_of
 from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.features.video import Videos
+from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import files as module
 from statehold.tools.browser.session.failures import ToolFailed
 from statehold.tools.browser.session.files import Files, reason
@@ -211,3 +213,34 @@ async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
         assert "A new tab opened" not in text
         assert "### Open tabs" not in text
         assert len(browse.connection.session.tabs) == 1
+
+
+async def test_files_are_copied_to_the_output_folder(tmp_path: Path, shell: str, lab: str) -> None:
+    output = tmp_path / "shots" / "today"
+    settings = {"executable": shell, "output_dir": str(output), "image_responses": "omit"}
+    config = BrowserConfig.model_validate(settings)
+    async with (
+        BrowserService("browser", config, data=tmp_path / "data", alone=True) as service,
+        opened(service) as browse,
+        opened(service) as other,
+    ):
+        for one in (browse, other):
+            await one.text("navigate", url=f"{lab}/frame")
+        result = await browse.call("take_screenshot")
+        assert [block["type"] for block in result.payload["content"]] == ["text", "resource_link"]
+        assert f"/files/page.png) (copied to {output}/page.png)" in text_of(result)
+        text = await other.text("take_screenshot")
+        assert f"/files/page.png) (copied to {output}/page-2.png)" in text
+        text = await browse.text(
+            "evaluate", function=f"() => {{ location.href = '{lab}/file/report' }}"
+        )
+        assert f"(copied to {output}/report.txt)" in section(text, "Events")
+        await service.forget(browse.view.id)
+        names = ["page-2.png", "page.png", "report.txt"]
+        assert sorted(path.name for path in output.iterdir()) == names
+    (tmp_path / "file").touch()
+    wrong = str(tmp_path / "file")
+    async with running(tmp_path, shell, output_dir=wrong) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/frame")
+        text = await browse.text("take_screenshot")
+        assert "(not copied to `output_dir`: File exists)" in section(text, "Result")

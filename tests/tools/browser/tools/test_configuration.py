@@ -21,10 +21,12 @@ HIDDEN = {
     "exclude",
     "executable",
     "include",
+    "init_page",
     "init_script",
     "install",
     "keep_seconds",
     "key",
+    "output_dir",
     "prefix",
     "proxy",
     "secrets",
@@ -52,7 +54,9 @@ def test_each_setting_is_shown_or_hidden_on_purpose() -> None:
 def test_no_secret_and_no_path_is_told() -> None:
     here = BrowserConfig(
         proxy="http://user:sesame@proxy.test:3128",
-        init_script="/srv/sesame/first.js",
+        init_script=["/srv/sesame/first.js"],
+        init_page=["/srv/sesame/first.py"],
+        output_dir="/srv/sesame/out",
         key="sesame-sesame-sesame",
         args=["--proxy-pac-url=http://sesame"],
     )

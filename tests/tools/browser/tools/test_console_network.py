@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import Browse, section
+from browsing import Browse, section, text_of
 from lab import Lab
 
 from statehold.sessions.errors import InvalidArgument
@@ -119,11 +119,22 @@ async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) ->
     assert "There is no request 99" in await browse.error("network_request", index=99)
 
 
-async def test_a_body_that_is_no_text_is_not_poured_out(browse: Browse, lab: str) -> None:
+async def test_a_body_that_is_no_text_becomes_a_file(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
+    given = "headers: {'content-type': 'image/gif'}, body: new Uint8Array([255, 0])"
+    send = f"fetch('/echo', {{method: 'POST', {given}}}).then(r => r.arrayBuffer())"
     await browse.value("() => fetch('/api/picture').then(r => r.arrayBuffer()).then(() => 0)")
-    text = await browse.text("network_request", index=2, part="response-body")
-    assert "bytes that are no text" in section(text, "Result")
+    await browse.value(f"() => {send}.then(() => 0)")
+    for index, part, name in (
+        (2, "response-body", "picture.png"),
+        (3, "request-body", "request-body-3.gif"),
+    ):
+        result = await browse.call("network_request", index=index, part=part)
+        [_, link] = result.payload["content"]
+        assert link["name"] == name
+        assert f"/files/{name})" in section(text_of(result), "Result")
+    data, _ = await browse.connection.session.files.read("files/request-body-3.gif")
+    assert data == bytes([255, 0])
 
 
 async def test_a_request_under_way_and_one_that_failed_are_said(
