@@ -25,8 +25,8 @@ BALANCED = "statehold stdio balanced"
 NOTHING_MS = 60.0
 NOTHING_TIMES = 5
 """Clicks on the page that does nothing for each action on another page."""
-ALERT_SECONDS = 0.3
-"""Seconds until the alert of a page is open, when an action did not wait for it."""
+LATE_SECONDS = 0.5
+"""Seconds until a late effect is there, when an action did not wait for it: it would disturb the next navigation."""
 
 _SNAPSHOT = re.compile(r"```yaml\n.*?```", re.DOTALL)
 _HINT = re.compile(r"\bstill\b|going on|pending|not finished|may change", re.IGNORECASE)
@@ -101,8 +101,9 @@ async def _act(server: Remote, page: Effect, site: str, found: Found) -> None:
     answer = await server.answer(page.tool, dict(page.arguments))
     assert not answer.is_error, f"{server.name}: {page.name}: {answer.text}"
     found.add(answer)
+    if EFFECT not in answer.whole:
+        await anyio.sleep(LATE_SECONDS)
     if "alert" in page.name:
-        await anyio.sleep(ALERT_SECONDS)
         await server.answer("browser_handle_dialog", {"accept": True})
 
 

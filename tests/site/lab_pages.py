@@ -178,6 +178,37 @@ const load = async (...urls) => {{ say("loading"); let got = "";
 </script>"""
 SLOW_PAGE = """<p>The picture comes late.</p><img alt="late" src="/api/picture?ms={ms}">"""
 
+EFFECTS = f"""<button onclick="">Nothing</button>
+<button onclick="setTimeout(show, 50)">Timer of 50</button>
+<button onclick="setTimeout(show, 150)">Timer of 150</button>
+<button onclick="setTimeout(show, 400)">Timer of 400</button>
+<button onclick="setTimeout('show()', 100)">Text</button>
+<button onclick="setTimeout(() => setTimeout(() => setTimeout(show, 60), 60), 60)">Chain</button>
+<button onclick="let n = 0; const id = setInterval(() => ++n < 5 || (clearInterval(id), show()), 30)">Interval</button>
+<button onclick="setTimeout(() => location.href = '/frame?name=arrived', 100)">Go</button>
+<button onclick="setTimeout(() => alert('The effect'), 100)">Alert</button>
+<button onclick="let n = 0; const step = () => ++n < 9 ? requestAnimationFrame(step) : show(); step()">Frames</button>
+<button onclick="box.ontransitionend = show; box.style.opacity = 0.2">Transition</button>
+<button onclick="nest.setTimeout(() => nest.document.body.textContent = 'The effect', 100)">Frame</button>
+<button onclick="worker.onmessage = show; worker.postMessage(1)">Worker</button>
+<button onclick="socket.onmessage = show; socket.send(1)">Socket</button>
+<button onclick="say('The effect'); setTimeout(() => say(''), 200)">Toast</button>
+<button onclick="poll()">Poll</button>
+<button onclick="turn()">Turn for ever</button>
+<button onclick="load('/api/gate/fetch')">Fetch for ever</button>
+<button onclick="load('/api/slow?ms=50').then(show)">Fetch</button>
+<label>Search <input id="words"></label>
+<p id="box" style="opacity: 1; transition: opacity 150ms">A box</p>
+<iframe title="nest" name="nest" srcdoc="Nest"></iframe>{SAID}<script>
+const show = () => say("The effect"), load = url => fetch(url).then(answer => answer.text());
+const poll = () => setTimeout(poll, 50);
+const turn = () => {{ document.getElementById("box").style.left = Math.random() + "px"; requestAnimationFrame(turn); }};
+const socket = new WebSocket("ws://" + location.host + "/ws?ms=100");
+const worker = new Worker(URL.createObjectURL(new Blob(["onmessage = () => setTimeout(() => postMessage(1), 100)"])));
+let timer; document.getElementById("words").oninput = () => {{ clearTimeout(timer);
+  timer = setTimeout(() => load("/api/slow?ms=50").then(show), 250); }};
+</script>"""
+
 CLIPBOARD = f"""<label>Text <input id="text" value="from the page"></label>
 <button onclick="navigator.clipboard.writeText(text.value).then(() => say('copied'), e => say(e.name))">Copy</button>
 <button onclick="navigator.clipboard.readText().then(t => say('pasted ' + t), e => say(e.name))">Paste</button>
@@ -281,6 +312,7 @@ PAGES = {
     "/hangs-parent": ("Hangs its parent", HANGS_PARENT),
     "/console": ("Console", CONSOLE),
     "/slow": ("Slow", SLOW),
+    "/effects": ("Late effects", EFFECTS),
     "/clipboard": ("Clipboard", CLIPBOARD),
     "/drag": ("Drag and drop", DRAG),
     "/hover": ("Hover menu", HOVER),

@@ -23,7 +23,7 @@ from .secrets.session import IS_SECRET, MASK
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import is_locator, parse_locator
-from .session.settle import settle
+from .session.settle import settle, watch_activity
 from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
 
@@ -236,6 +236,8 @@ class Call:
             self.session.downloads_total,
             None,
         )
+        if quiet and not at_once and self.config.settle == "balanced":
+            await watch_activity(tab, watch=self.session.watch)
         await self.session.pause_if_stepping()
         try:
             result = await self.session.run_until_modal(tab, action, answers=answers)
@@ -260,6 +262,7 @@ class Call:
             tab,
             requests,
             watch=self.session.watch,
+            mode=self.config.settle,
             seconds=self.config.settle_seconds,
             quiet=quiet,
             early_snapshot=early_snapshot,

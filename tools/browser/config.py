@@ -213,6 +213,13 @@ class BrowserConfig(BaseModel):
     script_seconds: Annotated[float, Field(gt=0)] = Field(
         default=30.0, description="Longest duration of a script of the caller's in a page."
     )
+    settle: Literal["fast", "balanced", "patient"] = Field(
+        default="balanced",
+        description=(
+            "The effects that an action waits for. `fast`: requests and what changes at once. `balanced`: timers, "
+            "animations and messages within 600 ms, too. `patient`: half a second more than `fast`, always."
+        ),
+    )
     settle_seconds: Annotated[float, Field(ge=0)] = Field(
         default=3.0, description="Longest time an action waits for what it caused."
     )

@@ -1,21 +1,30 @@
-"""Waiting, after an action, for its effects and for nothing else.
+"""Waiting, after an action, for its effects.
 
-There is no fixed pause: an action without effects costs a few milliseconds. The effects are waited for within a bound: a
-navigation, the requests that the page's handlers start, and the changes that they make to the page.
+An action without effects costs a few milliseconds. The effects are waited for within a bound: a navigation, the requests
+that the page's handlers start, and the changes that they make to the page. There are three measures:
+
+- fast: until the page does not change for a moment.
+- balanced: until nothing is pending, too, that scripts of the page began since the action; Activity counts it.
+- patient: as fast, and half a second more.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ....sessions.concurrency import RaceLost, race
 from ..snapshot.world import WorldError
+from .activity import SOURCE, Rest
 from .early_snapshot import LARGE, prepare
 
 if TYPE_CHECKING:
@@ -25,43 +34,83 @@ if TYPE_CHECKING:
     from .early_snapshot import EarlySnapshot
     from .tab import Tab
 
+Mode: TypeAlias = Literal["fast", "balanced", "patient"]
+
 LOAD_SECONDS: Final = 5.0
 """Seconds for which a page may go on loading after its document has arrived."""
 ANSWER_SECONDS: Final = 0.5
 """Seconds within which a loaded page has to answer."""
+BODY_SECONDS: Final = 0.5
+"""Seconds that the body of a fetch may take after its headers."""
+LEAST_SECONDS: Final = 0.2
+"""Seconds for which a page may change after a wait for requests that took all the time."""
+PATIENCE_SECONDS: Final = 0.5
+"""Seconds that the measure `patient` adds."""
 SOON_SECONDS: Final = 0.01
 ROUNDS: Final = 20
+MESSAGES: Final = 5
+"""The most messages of a page that are told when they are gone again."""
 
 _AWAITED_TYPES: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
 
-_REPORT_REST: Final = """(most => new Promise(done => {
-  let changed = performance.now(), same = true, due;
-  const end = changed + 200;
-  const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
-  let seen = 0;
-  const observe = root => {
-    observer.observe(root, {subtree: true, childList: true, attributes: true, characterData: true});
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT);
-    while (seen++ < most && walker.nextNode())
-      if (walker.currentNode.shadowRoot) observe(walker.currentNode.shadowRoot);
-  };
-  observe(document);
-  const wait = time => { due = performance.now() + time; setTimeout(look, time); };
-  const look = () => {
-    const now = performance.now();
-    if (now - changed < 8 && now < end) return wait(Math.ceil(changed + 8 - now));
-    if (now - due > 4) return wait(1);
-    observer.disconnect();
-    done([same, document.title]);
-  };
-  wait(0);
-}))"""
-"""Resolves once the page did not change for 8 ms, at the latest after 200 ms, to [whether it never changed, its title].
 
-If a timer fires late, a snapshot or a long script has blocked the page, and the page's own tasks are delayed as well; wait
-once more, so that they run first. Shadow trees are observed one by one, because an observer of a document does not see them.
-"""
+@dataclass(slots=True)
+class _Waiting:
+    """One action that is waited for."""
+
+    tab: Tab
+    requests: Sequence[Request]
+    watch: ContextWatch
+    mode: Mode
+    remaining: float
+    """Seconds that are left of the bound."""
+    early_snapshot: EarlySnapshot | None
+    is_unchanged: bool = False
+    is_changing: bool = False
+    has_ended: bool = False
+    gone_messages: list[str] = field(default_factory=list[str])
+
+    def note(self, rest: Rest) -> None:
+        self.is_unchanged = self.is_unchanged and rest.is_unchanged
+        self.is_changing = rest.is_changing
+        self.has_ended = rest.has_ended
+        self.gone_messages += rest.gone_messages
+        if self.early_snapshot is not None:
+            self.early_snapshot.title = rest.title
+
+    def open_requests(self) -> list[Request]:
+        """Return the requests of the action that have not ended yet, may change the page, and are not endless."""
+        tab = self.tab
+
+        def is_endless(request: Request) -> bool:
+            was_answered = tab.endless_requests.get(_endpoint(request))
+            return was_answered is not None and (not was_answered or request in tab.answered)
+
+        return [
+            request
+            for request in self.requests
+            if request in tab.pending
+            and request.resource_type in _AWAITED_TYPES
+            and not is_endless(request)
+        ]
+
+    def awaits_answers(self) -> bool:
+        """Return whether a request is worth waiting for. The body of a fetch may never end: the page need not read it."""
+        latest = time.monotonic() - BODY_SECONDS
+        return any(
+            request.resource_type != "fetch" or self.tab.answered.get(request, inf) > latest
+            for request in self.open_requests()
+        )
+
+
+async def watch_activity(tab: Tab, *, watch: ContextWatch) -> None:
+    """Before an action, begin to count what scripts of the page start. Does nothing if the page does not answer."""
+    from playwright.async_api import Error
+
+    if not tab.modal.is_set():
+        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+            await tab.activity.begin(await watch.world(tab.page))
 
 
 async def settle(
@@ -69,6 +118,7 @@ async def settle(
     requests: Sequence[Request],
     *,
     watch: ContextWatch,
+    mode: Mode,
     seconds: float,
     quiet: bool = True,
     early_snapshot: EarlySnapshot | None = None,
@@ -76,29 +126,41 @@ async def settle(
     """Wait until the page has come to rest after an action, for at most `seconds` plus the time of a navigation.
 
     `requests` is the list that Tab.record_requests() returned before the action. With `quiet`, wait for the page's own
-    changes as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
+    changes as well. Returns at once when a dialog or a file chooser opens or the page is gone. If something still goes on at
+    the end, the tab's events say so. Never raises.
 
     If an `early_snapshot` is given, take it meanwhile; return whether it shows the page as it is now.
     """
     if not (quiet or requests):
         return False
-    remaining = seconds
+    waiting = _Waiting(
+        tab, requests, watch, mode, seconds, early_snapshot if mode != "patient" else None
+    )
     with anyio.move_on_after(seconds + LOAD_SECONDS):
-        for _ in range(ROUNDS):
-            start = anyio.current_time()
-            with anyio.move_on_after(remaining):
-                await _wait_for_answers(tab, requests)
-            remaining -= anyio.current_time() - start
-            loads = any(_is_main_navigation(tab, request) for request in requests)
-            count, is_unchanged = len(requests), [False]
-            if (quiet or requests) and not _is_over(tab):
-                rest = partial(
-                    _wait_for_rest, tab, watch, early_snapshot, is_unchanged, loads=loads
-                )
-                await _wait_unless_modal(tab, rest)
-            if len(requests) == count or _is_over(tab):
-                return is_unchanged[0] and not _is_over(tab)
-    return False
+        await _settle(waiting, quiet=quiet)
+    _tell_events(waiting)
+    if mode == "balanced" and not waiting.has_ended:
+        await _end_activity(waiting)
+    return waiting.is_unchanged and not _is_over(tab)
+
+
+async def _settle(waiting: _Waiting, *, quiet: bool) -> None:
+    tab, requests = waiting.tab, waiting.requests
+    is_patient = waiting.mode == "patient"
+    for _ in range(ROUNDS):
+        start = anyio.current_time()
+        with anyio.move_on_after(waiting.remaining):
+            await _wait_for_answers(waiting)
+        waiting.remaining -= anyio.current_time() - start
+        loads = any(_is_main_navigation(tab, request) for request in requests)
+        count, waiting.is_unchanged = len(requests), False
+        if (quiet or requests) and not _is_over(tab):
+            await _wait_unless_modal(tab, partial(_wait_for_rest, waiting, loads=loads))
+        if is_patient and not _is_over(tab):
+            await _wait_unless_modal(tab, partial(anyio.sleep, PATIENCE_SECONDS))
+            waiting.is_unchanged = is_patient = False
+        if len(requests) == count or _is_over(tab):
+            return
 
 
 def _is_over(tab: Tab) -> bool:
@@ -106,35 +168,73 @@ def _is_over(tab: Tab) -> bool:
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
-async def _wait_for_rest(
-    tab: Tab,
-    watch: ContextWatch,
-    early_snapshot: EarlySnapshot | None,
-    is_unchanged: list[bool],
-    *,
-    loads: bool,
-) -> None:
-    """Wait until the page is loaded and rests; set `is_unchanged[0]` to whether it stayed unchanged meanwhile."""
+async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
+    """Wait until the page is loaded and rests."""
     from playwright.async_api import Error
 
+    tab, early_snapshot = waiting.tab, waiting.early_snapshot
     async with anyio.create_task_group() as tasks:
         try:
-            world = await watch.world(tab.page)
+            world = await waiting.watch.world(tab.page)
             if loads and tab.stage != "loaded":
                 await _wait_for_load(tab, tasks, early_snapshot)
             # A page that navigates, closes or crashes answers with an error; a page in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             if early_snapshot is not None:
-                # The task starts only when ask() below waits, so the observer sees every change after the snapshot.
+                # The task starts only when rest() below waits, so the observer sees every change after the snapshot.
                 tasks.start_soon(early_snapshot.take, world)
-            is_unchanged[0], title = await world.evaluate(f"{_REPORT_REST}({LARGE})")
-            if early_snapshot is not None:
-                early_snapshot.title = title
+            end, rest = anyio.current_time() + waiting.remaining, None
+            waiting.is_unchanged = True
+            while rest is None or not rest.is_over:
+                tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
+                rest = await tab.activity.rest(
+                    world,
+                    hooked=waiting.mode == "balanced",
+                    again=rest is not None,
+                    active=bool(waiting.requests),
+                    most=LARGE,
+                    seconds=max(LEAST_SECONDS, end - anyio.current_time()),
+                )
+                waiting.note(rest)
+            waiting.remaining = end - anyio.current_time()
         except (Error, WorldError, TypeError, ValueError):
             # The early snapshot may show a document that is gone; wait for the new one to rest.
+            waiting.is_unchanged = False
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
+            options = f"{{hooked: false, again: false, active: false, most: {LARGE}, left: 1000}}"
             with suppress(Error):
-                await tab.page.evaluate(f"() => {_REPORT_REST}({LARGE})")
+                await tab.page.evaluate(f"() => ({SOURCE}).rest({options})")
+
+
+def _tell_events(waiting: _Waiting) -> None:
+    """Add to the events of the tab what still goes on after an action, and the messages that the page showed meanwhile."""
+    tab = waiting.tab
+    for message in dict.fromkeys(waiting.gone_messages[:MESSAGES]):
+        tab.event_lines.append(f"Shown for a moment: {' '.join(message.split())}")
+    if _is_over(tab):
+        return
+    requests = [r for r in waiting.open_requests() if not _is_main_navigation(tab, r)]
+    tab.endless_requests.update((_endpoint(r), r in tab.answered) for r in requests)
+    problems = ["the page was still changing"] if waiting.is_changing else []
+    if requests:
+        first = f"{requests[0].method} {urlsplit(requests[0].url).path[:100]}"
+        problems.append(
+            f"1 request was still open ({first})"
+            if len(requests) == 1
+            else f"{len(requests)} requests were still open ({first}, ...)"
+        )
+    if problems:
+        line = " and ".join(problems)
+        tab.event_lines.append(f"{line[0].upper()}{line[1:]}; wait with browser_wait_for.")
+
+
+async def _end_activity(waiting: _Waiting) -> None:
+    """Give the page its own functions back. With an open dialog the page cannot answer; the next action does it."""
+    from playwright.async_api import Error
+
+    if not _is_over(waiting.tab):
+        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+            await waiting.tab.activity.end(await waiting.watch.world(waiting.tab.page))
 
 
 async def _wait_for_load(tab: Tab, tasks: TaskGroup, early_snapshot: EarlySnapshot | None) -> None:
@@ -159,12 +259,14 @@ async def _wait_for_load_event(tab: Tab) -> None:
         await tab.change.wait()
 
 
-async def _wait_for_answers(tab: Tab, requests: Sequence[Request]) -> None:
+async def _wait_for_answers(waiting: _Waiting) -> None:
+    tab = waiting.tab
     while not _is_over(tab):
         change = tab.change
-        if not any(r in tab.pending and r.resource_type in _AWAITED_TYPES for r in requests):
+        if not waiting.awaits_answers():
             return
-        await _wait_unless_modal(tab, change.wait)
+        with anyio.move_on_after(BODY_SECONDS):
+            await _wait_unless_modal(tab, change.wait)
 
 
 async def _wait_unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
@@ -177,4 +279,8 @@ def _is_main_navigation(tab: Tab, request: Request) -> bool:
     return request.is_navigation_request() and request.frame == tab.page.main_frame
 
 
-__all__ = ["settle"]
+def _endpoint(request: Request) -> tuple[str, str]:
+    return request.method, request.url.partition("?")[0]
+
+
+__all__ = ["settle", "watch_activity"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from ..snapshot.world import World
+from .activity import Activity
 
 if TYPE_CHECKING:
     from playwright.async_api import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Frame,
         Page,
         Request,
+        Response,
     )
 
 KEPT: Final = 1000
@@ -115,6 +117,11 @@ class Tab:
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
         """Requests that have not finished yet."""
+        self.answered: dict[Request, float] = {}
+        """By pending request, the time of its response, whose body may still be arriving."""
+        self.endless_requests: dict[tuple[str, str], bool] = {}
+        """By method and address, the requests of the page that an action waited for in vain; true if they were answered."""
+        self.activity = Activity()
         self._document_request: Request | None = None
         """The request for the page that is shown; its body may still be arriving."""
         self.recent_requests: deque[Request] = deque(maxlen=KEPT)
@@ -156,6 +163,7 @@ class Tab:
         page.on("console", self._on_console)
         page.on("pageerror", self._on_error)
         page.on("request", self._on_request)
+        page.on("response", self._on_response)
         page.on("requestfinished", self._on_request_end)
         page.on("requestfailed", self._on_request_end)
         page.on("framenavigated", self._on_navigation)
@@ -338,8 +346,13 @@ class Tab:
         if request.is_navigation_request():
             self.stage = "unknown"
 
+    def _on_response(self, response: Response) -> None:
+        self.answered[response.request] = time.monotonic()
+        self._note_change()
+
     def _on_request_end(self, request: Request) -> None:
         self.pending.discard(request)
+        self.answered.pop(request, None)
         self._note_change()
 
     def _on_navigation(self, frame: Frame) -> None:
@@ -356,7 +369,9 @@ class Tab:
                 self.requests = deque(requests[number:], maxlen=KEPT)
                 self._request_count = len(self.requests)
                 self.pending &= set(requests[number:])
+                self.answered = {r: at for r, at in self.answered.items() if r in self.pending}
                 self._message_count_before = self._message_count
+                self.endless_requests.clear()
                 self.stage = "loading"
                 self.last_snapshot = self.shown_snapshot = None
                 break

@@ -114,6 +114,28 @@ class World:
         """
         return await self._evaluate_params({"expression": expression})
 
+    async def evaluate_object(self, expression: str) -> str:
+        """Evaluate an expression in the main world of the page, and return the DevTools id of the resulting object.
+
+        Raises:
+            WorldError: The expression threw.
+            playwright's Error: The page navigated, or is gone.
+        """
+        params = {"expression": expression}
+        return _result_of(await send_command(self._session, "Runtime.evaluate", params))["objectId"]
+
+    async def call_on(self, object_id: str, function: str) -> Any:
+        """Call a function with such an object as `this`, and return its value, also that of a promise.
+
+        Raises:
+            WorldError: The function threw.
+            playwright's Error: The page navigated, or is gone.
+        """
+        params = {"objectId": object_id, "functionDeclaration": function}
+        options = {**params, "awaitPromise": True, "returnByValue": True}
+        answer = await send_command(self._session, "Runtime.callFunctionOn", options)
+        return _result_of(answer).get("value")
+
     async def _evaluate(self, expression: str) -> Any:
         options = {"frameId": self._frame, "worldName": NAME}
         world = await send_command(self._session, "Page.createIsolatedWorld", options)
@@ -124,10 +146,7 @@ class World:
     async def _evaluate_params(self, params: JSON) -> Any:
         options = {**params, "awaitPromise": True, "returnByValue": True}
         answer = await send_command(self._session, "Runtime.evaluate", options)
-        if "exceptionDetails" in answer:
-            exception = answer["exceptionDetails"]
-            raise WorldError(exception.get("exception", {}).get("description") or exception["text"])
-        return answer["result"].get("value")
+        return _result_of(answer).get("value")
 
     async def bypass_workers(self) -> None:
         """Let no service worker answer the requests of the page."""
@@ -188,6 +207,13 @@ class World:
                     raise
             await anyio.sleep(SWAP_SECONDS)
         return await send_command(self._session, method)
+
+
+def _result_of(answer: JSON) -> JSON:
+    if "exceptionDetails" in answer:
+        exception = answer["exceptionDetails"]
+        raise WorldError(exception.get("exception", {}).get("description") or exception["text"])
+    return answer["result"]
 
 
 def origin_of(url: str) -> str | None:

@@ -36,6 +36,7 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
         "action_seconds",
         "navigation_seconds",
         "script_seconds",
+        "settle",
         "settle_seconds",
         "tabs",
         "download_bytes",

@@ -1,0 +1,182 @@
+"""The measures of waiting: effects that come some time after the action, and pages that never rest."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import anyio
+import pytest
+from browsing import Browse, section
+from lab import Lab
+
+from statehold.tools.browser.session.activity import Activity, Rest
+
+pytestmark = pytest.mark.peer
+
+NATIVE = "() => [setTimeout, clearTimeout, setInterval, requestAnimationFrame].map(String)"
+
+
+def use(browse: Browse, settle: Literal["fast", "balanced", "patient"]) -> None:
+    session = browse.connection.session
+    session.config = session.config.model_copy(update={"settle": settle, "snapshot": "full"})
+
+
+@pytest.fixture
+async def effects(browse: Browse, lab: str) -> Browse:
+    """A session on the page of late effects that waits for them as by default."""
+    use(browse, "balanced")
+    await browse.text("navigate", url=f"{lab}/effects")
+    return browse
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[Rest]:
+    """The results of all waits for a page to rest."""
+    seen: list[Rest] = []
+    rest = Activity.rest
+
+    async def note(activity: Activity, *arguments: Any, **options: Any) -> Rest:
+        seen.append(await rest(activity, *arguments, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(Activity, "rest", note)
+    return seen
+
+
+async def press(browse: Browse, name: str) -> str:
+    return await browse.text("click", target=f"button >> text=/^{name}$/")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Timer of 50",
+        "Timer of 150",
+        "Timer of 400",
+        "Text",
+        "Chain",
+        "Interval",
+        "Frames",
+        "Transition",
+        "Frame",
+        "Worker",
+        "Socket",
+        "Fetch",
+    ],
+)
+async def test_an_answer_shows_effects_that_come_later(effects: Browse, name: str) -> None:
+    text = await press(effects, name)
+    assert "The effect" in section(text, "Snapshot")
+    assert "still" not in text
+
+
+async def test_an_answer_shows_the_page_that_a_timer_opens(effects: Browse) -> None:
+    text = await press(effects, "Go")
+    assert "/frame?name=arrived" in section(text, "Page")
+    assert "Frame arrived" in section(text, "Snapshot")
+
+
+async def test_an_answer_shows_the_dialog_that_a_timer_opens(effects: Browse) -> None:
+    text = await press(effects, "Alert")
+    assert '["alert" dialog with message "The effect"]' in section(text, "Modal state")
+    await effects.text("handle_dialog", accept=True)
+    assert "The effect" in section(await press(effects, "Timer of 150"), "Snapshot")
+
+
+async def test_a_search_that_waits_for_more_keys_is_waited_for(effects: Browse) -> None:
+    text = await effects.text("type", target="#words", text="boat", slowly=True)
+    assert "The effect" in section(text, "Snapshot")
+
+
+async def test_a_script_s_own_timer_is_waited_for(effects: Browse) -> None:
+    await effects.text("evaluate", function="() => void setTimeout(show, 150)")
+    assert await effects.value("() => document.getElementById('said').textContent") == "The effect"
+
+
+async def test_a_message_that_is_gone_again_is_told(effects: Browse) -> None:
+    assert "Shown for a moment: The effect" in section(await press(effects, "Toast"), "Events")
+
+
+async def test_the_fast_measure_does_not_wait_for_timers_and_the_patient_one_does(
+    effects: Browse,
+) -> None:
+    use(effects, "fast")
+    assert "The effect" not in section(await press(effects, "Timer of 400"), "Snapshot")
+    await effects.text("wait_for", text="The effect")
+    await effects.value("() => say('')")
+    use(effects, "patient")
+    assert "The effect" in section(await press(effects, "Timer of 400"), "Snapshot")
+
+
+async def test_a_page_has_its_own_functions_after_an_action(effects: Browse) -> None:
+    before = await effects.value(NATIVE)
+    for name in ("Nothing", "Timer of 50", "Alert", "Go"):
+        await press(effects, name)
+        if name == "Alert":
+            await effects.text("handle_dialog", accept=True)
+        assert await effects.value(NATIVE) == before
+
+
+async def test_timers_work_as_always_while_they_are_counted(effects: Browse) -> None:
+    script = """() => {
+        const old = setTimeout(() => results.push("old"), 300), results = window.results = [];
+        document.querySelector("button").onclick = () => {
+            setTimeout(function (...words) { results.push(this === window, ...words); }, 20, "a", "b");
+            clearTimeout(old);
+            clearTimeout(setTimeout(() => results.push("cleared"), 20));
+            try { setTimeout(); } catch (error) { results.push(error.name); }
+            setTimeout(show, 100);
+        };
+    }"""
+    await effects.value(script)
+    assert "The effect" in section(await press(effects, "Nothing"), "Snapshot")
+    assert await effects.value("() => results") == ["TypeError", True, "a", "b"]
+
+
+async def test_a_page_that_protects_its_functions_works(effects: Browse) -> None:
+    protect = (
+        "() => Object.defineProperty(window, 'setTimeout', {writable: false, configurable: false})"
+    )
+    await effects.value(protect)
+    assert "The effect" in section(await press(effects, "Fetch"), "Snapshot")
+    assert "Error" not in await press(effects, "Timer of 400")
+
+
+async def test_a_page_whose_policy_forbids_scripts_is_waited_for(effects: Browse) -> None:
+    script = """() => {
+        document.querySelector("button").onclick = () => setTimeout(show, 150);
+        const policy = document.createElement("meta");
+        Object.assign(policy, {httpEquiv: "Content-Security-Policy", content: "script-src 'none'"});
+        document.head.append(policy);
+    }"""
+    await effects.value(script)
+    assert "The effect" in section(await press(effects, "Nothing"), "Snapshot")
+
+
+async def test_a_page_that_polls_is_waited_for_once(effects: Browse, slices: list[Rest]) -> None:
+    await press(effects, "Poll")
+    assert len(slices) > 2
+    slices.clear()
+    text = await press(effects, "Nothing")
+    assert len(slices) == 1
+    assert "still" not in text
+
+
+async def test_a_page_that_moves_for_ever_is_told_once(effects: Browse) -> None:
+    text = await press(effects, "Turn for ever")
+    assert "The page was still changing; wait with browser_wait_for." in section(text, "Events")
+    assert "still" not in await press(effects, "Nothing")
+    assert "The effect" in section(await press(effects, "Timer of 150"), "Snapshot")
+
+
+async def test_a_request_that_is_still_open_is_told_once(browse: Browse, lab_site: Lab) -> None:
+    use(browse, "balanced")
+    session = browse.connection.session
+    session.config = session.config.model_copy(update={"settle_seconds": 0.3})
+    await browse.text("navigate", url=f"{lab_site.url}/effects")
+    line = "1 request was still open (GET /api/gate/fetch); wait with browser_wait_for."
+    assert line in section(await press(browse, "Fetch for ever"), "Events")
+    session.config = session.config.model_copy(update={"settle_seconds": 60.0})
+    with anyio.fail_after(20):
+        assert "still" not in await press(browse, "Fetch for ever")
+    lab_site.open("fetch")
