@@ -23,7 +23,7 @@ from .secrets.session import IS_SECRET, MASK
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import is_locator, parse_locator
-from .session.settle import settle, watch_activity
+from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
 
@@ -242,6 +242,7 @@ class Call:
         try:
             result = await self.session.run_until_modal(tab, action, answers=answers)
         except Error as error:
+            await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
                 raise
             if pending_url := tab.pending_url:

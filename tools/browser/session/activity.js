@@ -202,7 +202,7 @@
   };
 
   // Resolves when the page rests, or after a while, to [whether it rests or `left` ms are over, whether it never changed,
-  // its title, whether it went on changing, messages that it no longer shows].
+  // its title, whether it is still busy, messages that it no longer shows].
   const rest = ({ hooked, again, active, most, left }) => new Promise(resolve => {
     const begun = action?.hooked === hooked;
     if (!begun) begin(hooked);
@@ -216,16 +216,16 @@
     }
     let due;
     const wait = time => { due = now() + time; later(look, time); };
-    const answer = (over, changing) => {
-      changing = over && hooked && (changing || state.runsOn) && !told;
-      told ||= changing;
+    const answer = (over, busy) => {
+      busy = over && hooked && (busy || state.runsOn) && !told;
+      told ||= busy;
       const { same } = state, gone = [];
       for (const [region, text] of over ? state.messages : [])
         if (!region.isConnected || !region.textContent.trim()) gone.push(text);
       // A page that did nothing is let go at once, without another message.
       const ended = over && (!hooked || (same && !state.active));
       if (ended && action === state) end();
-      resolve([over, same, document.title, changing, gone, ended]);
+      resolve([over, same, document.title, busy, gone, ended]);
     };
     const look = () => {
       const time = now(), until = hooked ? pendingUntil(state, time) : 0;

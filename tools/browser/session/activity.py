@@ -25,8 +25,8 @@ class Rest(NamedTuple):
     """Whether the page did not change while it was waited for."""
     title: object
     """The title that the page reports; pages may report a value that is no string."""
-    is_changing: bool
-    """Whether the page went on changing at the end; told once in a document."""
+    is_busy: bool
+    """Whether the page went on changing or setting timers at the end; told once in a document."""
     gone_messages: list[str]
     """Texts of live regions, such as toasts, that the page showed meanwhile and no longer shows."""
     has_ended: bool
@@ -75,20 +75,31 @@ class Activity:
             WorldError: The page threw.
             playwright's Error: The page navigated, or is gone.
         """
+        from playwright.async_api import Error
+
         if self._script is not None:
-            await self._call(world, "end()")
+            try:
+                await world.call_on(self._script, _method("end()"))
+            except Error as error:
+                # A new document has no hook.
+                if not _is_stale(error):
+                    raise
 
     async def _call(self, world: World, call: str) -> Any:
         from playwright.async_api import Error
 
         if self._script is not None:
             try:
-                return await world.call_on(self._script, f"function() {{ return this.{call}; }}")
+                return await world.call_on(self._script, _method(call))
             except Error as error:
                 if not _is_stale(error):
                     raise
         self._script = await world.evaluate_object(SOURCE)
-        return await world.call_on(self._script, f"function() {{ return this.{call}; }}")
+        return await world.call_on(self._script, _method(call))
+
+
+def _method(call: str) -> str:
+    return f"function() {{ return this.{call}; }}"
 
 
 def _is_stale(error: Error) -> bool:

@@ -67,13 +67,13 @@ class _Waiting:
     """Seconds that are left of the bound."""
     early_snapshot: EarlySnapshot | None
     is_unchanged: bool = False
-    is_changing: bool = False
+    is_busy: bool = False
     has_ended: bool = False
     gone_messages: list[str] = field(default_factory=list[str])
 
     def note(self, rest: Rest) -> None:
         self.is_unchanged = self.is_unchanged and rest.is_unchanged
-        self.is_changing = rest.is_changing
+        self.is_busy = rest.is_busy
         self.has_ended = rest.has_ended
         self.gone_messages += rest.gone_messages
         if self.early_snapshot is not None:
@@ -113,6 +113,15 @@ async def watch_activity(tab: Tab, *, watch: ContextWatch) -> None:
             await tab.activity.begin(await watch.world(tab.page))
 
 
+async def unwatch_activity(tab: Tab, *, watch: ContextWatch) -> None:
+    """Give the page its own functions back. With an open dialog the page cannot answer; the next action does it."""
+    from playwright.async_api import Error
+
+    if not _is_over(tab):
+        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+            await tab.activity.end(await watch.world(tab.page))
+
+
 async def settle(
     tab: Tab,
     requests: Sequence[Request],
@@ -140,7 +149,7 @@ async def settle(
         await _settle(waiting, quiet=quiet)
     _tell_events(waiting)
     if mode == "balanced" and not waiting.has_ended:
-        await _end_activity(waiting)
+        await unwatch_activity(tab, watch=watch)
     return waiting.is_unchanged and not _is_over(tab)
 
 
@@ -215,7 +224,7 @@ def _tell_events(waiting: _Waiting) -> None:
         return
     requests = [r for r in waiting.open_requests() if not _is_main_navigation(tab, r)]
     tab.endless_requests.update((_endpoint(r), r in tab.answered) for r in requests)
-    problems = ["the page was still changing"] if waiting.is_changing else []
+    problems = ["the page was still busy"] if waiting.is_busy else []
     if requests:
         first = f"{requests[0].method} {urlsplit(requests[0].url).path[:100]}"
         problems.append(
@@ -226,15 +235,6 @@ def _tell_events(waiting: _Waiting) -> None:
     if problems:
         line = " and ".join(problems)
         tab.event_lines.append(f"{line[0].upper()}{line[1:]}; wait with browser_wait_for.")
-
-
-async def _end_activity(waiting: _Waiting) -> None:
-    """Give the page its own functions back. With an open dialog the page cannot answer; the next action does it."""
-    from playwright.async_api import Error
-
-    if not _is_over(waiting.tab):
-        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
-            await waiting.tab.activity.end(await waiting.watch.world(waiting.tab.page))
 
 
 async def _wait_for_load(tab: Tab, tasks: TaskGroup, early_snapshot: EarlySnapshot | None) -> None:
@@ -283,4 +283,4 @@ def _endpoint(request: Request) -> tuple[str, str]:
     return request.method, request.url.partition("?")[0]
 
 
-__all__ = ["settle", "watch_activity"]
+__all__ = ["settle", "unwatch_activity", "watch_activity"]

@@ -347,8 +347,9 @@ class Tab:
             self.stage = "unknown"
 
     def _on_response(self, response: Response) -> None:
-        self.answered[response.request] = time.monotonic()
-        self._note_change()
+        if response.request in self.pending:
+            self.answered[response.request] = time.monotonic()
+            self._note_change()
 
     def _on_request_end(self, request: Request) -> None:
         self.pending.discard(request)
