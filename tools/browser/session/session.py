@@ -59,13 +59,15 @@ class BrowserSession:
         origins: OriginStorage,
         scratch: Path | None,
         has_local_callers: bool = False,
+        has_touch: bool = False,
         secrets: NamedSecrets | None = None,
     ) -> None:
-        """`has_local_callers`: every caller has access to this machine.
+        """`has_local_callers`: every caller has access to this machine. `has_touch`: pages have a touch screen.
 
         `scratch`: the folder for temporary files of the context's driver."""
         self.config = config
         self.has_local_callers = has_local_callers
+        self.has_touch = has_touch
         self.context = context
         self.generation = generation
         self.files = files

@@ -231,6 +231,7 @@ class Opening:
             scratch=process.driver.folder,
             secrets=self._secrets,
             has_local_callers=self._has_local_callers,
+            has_touch=self._device(process).get("has_touch", False),
         )
         if self._config.remote:
             # The browser may have other users: refuse in this context only.

@@ -17,6 +17,8 @@ Button: TypeAlias = Literal["left", "right", "middle"]
 Across = Annotated[float, Field(description="Pixels from the left edge of the viewport")]
 Down = Annotated[float, Field(description="Pixels from its upper edge")]
 RELEASE_SECONDS: Final = 1.0
+DRAG_PIXELS: Final = 8
+"""The way that the mouse is moved to start a drag; Chromium starts one after some three pixels."""
 
 
 class Click(BrowserArguments):
@@ -40,11 +42,14 @@ async def click(call: Call, arguments: Click) -> None:
     locator = await call.locate(arguments.target, arguments.element)
     options: Any = {"button": arguments.button, "modifiers": arguments.modifiers}
     options = {key: value for key, value in options.items() if value is not None}
-    press = locator.dblclick if arguments.double_click else locator.click
-    code = f"await {call.element_code}.{'dblclick' if arguments.double_click else 'click'}"
+    name = "dblclick" if arguments.double_click else "click"
+    if call.session.has_touch and name == "click" and options.get("button", "left") == "left":
+        name = "tap"
+        options.pop("button", None)
+    press = getattr(locator, name)
     await call.act(lambda: press(timeout=call.timeout, **options))
     code_options = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    call.answer.code(f"{code}({code_options})")
+    call.answer.code(f"await {call.element_code}.{name}({code_options})")
 
 
 class Hover(BrowserArguments):
@@ -79,7 +84,19 @@ async def drag(call: Call, arguments: Drag) -> None:
 
     async def pull() -> None:
         try:
-            await start.drag_to(end, timeout=call.timeout)
+            # Not drag_to(): it scrolls to the end before the page has seen the mouse move, which starts no drag.
+            await start.hover(timeout=call.timeout)
+            box = await start.bounding_box(timeout=call.timeout)
+            await mouse.down()
+            if box is not None:
+                x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+                await mouse.move(x + DRAG_PIXELS, y + DRAG_PIXELS, steps=2)
+            await end.hover(timeout=call.timeout)
+            box = await end.bounding_box(timeout=call.timeout)
+            if box is not None:
+                # A page learns where it is dragged to from the second move.
+                await mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            await mouse.up()
         except Error:
             # The button may still be pressed; release it where the release clicks and drops nothing.
             with anyio.move_on_after(RELEASE_SECONDS), suppress(Error):
@@ -144,9 +161,13 @@ class ClickPoint(Point):
 @tool("browser_mouse_click_xy", title="Click", cap="vision", limit="wait")
 async def mouse_click_xy(call: Call, arguments: ClickPoint) -> None:
     """Click at a point of the viewport."""
-    mouse = (await call.tab()).page.mouse
+    page = (await call.tab()).page
     options: dict[str, Any] = arguments.model_dump(exclude={"x", "y"}, exclude_none=True)
-    await call.act(lambda: mouse.click(arguments.x, arguments.y, **options))
+    if call.session.has_touch and not options:
+        await call.act(lambda: page.touchscreen.tap(arguments.x, arguments.y))
+        call.answer.code(f"await page.touchscreen.tap({arguments.x:.9g}, {arguments.y:.9g})")
+        return
+    await call.act(lambda: page.mouse.click(arguments.x, arguments.y, **options))
     more = "".join(f", {name}={value!r}" for name, value in options.items())
     call.answer.code(f"await page.mouse.click({arguments.x:.9g}, {arguments.y:.9g}{more})")
 
