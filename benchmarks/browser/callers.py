@@ -23,6 +23,7 @@ from ..plan import ROOT, python
 PROCESSES = 4
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Calls(NamedTuple):
@@ -108,7 +109,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, found, body = self._buffer.partition(_HEAD_END)
-        if not found or len(body) < _length(head):
+        if not found or not _is_whole(head, body):
             return
         self._buffer = b""
         if not head.startswith(b"HTTP/1.1 200") or b'"isError":true' in body:
@@ -126,9 +127,12 @@ class _Connection(asyncio.Protocol):
             self._finished.set_exception(exc or ConnectionError("the server has closed"))
 
 
-def _length(head: bytes) -> int:
-    rest = head.lower().partition(_LENGTH)[2]
-    return int(rest.partition(b"\r\n")[0])
+def _is_whole(head: bytes, body: bytes) -> bool:
+    """Return whether an answer has come to its end; the answer of a long call is a stream of chunks."""
+    _, has_length, rest = head.lower().partition(_LENGTH)
+    if has_length:
+        return len(body) >= int(rest.partition(b"\r\n")[0])
+    return body.endswith(_LAST_CHUNK)
 
 
 async def _main() -> None:
