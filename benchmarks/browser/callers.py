@@ -1,7 +1,7 @@
 """Clients that are lighter than the server they load: processes that send prepared requests over kept connections.
 
 `python -m benchmarks.browser.callers` is one process: it reads its orders as a line of JSON, connects, answers each line
-`SECONDS` with the number of its calls in that time, and ends with its input.
+`SECONDS` with its calls in that time, and ends with its input.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Calls(NamedTuple):
-    """The calls of all processes in a time, and the processor seconds that the processes used for them."""
+    """The calls of all processes in a time, those that failed, and the processor seconds that the processes used."""
 
     done: int
+    failed: int
     cpu: float
 
 
@@ -44,7 +45,7 @@ class Callers:
         for process in self._processes:
             await _write(process, str(seconds))
         answers = [json.loads(await _line(process)) for process in self._processes]
-        return Calls(sum(done for done, _ in answers), sum(cpu for _, cpu in answers))
+        return Calls(*map(sum, zip(*answers, strict=True)))
 
 
 @asynccontextmanager
@@ -87,7 +88,7 @@ class _Connection(asyncio.Protocol):
     """Sends one request again as soon as its answer has come, until a point in time."""
 
     def __init__(self, request: bytes) -> None:
-        self.done = 0
+        self.done = self.failed = 0
         self._request = request
         self._buffer = b""
         self._until = 0.0
@@ -101,7 +102,7 @@ class _Connection(asyncio.Protocol):
     async def run(self, until: float) -> None:
         """Call until a time of `time.monotonic`, at least once."""
         assert self._transport is not None
-        self.done, self._until = 0, until
+        self.done, self.failed, self._until = 0, 0, until
         self._finished = asyncio.get_running_loop().create_future()
         self._transport.write(self._request)
         await self._finished
@@ -113,9 +114,9 @@ class _Connection(asyncio.Protocol):
             return
         self._buffer = b""
         if not head.startswith(b"HTTP/1.1 200") or b'"isError":true' in body:
-            self._finished.set_exception(RuntimeError(body.decode()))
-            return
-        self.done += 1
+            self.failed += 1
+        else:
+            self.done += 1
         if time.monotonic() < self._until:
             assert self._transport is not None
             self._transport.write(self._request)
@@ -151,7 +152,8 @@ async def _main() -> None:
         used, until = time.process_time(), time.monotonic() + float(line)
         await asyncio.gather(*(connection.run(until) for connection in connections))
         done = sum(connection.done for connection in connections)
-        print(json.dumps([done, time.process_time() - used]), flush=True)
+        failed = sum(connection.failed for connection in connections)
+        print(json.dumps([done, failed, time.process_time() - used]), flush=True)
 
 
 if __name__ == "__main__":

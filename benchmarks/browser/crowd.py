@@ -138,6 +138,11 @@ async def _at_once(table: Table, plan: Plan, site: str) -> Rates:
                 for name, crowd in crowds.items():
                     rate = await crowd.rate(what, count, plan.browsers_seconds)
                     found.setdefault((what, name), []).append(rate)
+    table.notes += [
+        f"{name}: {failed} calls of {what} failed"
+        for (what, name), counted in found.items()
+        if (failed := sum(rate.failed for rate in counted))
+    ]
     rates = {
         what: {name: median([rate.per_second for rate in found[what, name]]) for name in TOGETHER}
         for what in AGAINST_PLAYWRIGHT

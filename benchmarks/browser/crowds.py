@@ -38,12 +38,15 @@ class Rate(NamedTuple):
     """Of that process, Playwright's driver and the browser."""
     clients: float | None = None
     """Of the clients, where they are processes of their own."""
+    failed: int = 0
+    """The calls that failed, which the rate leaves out."""
 
 
 class Count(NamedTuple):
-    """The number of calls, and the processor seconds of clients that are processes of their own."""
+    """The calls that were done and that failed, and the processor seconds of clients that are processes of their own."""
 
     done: int
+    failed: int = 0
     clients: float | None = None
 
 
@@ -205,12 +208,13 @@ async def _rate(server: int, pid: int, work: Callable[[], Awaitable[Count]]) -> 
     count = await work()
     seconds = time.perf_counter() - began
     used = {pid: after - before[pid] for pid, after in _cpu(before).items()}
-    each = 1e6 / count.done
+    each = 1e6 / max(1, count.done)
     return Rate(
         count.done / seconds,
         used[server] * each,
         sum(used.values()) * each,
         None if count.clients is None else count.clients * each,
+        count.failed,
     )
 
 
