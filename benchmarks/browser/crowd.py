@@ -166,4 +166,9 @@ def _row(route: str, count: int, idle: float | None, size: float, more: float | 
 
 def _cells(rate: Rate) -> Row:
     """Return the columns of the rate of evaluate."""
-    return dict(zip(COLUMNS, rate, strict=False))
+    return {
+        "evaluate/s": rate.per_second,
+        "server us": rate.server,
+        "all us": rate.whole,
+        "clients us": rate.clients,
+    }

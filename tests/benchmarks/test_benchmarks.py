@@ -191,6 +191,7 @@ def test_many_sessions_are_called_by_clients_in_processes_of_their_own(
     at_once = {row["route"]: row for row in rows if row["route"].endswith("in turns")}
     ours, alone = at_once["statehold http, in turns"], at_once["playwright, in turns"]
     assert ours["navigate/s"] > 0
+    assert all(row["navigate/s"] is None for row in rows if row not in at_once.values())
     assert ours["clients us"] < ours["server us"] < ours["all us"]
     assert alone["evaluate/s"] > 0
     assert alone["clients us"] is None
