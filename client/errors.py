@@ -109,9 +109,13 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
 
 
 def error_of_result(details: Mapping[str, Any], text: str) -> SessionError:
-    """Return the error of a failed result: `details` are its `_meta`, `text` begins with `code: message`."""
+    """Return the error of a failed result: `details` are its `_meta`.
+
+    `text` begins with `code: message`, for a tool of the browser below a heading.
+    """
     code = str(details.get("code"))
-    message = text.partition("\n")[0].removeprefix(f"{code}: ")
+    first_line = text.removeprefix("### Error\n").partition("\n")[0]
+    message = first_line.removeprefix(f"{code}: ")
     error = _error_with_message(CODES.get(code, SessionError), message)
     if error.code != code:
         error.code = code

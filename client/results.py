@@ -86,7 +86,11 @@ class CallResult:
     def blocks(self) -> list[JSON]:
         """The unchanged content blocks, without the notice."""
         blocks: list[JSON] = self.payload.get("content") or []
-        return blocks[1:] if self.notice is not None else blocks
+        if self.notice is None:
+            return blocks
+        # The notice comes after the tool's own first block, or alone.
+        place = min(1, len(blocks) - 1)
+        return [*blocks[:place], *blocks[place + 1 :]]
 
     @cached_property
     def content(self) -> list[ContentBlock]:

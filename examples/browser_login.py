@@ -85,8 +85,9 @@ async def call(url: str, era: Literal["auto", "legacy"], tool: str, /, **argumen
         spoken = f"{client.protocol_version}  {tool}"
         heading = next((line for line in text.splitlines() if "- heading " in line), "")
         print(f"{spoken:40}{heading.split(' [')[0].strip(' -')}".rstrip())
-        if text.startswith("Note from Statehold: "):
-            print(textwrap.indent(textwrap.fill(text.partition("\n")[0], 72), " " * 12))
+        for line in text.splitlines():
+            if line.startswith("Note from Statehold: "):
+                print(textwrap.indent(textwrap.fill(line, 72), " " * 12))
         return result.structured_content
 
 

@@ -303,7 +303,7 @@ def session_argument_schema(header: bool) -> JSON:
     optional or a union (SEP-2243)."""
     schema: JSON = {
         "type": "string",
-        "description": "The session to run in: the session_id that session_create returned.",
+        "description": "From session_create",
     }
     if header:
         schema["x-mcp-header"] = "Session-Id"

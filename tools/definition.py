@@ -60,19 +60,23 @@ class Tool:
     """Whether it reaches systems outside of Statehold; the `openWorldHint`."""
 
     def definition(self) -> JSON:
-        """Return the tool as MCP JSON."""
+        """Return the tool as MCP JSON.
+
+        The title stands in the annotations only: there, clients of every revision find it. Hints without a meaning for the
+        tool, or of the protocol's own default, are left out to save tokens.
+        """
+        annotations: JSON = {"title": self.title, "readOnlyHint": self.read_only}
+        if not self.read_only:
+            annotations["destructiveHint"] = self.destructive
+        if self.idempotent:
+            annotations["idempotentHint"] = True
+        if not self.open_world:
+            annotations["openWorldHint"] = False
         return {
             "name": self.name,
-            "title": self.title,
             "description": self.description,
             "inputSchema": schema_of(self.arguments),
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": self.read_only,
-                "destructiveHint": self.destructive,
-                "idempotentHint": self.idempotent or self.read_only,
-                "openWorldHint": self.open_world,
-            },
+            "annotations": annotations,
         }
 
     def parse(self, arguments: Mapping[str, Any]) -> Any:
@@ -112,7 +116,7 @@ def types_of(annotation: object) -> set[object]:
 
 
 class _SchemaBuilder(GenerateJsonSchema):
-    """Writes an optional argument as one that may be left out, not as a union with null.
+    """Writes an optional argument as one that may be left out, not as a union with null or with the default false.
 
     An argument with a default factory keeps the union: for it, null has its own meaning.
     """
@@ -128,13 +132,19 @@ class _SchemaBuilder(GenerateJsonSchema):
         self._keep_null = "default_factory" in schema
         result = super().default_schema(schema)
         self._keep_null = False
-        if result.get("default", 0) is None:
+        if any(result.get("default", 0) is absent for absent in (None, False)):
             del result["default"]
         return result
 
 
+_OMITTED = frozenset({"propertyNames", "minLength", "maxLength", "minItems", "maxItems"})
+"""Keywords that schema_of() leaves out."""
+
+
 def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
-    """Return the JSON Schema (2020-12) of a model, without titles, `propertyNames` and references.
+    """Return the JSON Schema (2020-12) of a model, without titles, lengths, `propertyNames` and references.
+
+    Lengths are checked all the same. In the schema they would cost tokens, and some strict modes refuse them.
 
     The model must not be recursive, because references are replaced by their targets.
     """
@@ -155,7 +165,11 @@ def _inline(node: Any, models: JSON) -> Any:
     if isinstance(schema.get("$ref"), str):
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         return _inline({**models[schema["$ref"].rpartition("/")[2]], **siblings}, models)
-    return {key: _inline(item, models) for key, item in schema.items() if key != "propertyNames"}
+    return {
+        key: _inline(item, models)
+        for key, item in schema.items()
+        if key not in _OMITTED and not (key == "additionalProperties" and item in (True, {}))
+    }
 
 
 def _remove_titles(schema: JSON) -> None:

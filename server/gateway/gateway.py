@@ -24,6 +24,7 @@ from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
 from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
 from ...tools.footprint import bytes_of_files
+from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.config import UpstreamConfig
@@ -257,7 +258,7 @@ class Gateway:
         own = [
             tool.definition(naming=naming, header=header)
             for tool in self.own_tools.values()
-            if tool.offered_when_pinned or naming != "pinned"
+            if self._offers(tool, naming)
         ]
         offers = [self._offer(name) for name in self.services if name in self._tools]
         own_uris = naming == "pinned" and len(self.services) == 1
@@ -269,6 +270,19 @@ class Gateway:
             header=header,
             address=None if own_uris else page_uri,
         )
+
+    def own_tool(self, name: str, naming: Naming) -> OwnTool | None:
+        """Return the tool of ours that callers who name the session like this get under a name, None if there is none."""
+        tool = self.own_tools.get(name)
+        return tool if tool is not None and self._offers(tool, naming) else None
+
+    def _offers(self, tool: OwnTool, naming: Naming) -> bool:
+        return tool.offered(naming, asked="toolsets" in self.config.model_fields_set)
+
+    def is_browser_tool(self, name: object, naming: Naming) -> bool:
+        """Whether a tool of the built-in browser is in the list under a name."""
+        entry = self.catalog_nowait(naming).entries.get(name) if isinstance(name, str) else None
+        return entry is not None and entry.service in self.config.browsers()
 
     def _offer(self, name: str) -> Offer:
         return offer_of(name, self.config.services[name], self._tools.get(name, ()))

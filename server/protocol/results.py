@@ -22,6 +22,7 @@ SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 INSTANCE_META = "statehold/instance"
 """The key of the name of the process that answers; see gateway/own_tools.py."""
+ERROR_HEADING = "### Error\n"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 _LEGACY_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
@@ -50,7 +51,8 @@ def forwarded_result(
         meta = with_app_page(meta, partial(session_uri, answer.session["id"], service))
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:
-        content.insert(0, text_block(answer.notice))
+        # Some clients read the first block only; that has to be the tool's own.
+        content.insert(1, text_block(answer.notice))
         meta[NOTICE_META] = answer.notice
     result["content"], result["_meta"] = content, meta
     if modern:
@@ -78,7 +80,7 @@ def own_tool_result(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON
         "isError": False,
     }
     if outcome.notice is not None:
-        content.insert(0, text_block(outcome.notice))
+        content.append(text_block(outcome.notice))
         result["_meta"] = {NOTICE_META: outcome.notice}
         result["structuredContent"] = {**outcome.content, NOTICE_MEMBER: outcome.notice}
     if modern:
@@ -102,10 +104,16 @@ def _dump_indented(content: JSON) -> str:
         return json.dumps(content, indent=2, ensure_ascii=False)
 
 
-def error_result(error: SessionError, session: JSON | None, *, modern: bool, info: JSON) -> JSON:
-    """Return an error as a tool result that a model can act on: `code: message`, then what to do next."""
+def error_result(
+    error: SessionError, session: JSON | None, *, modern: bool, info: JSON, heading: bool = False
+) -> JSON:
+    """Return an error as a tool result that a model can act on: `code: message`, then what to do next.
+
+    `heading`: begin with the heading that the browser's results have, as in @playwright/mcp.
+    """
+    text = f"{error.code}: {error.message}\n{error.recovery}"
     result: JSON = {
-        "content": [text_block(f"{error.code}: {error.message}\n{error.recovery}")],
+        "content": [text_block(ERROR_HEADING + text if heading else text)],
         "isError": True,
         "_meta": {ERROR_META: error.details()},
     }

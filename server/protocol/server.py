@@ -288,10 +288,10 @@ class StateholdServer(Server[dict[str, Any]]):
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
-            return await self._error_result(ctx, error, modern)
+            return await self._error_result(ctx, error)
         except StoreUnavailable as error:
             logger.error("%s", error)
-            return await self._error_result(ctx, results.store_down(), modern)
+            return await self._error_result(ctx, results.store_down())
         except MCPError:
             raise
         except Exception:
@@ -314,7 +314,7 @@ class StateholdServer(Server[dict[str, Any]]):
         if ctx.request is not None:
             self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
 
-    async def _error_result(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
+    async def _error_result(self, ctx: RequestContext, error: SessionError) -> JSON:
         session: JSON | None = None
         if error.session_id is not None:
             try:
@@ -322,7 +322,10 @@ class StateholdServer(Server[dict[str, Any]]):
                 session = summary(info)
             except (SessionError, StoreUnavailable):
                 pass
-        return results.error_result(error, session, modern=modern, info=self._server_info)
+        name, naming = (ctx.params or {}).get("name"), self._naming(ctx)
+        heading = self._gateway.is_browser_tool(name, naming)
+        modern, info = is_modern(ctx), self._server_info
+        return results.error_result(error, session, modern=modern, info=info, heading=heading)
 
     async def _prepare(
         self, ctx: RequestContext, params: JSON, caller: Caller
@@ -338,8 +341,8 @@ class StateholdServer(Server[dict[str, Any]]):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
         principal, pin = self.principal(ctx), self.pin(ctx)
         arguments = dict(cast("JSON", raw_arguments or {}))
-        tool = self._gateway.own_tools.get(name)
-        if tool is not None and (pin is None or tool.offered_when_pinned):
+        tool = self._gateway.own_tool(name, self._naming(ctx))
+        if tool is not None:
             if (
                 tool.takes_session
                 and not arguments.get("session_id")

@@ -12,7 +12,7 @@ NOTICE_MEMBER: Final = "statehold_notice"
 """The member of structured content that repeats the note, for clients that show structured content only."""
 
 NOTICE_META: Final = "statehold/notice"
-"""Repeats the first text block when that is our note, so that a client can tell it from the tool's own text."""
+"""Repeats the block that is our note, so that a client can tell it from the tool's own text."""
 
 _OPEN: Final = frozenset(
     {"$schema", "$id", "$defs", "$comment", "definitions", "type", "title", "description"}

@@ -112,14 +112,14 @@ async def goes_on(agent: Agent, name: str, session: str, site: str) -> JSON:
     )
     [found] = listed["structuredContent"]["sessions"]
     assert (found["session_id"], found["name"], found["status"]) == (session, name, "paused")
-    told = first["content"][0]["text"]
+    told = first["content"][1]["text"]
     assert "generation 1 to 2; the server was restarted" in told
     assert "Restored: the login (cookies and local storage)." in told
     assert "Lost: open pages, what was typed into them, and session storage." in told
     assert "about:blank" in said(first)
     assert "Counter" not in said(first)
     assert first["_meta"]["statehold/session"]["generation"] == 2
-    assert "Note from Statehold" not in there["content"][0]["text"]
+    assert "Note from Statehold" not in said(there)
     assert f"Logged in as {name}" in said(note)
     assert f"note of {name}" in said(note)
     return picture

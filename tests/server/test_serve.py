@@ -233,9 +233,9 @@ async def test_a_killed_process_leaves_no_child_and_every_session(
                 assert (info["name"], info["metadata"]) == (f"s{n}", {"n": n})
                 result = await client.call_tool("inc", {"session_id": f"s{n}"})
                 assert structured(result)["count"] == 1
-                first = result.content[0]
-                assert first.type == "text"
-                assert "generation 1 to 2; the server was restarted" in first.text
+                note = result.content[1]
+                assert note.type == "text"
+                assert "generation 1 to 2; the server was restarted" in note.text
 
 
 # stdio

@@ -230,7 +230,8 @@ class AsyncClosing:
 
 
 def text_of(result: types.CallToolResult) -> str:
-    block = result.content[-1]
+    """Return the first block, which is the tool's own."""
+    block = result.content[0]
     assert isinstance(block, types.TextContent)
     return block.text
 
@@ -261,7 +262,7 @@ def code_of(result: types.CallToolResult) -> str:
     """Return the code of an error in a tool result, after a check that both forms of the error carry it."""
     assert result.is_error
     error = meta_of(result)["statehold/error"]
-    head, advice = text_of(result).split("\n", 1)
+    head, advice = text_of(result).removeprefix("### Error\n").split("\n", 1)
     assert head.startswith(f"{error['code']}: ")
     assert advice == error["recovery"]
     assert isinstance(error["retryable"], bool)

@@ -56,14 +56,13 @@ class _Number:
 Target = Annotated[
     str,
     Field(
-        description="One element: a ref of the latest snapshot, such as e12, a selector, or a Playwright locator such as"
-        " getByRole('button', { name: 'Send' })"
+        description="A ref of the latest snapshot (e12), a selector, or a locator: getByText('Home')"
     ),
 ]
 Element = Annotated[str | None, Field(description="The element in words")]
 Filename = Annotated[
     str | None,
-    Field(description="Put the output into a file of the session, under this name"),
+    Field(description="Save as a file of the session"),
 ]
 Whole = Annotated[int, _Number()]
 """An integer, with the type `number` in the schema, as in the schemas that callers know."""

@@ -137,7 +137,7 @@ class AdminTools:
                 ImportResult,
                 self._import,
                 toolset="admin",
-                offered_when_pinned=False,
+                pinned="never",
             ),
         ]
 

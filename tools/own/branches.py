@@ -19,10 +19,8 @@ LISTED_CONFLICTS = 1000
 
 
 class ForkArguments(SessionArguments):
-    count: Annotated[int, Field(ge=1, le=COUNT_LIMIT, description="How many children.")] = 1
-    names: Annotated[
-        list[Name] | None, Field(description="A name for each child; left out: none.")
-    ] = None
+    count: Annotated[int, Field(ge=1, le=COUNT_LIMIT, description="How many children")] = 1
+    names: Annotated[list[Name] | None, Field(description="One for each child")] = None
 
 
 class MergeArguments(SessionArguments):
@@ -31,15 +29,12 @@ class MergeArguments(SessionArguments):
         Field(
             min_length=1,
             max_length=COUNT_LIMIT,
-            description="Children of it, in the order that counts.",
+            description="Children of it, in order",
         ),
     ]
     policy: Annotated[
         ConflictPolicy,
-        Field(
-            description="The value kept where sources disagree: the last one, the first one (the session itself "
-            "comes before all), or nothing: fail."
-        ),
+        Field(description="Where sources disagree; the session itself comes first of all"),
     ] = "last_wins"
 
 
@@ -86,28 +81,27 @@ class BranchTools:
             "session_fork",
             "Fork a session",
             "Make children of a session, which start from a copy of its state and of what its services can save: log in "
-            "once, fork five browsers. The session goes on as it was, and nothing that the children do reaches it before "
-            "session_merge. The result says which services could not be copied.",
+            "once, fork five browsers. The session goes on as it was. The result says what could not be copied.",
             ForkArguments,
             ForkResult,
             self._fork,
             toolset="branch",
-            offered_when_pinned=False,
+            pinned="never",
         )
 
     def _merge_tool(self) -> OwnTool:
         return OwnTool(
             "session_merge",
-            "Merge the states of a session's children",
-            "Bring into a session's state what its children changed in theirs since they were forked: place by place, "
-            "deletions too. The result lists the places where they disagreed. The children stay as they are.",
+            "Merge the states of children",
+            "Bring into a session's state what its children changed in theirs since they were forked, deletions too. The "
+            "result lists where they disagreed. The children stay as they are.",
             MergeArguments,
             MergeResult,
             self._merge,
             destructive=True,
             idempotent=True,
             toolset="branch",
-            offered_when_pinned=False,
+            pinned="never",
         )
 
     async def _fork(self, context: Context, arguments: ForkArguments) -> Outcome:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -40,12 +40,16 @@ class Outcome:
     content: JSON
     session: JSON | None = None
     notice: str | None = None
-    """Text shown before the result, as in the Answer of any call."""
+    """Text shown after the result, as in the Answer of any call."""
     delivery: Delivery | None = None
     """The delivery of the notice, for Router.return_notice()."""
 
 
 Handler = Callable[[Context, Any], Awaitable[Outcome]]
+
+Pinned = Literal["always", "asked", "never"]
+"""Whether a tool is offered when the URL or the command line pins the session: `always`, if its toolset is on; `asked`, if
+the configuration names its toolset; `never`, since it is about other sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,18 @@ class OwnTool(Tool):
     """One of Statehold's own tools, with the function that runs it."""
 
     output: type[BaseModel]
+    """The model of its result."""
     handler: Handler
-    offered_when_pinned: bool = field(default=True, kw_only=True)
-    """Whether it is listed when the URL or the command line pins the session."""
+    output_schema: type[BaseModel] | None = field(default=None, kw_only=True)
+    """The model of the listed output schema: what callers pass to a next call. None: no schema is listed, since it would
+    cost more tokens than the rest of the tool."""
+    pinned: Pinned = field(default="asked", kw_only=True)
     frees_name: bool = field(default=False, kw_only=True)
     """Whether a call may free the name of its session for another session."""
+
+    def offered(self, naming: Naming, *, asked: bool) -> bool:
+        """Whether callers who name the session like this get the tool. `asked`: the configuration names its toolset."""
+        return naming != "pinned" or self.pinned == "always" or (asked and self.pinned == "asked")
 
     @property
     def takes_session(self) -> bool:
@@ -70,7 +81,8 @@ class OwnTool(Tool):
         With `header`, clients may also send session_id as an HTTP header.
         """
         definition = Tool.definition(self)
-        definition["outputSchema"] = schema_of(self.output, "serialization")
+        if self.output_schema is not None:
+            definition["outputSchema"] = schema_of(self.output_schema, "serialization")
         schema: JSON = definition["inputSchema"]
         properties: JSON = schema.setdefault("properties", {})
         if self.takes_session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
@@ -23,65 +23,58 @@ def _as_list(value: object) -> object:
 Text = Annotated[Plain, Field(min_length=1, max_length=256)]
 Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=100)]
 Kind = Literal["call", "transition", "message", "compacted"]
-Role = Annotated[
-    Plain, Field(min_length=1, max_length=64, description="The role of the speaker, such as user.")
-]
+Role = Annotated[Plain, Field(min_length=1, max_length=64, description="Such as user")]
 RunId = Annotated[
     Plain,
-    Field(min_length=1, max_length=128, description="The run it belongs to, a name of your own."),
+    Field(min_length=1, max_length=128, description="A run, by a name of yours"),
 ]
 
 
 class HistoryArguments(SessionArguments):
-    last: Annotated[
-        int, Field(ge=0, le=1000, description="How many entries at most, the newest.")
-    ] = 50
+    last: Annotated[int, Field(ge=0, le=1000, description="How many, the newest")] = 50
     kind: Annotated[
         Annotated[list[Kind], BeforeValidator(_as_list)] | None,
-        Field(description="Only these kinds of entries."),
+        Field(description="Only of these kinds; so with the others"),
     ] = None
-    tool: Annotated[Texts | None, Field(description="Only calls of these tools.")] = None
-    skip_tools: Annotated[Texts | None, Field(description="No calls of these tools.")] = None
+    tool: Texts | None = None
+    skip_tools: Texts | None = None
     status: Annotated[
         Texts | None,
         Field(
-            description="Only entries of these statuses. Of a call: ok, error, cancelled, started, or the code of its error."
+            description="Calls are ok, error, cancelled, started, or have the code of their error"
         ),
     ] = None
-    run: Annotated[Texts | None, Field(description="Only entries of these runs.")] = None
-    last_runs: Annotated[
-        int | None, Field(ge=0, le=100, description="Only entries of the last so many runs.")
-    ] = None
-    role: Annotated[Texts | None, Field(description="Only messages of these roles.")] = None
-    skip_roles: Annotated[Texts | None, Field(description="No messages of these roles.")] = None
-    since: Annotated[
-        str | None, Field(max_length=64, description="Not before this time, in ISO 8601.")
-    ] = None
-    until: Annotated[str | None, Field(max_length=64, description="Before this time.")] = None
+    run: Texts | None = None
+    last_runs: Annotated[int | None, Field(ge=0, le=100, description="So many runs")] = None
+    role: Texts | None = None
+    skip_roles: Texts | None = None
+    since: Annotated[str | None, Field(max_length=64, description="ISO 8601")] = None
+    until: Annotated[str | None, Field(max_length=64)] = None
     seq: Annotated[
-        int | None, Field(ge=1, le=2**62, description="Only the entry with this number.")
+        int | None,
+        Field(ge=1, le=2**62, description="One entry"),
+        WithJsonSchema({"type": "integer"}),
     ] = None
     cursor: Annotated[
-        str | None,
-        Field(max_length=64, description="next_cursor of the page before: older entries."),
+        str | None, Field(max_length=64, description="next_cursor of the newer page")
     ] = None
 
 
 class NoteArguments(SessionArguments):
     role: Role
-    content: Annotated[str, Field(min_length=1, description="The text of the note.")]
+    content: Annotated[str, Field(min_length=1, description="Its text")]
     run_id: RunId | None = None
 
 
 class SummaryArguments(SessionArguments):
     text: Annotated[
         str | None,
-        Field(min_length=1, max_length=20_000, description="Your own summary, to be kept."),
+        Field(min_length=1, max_length=20_000, description="Your summary"),
     ] = None
     topics: Annotated[
         Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=50)]
         | None,
-        Field(description="The topics of the text; needs text."),
+        Field(description="Topics of text"),
     ] = None
 
 
@@ -156,9 +149,9 @@ class HistoryTools:
     def _history_tool(self) -> OwnTool:
         return OwnTool(
             "session_history",
-            "Read a session's history",
-            "Read what was done and said in a session, the newest last: calls with arguments, outcome and the beginning of "
-            "the result, messages, and changes of its status. Secrets are left out. Reading does not count as use.",
+            "Read the history",
+            "Read what was done and said in a session, the newest last: calls with arguments and the beginning of the "
+            "result, messages, changes of status. Arguments select entries. Does not count as use.",
             HistoryArguments,
             HistoryResult,
             self._history,
@@ -169,9 +162,8 @@ class HistoryTools:
     def _note_tool(self) -> OwnTool:
         return OwnTool(
             "session_note",
-            "Add a message to a session's history",
-            "Add a message to the history of a session: what a user or you said, or what should be known later. It is kept "
-            "when this returns. A paused session stays paused.",
+            "Add a message",
+            "Add a message to the history of a session: what was said, or should be known later.",
             NoteArguments,
             NoteResult,
             self._note,
@@ -182,13 +174,14 @@ class HistoryTools:
         return OwnTool(
             "session_summary",
             "Sum up a session",
-            "Read the summary of a session: the one that was written last, and a digest of what the history holds (calls by "
-            "tool, the last ones, errors, open pages, state, topics). With text: keep your own summary.",
+            "Read what was done in a session: the summary written last, and a digest of its history (calls, errors, open "
+            "pages, state). With text: keep your own summary for later.",
             SummaryArguments,
             SummaryResult,
             self._summary,
             idempotent=True,
             toolset="history",
+            pinned="always",
         )
 
     async def _history(self, context: Context, arguments: HistoryArguments) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from ...sessions.actions.rename_delete import SAME
 from ...sessions.calls.deliveries import take_notices
@@ -17,17 +17,17 @@ from ...sessions.registry import Registry
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
-from .definition import Context, Handler, Outcome, OwnTool, format_duration, parse_time
+from .definition import Context, Handler, Outcome, OwnTool, Pinned, format_duration, parse_time
 
 SessionId = Annotated[
     str,
     Field(
         min_length=1,
         max_length=256,
-        description="The session: the session_id that session_create returned, or the name you gave it.",
+        description="Its id or name",
     ),
 ]
-Seconds = Annotated[float, Field(ge=0, le=3.2e9)]
+Seconds = Annotated[float, Field(ge=0, le=3.2e9), WithJsonSchema({"type": "number"})]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Label = Annotated[Plain, Field(min_length=1, max_length=128)] | None
 
@@ -37,50 +37,46 @@ class CreateArguments(Arguments):
         str | None,
         Field(
             max_length=128,
-            description="A name to find the session by later; unique among your open sessions.",
+            description="To find it by later; unique among your open sessions",
         ),
     ] = None
     services: Annotated[
         list[str] | None,
-        Field(description="Names of the services it uses. Default: all that are configured."),
+        Field(description="Services that it uses. Default: all"),
     ] = None
-    state: Annotated[
-        dict[str, Any] | None, Field(description="A JSON object the session starts with.")
-    ] = None
+    state: Annotated[dict[str, Any] | None, Field(description="Its first state")] = None
     state_schema: Annotated[
         dict[str, Any] | None,
-        Field(description="A JSON Schema (2020-12) that its state has to fit, now and later."),
+        Field(description="JSON Schema (2020-12) of its state"),
     ] = None
     metadata: Annotated[
         dict[str, JsonValue] | None,
-        Field(description="Anything you want to see again in session_info and session_list."),
+        Field(description="Shown by session_info and session_list"),
     ] = None
     user_id: Annotated[
-        Label, Field(description="A user in your words, for session_list; it grants no access.")
+        Label, Field(description="A label for session_list, like the next three; grants nothing")
     ] = None
-    agent_id: Annotated[Label, Field(description="An agent, for session_list.")] = None
-    team_id: Annotated[Label, Field(description="A team, for session_list.")] = None
-    workflow_id: Annotated[Label, Field(description="A workflow, for session_list.")] = None
-    namespace: Annotated[str, Field(max_length=128, description="Keeps names apart.")] = ""
+    agent_id: Label = None
+    team_id: Label = None
+    workflow_id: Label = None
+    namespace: Annotated[str, Field(max_length=128, description="Keeps names apart")] = ""
     idle_seconds: Annotated[
-        Seconds | None, Field(description="Pause it after this time without a call. 0: never.")
+        Seconds | None, Field(description="Pause it when unused so long. 0: never")
     ] = None
     paused_seconds: Annotated[
-        Seconds | None, Field(description="Close it after this time paused. 0: never.")
+        Seconds | None, Field(description="Close it when paused so long. 0: never")
     ] = None
     lifetime_seconds: Annotated[
-        Seconds | None, Field(description="Close it at this age, whatever it does. 0: never.")
+        Seconds | None, Field(description="Close it at this age. 0: never")
     ] = None
 
 
 class ListArguments(Arguments):
-    name: Annotated[str | None, Field(max_length=128, description="Only names that start so.")] = (
-        None
-    )
+    name: Annotated[str | None, Field(max_length=128, description="Beginning of the name")] = None
     namespace: Annotated[str | None, Field(max_length=128)] = None
     statuses: Annotated[
         list[Literal["creating", "idle", "active", "paused", "error", "closing", "closed"]] | None,
-        Field(description="Only these. Default: all that are not closed."),
+        Field(description="Default: all but closed"),
     ] = None
     user_id: Label = None
     agent_id: Label = None
@@ -88,23 +84,23 @@ class ListArguments(Arguments):
     workflow_id: Label = None
     metadata: Annotated[
         dict[str, JsonValue] | None,
-        Field(description="Only those whose metadata has exactly these values under these keys."),
+        Field(description="Keys and values that its metadata has"),
     ] = None
     updated_since: Annotated[
         str | None,
-        Field(max_length=64, description="Only those used at this time or later, in ISO 8601."),
+        Field(max_length=64, description="Used at this time (ISO 8601) or later"),
     ] = None
     query: Annotated[
         str | None,
         Field(
             min_length=1,
             max_length=256,
-            description="Only those with this text in their name, ids, metadata or summary.",
+            description="Text in names, ids, metadata or summaries",
         ),
     ] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[
-        str | None, Field(max_length=256, description="next_cursor of the page before.")
+        str | None, Field(max_length=256, description="next_cursor of the page before")
     ] = None
 
 
@@ -113,21 +109,21 @@ class SessionArguments(Arguments):
 
 
 class CloseArguments(SessionArguments):
-    force: Annotated[
-        bool, Field(description="Cancel running calls at once instead of letting them finish.")
-    ] = False
+    force: Annotated[bool, Field(description="Cancel running calls at once")] = False
 
 
 class ExtendArguments(SessionArguments):
     seconds: Annotated[
-        float, Field(ge=-3.2e9, le=3.2e9, description="How much later its lifetime ends.")
+        float,
+        Field(ge=-3.2e9, le=3.2e9, description="Negative: shorter"),
+        WithJsonSchema({"type": "number"}),
     ] = 3600.0
 
 
 class RestartArguments(SessionArguments):
     services: Annotated[
         list[str] | None,
-        Field(description="The services to reconnect. Default: all that are open."),
+        Field(description="Default: all that are open"),
     ] = None
 
 
@@ -136,14 +132,12 @@ class RenameArguments(SessionArguments):
         str | None,
         Field(
             max_length=128,
-            description="The new name; left out: none, or the old one when there is metadata.",
+            description="Left out: none, or with metadata the old one",
         ),
     ] = None
     metadata: Annotated[
         dict[str, JsonValue] | None,
-        Field(
-            description="Is merged into its metadata: what it does not name stays, null deletes."
-        ),
+        Field(description="Merged into its metadata; null deletes"),
     ] = None
 
 
@@ -186,6 +180,10 @@ class SessionInfo(Labels):
     generation: int
     state_version: int
     services: list[ServiceInfo]
+
+
+class CreatedSession(BaseModel):
+    session_id: str
 
 
 class CloseResult(SessionInfo):
@@ -233,35 +231,38 @@ class SessionTools:
                 CreateArguments,
                 SessionInfo,
                 self._create,
-                offered_when_pinned=False,
+                output_schema=CreatedSession,
+                pinned="never",
             ),
             OwnTool(
                 "session_list",
                 "List your sessions",
-                "List your sessions, most recently used first, all or those that fit what is given. Looking does not count "
-                "as use. While there is a next_cursor there may be more, also after a page with few.",
+                "List your sessions that fit all arguments, most recently used first. Does not count as use. While there "
+                "is a next_cursor there may be more, also after a page with few.",
                 ListArguments,
                 ListResult,
                 self._list,
                 read_only=True,
-                offered_when_pinned=False,
+                pinned="never",
             ),
             OwnTool(
                 "session_info",
                 "Show a session",
-                "Show a session: status, services, timeouts, when it expires. Looking does not count as use.",
+                "Show a session: status, services, timeouts, when it expires. Does not count as use.",
                 SessionArguments,
                 SessionInfo,
                 self._info,
                 read_only=True,
+                pinned="always",
             ),
             OwnTool(
                 "session_close",
                 "Close a session",
-                "Close a session and everything it keeps open. Its id is never used again. Closing it twice does no harm.",
+                "Close a session for good, with all that it keeps: logins, tabs, state.",
                 CloseArguments,
                 CloseResult,
                 self._close,
+                pinned="always",
                 destructive=True,
                 idempotent=True,
                 frees_name=True,
@@ -275,18 +276,26 @@ class SessionTools:
             text: str,
             arguments: type[Arguments],
             handler: Handler,
-            **hints: bool,
+            *,
+            pinned: Pinned = "asked",
+            destructive: bool = False,
+            idempotent: bool = False,
+            frees_name: bool = False,
         ) -> OwnTool:
             return OwnTool(
-                name, title, text, arguments, SessionInfo, handler, toolset="lifecycle", **hints
+                *(name, title, text, arguments, SessionInfo, handler),
+                toolset="lifecycle",
+                pinned=pinned,
+                destructive=destructive,
+                idempotent=idempotent,
+                frees_name=frees_name,
             )
 
         return [
             tool(
                 "session_pause",
                 "Pause a session",
-                "Pause a session that has no call running: what its services can save is saved. "
-                "The next call resumes it.",
+                "Save a session and free what it takes. The next call resumes it.",
                 SessionArguments,
                 self._pause,
                 idempotent=True,
@@ -294,7 +303,7 @@ class SessionTools:
             tool(
                 "session_resume",
                 "Resume a session",
-                "Resume a paused session now and open its connections; the result says what came back and what did not.",
+                "Resume a paused session now; the result says what came back and what did not.",
                 SessionArguments,
                 self._resume,
                 idempotent=True,
@@ -302,42 +311,43 @@ class SessionTools:
             tool(
                 "session_extend",
                 "Extend a session",
-                "Let a session live longer (or shorter, with negative seconds) than its lifetime says.",
+                "Let a session live longer.",
                 ExtendArguments,
                 self._extend,
             ),
             tool(
                 "session_restart",
-                "Restart a session's connections",
-                "Replace the live connections of a session by fresh ones. What can be saved of them comes back, "
-                "what they held in memory does not.",
+                "Restart a session",
+                "Replace the connections of a session, such as a browser that hangs. Saved things come back (logins, tabs), "
+                "what was in memory does not.",
                 RestartArguments,
                 self._restart,
+                pinned="always",
                 destructive=True,
             ),
             tool(
                 "session_rename",
                 "Rename a session",
-                "Give a session another name, or none, or change its metadata.",
+                "Change the name or the metadata of a session.",
                 RenameArguments,
                 self._rename,
                 idempotent=True,
                 frees_name=True,
                 # The URL or the command line may name the session; a new name would break it.
-                offered_when_pinned=False,
+                pinned="never",
             ),
             tool(
                 "session_bind",
-                "Add a service to a session",
-                "Let a session use another configured service.",
+                "Add a service",
+                "Let a session use one more configured service.",
                 BindArguments,
                 self._bind,
                 idempotent=True,
             ),
             tool(
                 "session_unbind",
-                "Remove a service from a session",
-                "End a session's use of a service; its connection is closed and what was saved of it is deleted.",
+                "Remove a service",
+                "Close a session's connection to a service and delete what was saved of it.",
                 BindArguments,
                 self._unbind,
                 destructive=True,
@@ -351,11 +361,10 @@ class SessionTools:
         services = ", ".join(self._registry.core.services) or "none"
         idle = "paused" if policy.on_idle == "pause" else "closed"
         return (
-            "Create a session and get its session_id, which every tool that needs a session takes. The session keeps "
-            f"its live connections between calls. Services: {services}. Unused, it is {idle} after "
-            f"{format_duration(times.idle)} and a paused session is closed after {format_duration(times.paused)}; "
-            f"its lifetime ends after {format_duration(times.lifetime)}. A paused session is resumed by the next call. "
-            "Keep the session_id: it stays valid when your connection or the server restarts."
+            "Create a session and get its session_id, which the other tools take. It keeps its live connections between "
+            f"calls. Services: {services}. Unused, it is {idle} after {format_duration(times.idle)} and a paused session is "
+            f"closed after {format_duration(times.paused)}; its lifetime ends after {format_duration(times.lifetime)}. The "
+            "next call resumes a paused session. The session_id stays valid when your connection or the server restarts."
         )
 
     async def _create(self, context: Context, arguments: CreateArguments) -> Outcome:

@@ -16,35 +16,32 @@ Path = Annotated[
     str,
     Field(
         max_length=4096,
-        description="A place in the state as a JSON pointer, such as /cart/items/0. Default: all of it.",
+        description="JSON pointer, such as /cart/items/0. Default: all",
     ),
 ]
 
 
 class GetArguments(SessionArguments):
     path: Path = ""
-    required: Annotated[
-        bool, Field(description="Whether it is an error when nothing is there.")
-    ] = False
+    required: Annotated[bool, Field(description="Fail when nothing is there")] = False
 
 
 class UpdateArguments(SessionArguments):
     values: Annotated[
         Any,
         Field(
-            description="A JSON object to merge into the state: what it does not name stays, null deletes. "
-            "With a path, any JSON value."
+            description="A JSON object to merge: what it does not name stays, null deletes. With a path, any JSON value"
         ),
     ]
     mode: Annotated[
         Literal["merge", "replace"],
-        Field(description="merge, or replace all that is there by values."),
+        Field(description="replace: nothing but values stays there"),
     ] = "merge"
     if_version: Annotated[
         int | None,
         Field(
             ge=0,
-            description="Change nothing unless this is the version of the state, as state_get returned it.",
+            description="Fail unless this is the version",
         ),
     ] = None
     path: Path = ""
@@ -73,28 +70,30 @@ class StateTools:
     def _get_tool(self) -> OwnTool:
         return OwnTool(
             "state_get",
-            "Read a session's state",
-            "Read the JSON object that a session carries, or one place in it, with its version. "
-            "Reading does not count as use.",
+            "Read the state",
+            "Read the JSON object that a session carries, and its version. Does not count as use.",
             GetArguments,
             GetResult,
             self._get,
             read_only=True,
             toolset="state",
+            output_schema=GetResult,
+            pinned="always",
         )
 
     def _update_tool(self) -> OwnTool:
         return OwnTool(
             "state_update",
-            "Change a session's state",
-            "Change the JSON object that a session carries, for what you or others have to know later. The new version is "
-            "stored before this returns. To change what you have read, pass its version as if_version; after "
-            "state_conflict read again.",
+            "Change the state",
+            "Change the JSON object that a session carries, for what has to be known later. To change what you have read, "
+            "pass its version as if_version; after state_conflict read again.",
             UpdateArguments,
             UpdateResult,
             self._update,
             destructive=True,
             toolset="state",
+            output_schema=UpdateResult,
+            pinned="always",
         )
 
     async def _get(self, context: Context, arguments: GetArguments) -> Outcome:

@@ -248,7 +248,7 @@ class Tour:
         shown_arguments = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
         self._screen.line(who, f"{tool}({shown_arguments})", f"{key} = {json.dumps(content[key])}")
         _check(content[key] == expected, f"{who} should get {expected}")
-        notes = [block.text for block in result.content[:-1] if isinstance(block, TextContent)]
+        notes = [block.text for block in result.content[1:] if isinstance(block, TextContent)]
         for note in notes:
             self._screen.note(note)
         if generation is not None:

@@ -26,7 +26,12 @@ from gateway_process import (
     toml,
 )
 from lab import Lab
+from mcp import Client
 from process_exit import until_gone
+
+from statehold.server.config.load import load
+from statehold.server.protocol.server import StateholdServer
+from statehold.server.serve import open_gateway
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
@@ -76,6 +81,31 @@ async def test_login_survives_a_pause_and_the_next_result_says_so_once(
         again = await ada.said("browser_snapshot")
         assert "Note from Statehold" not in again
         assert "[ref=g2" in again
+
+
+async def test_a_wrong_argument_of_a_browser_tool_has_the_heading_of_the_peer(way: Way) -> None:
+    async with agent(way) as ada:
+        result = await ada.call("browser_click", selector="button")
+        assert code_of(result) == "invalid_argument"
+        assert text_of(result).startswith(
+            "### Error\ninvalid_argument: browser_click has no argument"
+        )
+        own = await ada.call("state_get", selector="button")
+        assert text_of(own).startswith("invalid_argument: ")
+
+
+async def test_a_browser_that_cannot_start_has_the_heading_of_the_peer(tmp_path: Path) -> None:
+    settings = {"services": {"browser": {"executable": "/bin/false"}}}
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml(settings))
+    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
+    async with (
+        open_gateway(loaded, address="test") as gateway,
+        Client(StateholdServer(gateway, version="0", pinned_name="p")) as client,
+    ):
+        result = await client.call_tool("browser_snapshot", {})
+    assert code_of(result) == "service_unavailable"
+    assert text_of(result).startswith("### Error\nservice_unavailable: ")
 
 
 async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: str) -> None:

@@ -99,20 +99,60 @@ async def test_every_tool_takes_the_session_first_as_a_required_plain_string(
 async def test_our_own_tools_are_described(client: Client) -> None:
     own = {tool.name: tool for tool in await listed(client) if tool.name in OWN}
     for tool in own.values():
-        assert tool.title
         assert tool.description
-        assert tool.output_schema is not None
-        Draft202012Validator.check_schema(tool.output_schema)
         assert tool.annotations is not None
+        assert tool.annotations.title
+    described = {name: tool.output_schema for name, tool in own.items() if tool.output_schema}
+    assert described.keys() == {"session_create", "state_get", "state_update"}
+    for schema in described.values():
+        Draft202012Validator.check_schema(schema)
     hints = {name: tool.annotations for name, tool in own.items()}
     assert hints["session_list"] is not None
     assert hints["session_list"].read_only_hint
     assert hints["session_close"] is not None
     assert hints["session_close"].destructive_hint
-    described = own["session_create"].description or ""
-    assert "15 minutes" in described
-    assert "7 days" in described
-    assert "quick, second, broken" in described
+    text = own["session_create"].description or ""
+    assert "15 minutes" in text
+    assert "7 days" in text
+    assert "quick, second, broken" in text
+
+
+PEER_TOKENS = 5071
+"""Tokens (characters / 4) of the whole tool list of @playwright/mcp 0.0.83; benchmarks compare with it in the same run."""
+PINNED = [
+    *("session_info", "session_close", "session_restart"),
+    *("state_get", "state_update", "session_summary"),
+]
+
+
+@pytest.mark.parametrize(("pinned", "times"), [("p", 1.1), (None, 1.5)])
+async def test_the_default_list_costs_little_more_than_that_of_the_peer(
+    tmp_path: Path, pinned: str | None, times: float
+) -> None:
+    loaded = load(config=None, services=None, flags={"data": str(tmp_path / "data")})
+    async with open_gateway(loaded, address="test") as gateway:
+        await gateway.ready()
+        server = StateholdServer(gateway, version="0", pinned_name=pinned)
+        async with Client(server, cache=None, mode="legacy") as client:
+            tools = wire(await listed(client))
+    text = json.dumps({"tools": tools}, ensure_ascii=False, separators=(",", ":"))
+    assert len(text) / 4 <= times * PEER_TOKENS
+    own = [tool["name"] for tool in tools if not tool["name"].startswith("browser_")]
+    assert own == (OWN if pinned is None else PINNED)
+
+
+async def test_a_pinned_session_offers_the_toolsets_that_the_configuration_names(
+    tmp_path: Path,
+) -> None:
+    flags: JSON = {"data": str(tmp_path / "data"), "toolsets": "core,lifecycle"}
+    loaded = load(config=None, services=None, flags=flags)
+    async with open_gateway(loaded, address="test") as gateway:
+        server = StateholdServer(gateway, version="0", pinned_name="p")
+        async with Client(server, cache=None) as client:
+            names = {tool.name for tool in await listed(client)}
+            assert structured(await client.call_tool("session_pause", {}))["status"] == "paused"
+    assert {"session_info", "session_pause", "session_bind"} <= names
+    assert not {"session_create", "session_list", "session_rename", "state_get"} & names
 
 
 async def test_our_own_schemas_are_plain(gateway: Gateway) -> None:

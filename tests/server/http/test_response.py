@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from gateway_process import JSON, Way, structured, text_of
-from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
+from own_results import check_own_result
 
+from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
 from statehold.server.protocol.results import forwarded_result
@@ -26,6 +27,16 @@ def wire(payload: JSON, *, modern: bool) -> JSON:
 def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
     assert "structuredContent" not in wire({"structuredContent": None}, modern=False)
     assert wire({"structuredContent": 0}, modern=False)["structuredContent"] == {"result": 0}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_note_comes_after_the_first_block_of_the_result(count: int) -> None:
+    own: list[JSON] = [{"type": "text", "text": str(number)} for number in range(count)]
+    answer = Answer({"content": own}, {"id": "sh_x"}, "note")
+    result = forwarded_result(answer, service="s", modern=True, info={})
+    texts = [block["text"] for block in result["content"]]
+    assert texts == [*"01"[:count][:1], "note", *"01"[:count][1:]]
+    assert CallResult(result).text == "\n".join("01"[:count])
 
 
 def test_a_legacy_client_gets_an_unknown_block_as_text() -> None:
@@ -62,14 +73,10 @@ async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_one
     memory: Way,
 ) -> None:
     async with memory.connect() as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
         async def run(tool: str, **arguments: Any) -> Any:
             result = await client.call_tool(tool, arguments)
-            schema = tools[tool].output_schema
-            assert schema is not None
-            validator: Any = Draft202012Validator(schema)
-            validator.validate(structured(result))
+            check_own_result(tool, structured(result))
             assert "\n" not in text_of(result)
             assert '": ' not in text_of(result)
             return json.loads(text_of(result))

@@ -168,7 +168,7 @@ async def test_a_replaced_connection_is_told_with_the_result_after_the_question(
         await client.call_tool(f"{era}_crash", {"session_id": session})
         with anyio.fail_after(20):
             result = await client.call_tool(f"{era}_ask", {"session_id": session})
-    note = result.content[0]
+    note = result.content[1]
     assert isinstance(note, types.TextContent)
     assert "generation 1 to 2" in note.text
     assert "42" in text_of(result)

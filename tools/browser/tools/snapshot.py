@@ -45,7 +45,7 @@ class TakeSnapshot(BrowserArguments):
 
 @tool("browser_snapshot", title="Page snapshot", read_only=True)
 async def snapshot(call: Call, arguments: TakeSnapshot) -> None:
-    """Return the page as text: its roles, names and values, with a ref for each element that other tools take.
+    """Return the page as text, with a ref for each element that other tools take; better than a screenshot.
 
     A page of more than max_tokens comes as an outline; then use browser_find, or take the snapshot of a target.
     """
@@ -75,7 +75,7 @@ class Find(BrowserArguments):
 async def find(call: Call, arguments: Find) -> None:
     """Search the page's snapshot, and return what was found with its refs, the lines around it and what it is in.
 
-    Shorter than the whole snapshot where only one element is looked for.
+    Cheaper than the snapshot to find one element.
     """
     if (arguments.text is None) == (arguments.regex is None):
         raise ToolFailed("Give either a text or a regex.")
@@ -155,7 +155,7 @@ class TakeScreenshot(BrowserArguments):
 
 @tool("browser_take_screenshot", title="Take a screenshot", read_only=True)
 async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
-    """Take a picture of the page or an element, to look at; to act on elements, take a snapshot.
+    """Take a picture of the page or an element, to look at. To act on elements, use browser_snapshot.
 
     With a filename it goes into that file only.
     """

@@ -63,7 +63,10 @@ class VerifyElement(BrowserArguments):
     "browser_verify_element_visible", title="Verify element visible", cap="testing", read_only=True
 )
 async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
-    """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
+    """Check that an element of a role and a name can be seen, in the page or in a frame of it.
+
+    Use the browser_verify tools for the checks of a test; to learn what a page shows, use browser_snapshot.
+    """
     role, name = arguments.role.lower(), arguments.accessible_name
     code = f"page.get_by_role({role!r}, name={name!r})"
     what = f'Element with role "{role}" and accessible name "{name}"'
