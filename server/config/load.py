@@ -33,7 +33,7 @@ _KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|POR
 _EXPANDED_SETTINGS = (
     *("command", "args", "env", "cwd", "url", "headers"),
     *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script", "init_page"),
-    *("secrets", "secrets_command"),
+    *("secrets", "secrets_command", "storage_state"),
     *("allow", "block", "proxy", "uploads", "output_dir", "key"),
 )
 """The settings of a service in which variables are replaced."""
@@ -244,7 +244,7 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["command"] = _program_path(command, layer)
     if isinstance(service.get("executable"), str):
         service["executable"] = _program_path(service["executable"], layer)
-    for key in ("output_dir", "secrets"):
+    for key in ("output_dir", "secrets", "storage_state"):
         if isinstance(service.get(key), str):
             service[key] = str(layer.path(service[key]))
     for key in ("uploads", "init_script", "init_page"):
@@ -315,6 +315,8 @@ def _find_wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | Non
         missing = next((path for path in paths if not Path(path).is_file()), None)
         if missing is not None:
             return key, f"there is no file {missing}; correct the path"
+    if service.storage_state and not Path(service.storage_state).is_file():
+        return "storage_state", f"there is no file {service.storage_state}; correct the path"
     if service.secrets:
         # Imported here: most configurations have no secrets.
         from ...tools.browser.secrets.source import read_secrets

@@ -130,6 +130,10 @@ class BrowserConfig(BaseModel):
             "for a session, after its tabs were restored."
         ),
     )
+    storage_state: str | None = Field(
+        default=None,
+        description="File with the logins of new sessions, as Playwright or `browser_storage_state` writes it.",
+    )
     secrets: str | None = Field(
         default=None,
         description=(

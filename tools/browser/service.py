@@ -38,6 +38,7 @@ from .session.files import FILES_OF_SESSION, Files
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.opening import Opening
+from .snapshot.storage_file import load_storage_state
 from .tools import toolset
 
 logger = logging.getLogger("statehold.browser")
@@ -226,27 +227,33 @@ class BrowserService:
     # Connections.
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
-        """Open a context for a session and restore the snapshot into it.
+        """Open a context for a session and restore the snapshot into it; without one, the logins of `storage_state`.
 
         A browser that dies meanwhile is replaced once: no call was sent to it yet.
 
         Raises:
-            ServiceUnavailable: No browser can be started, or the snapshot cannot be decrypted.
+            ServiceUnavailable: No browser can be started, or the snapshot, the secrets or `storage_state` cannot be read.
         """
         encryption = await self._load_encryption()
-        context_snapshot = (
-            None if snapshot is None else ContextSnapshot.from_snapshot(snapshot, encryption)
+        context_snapshot = initial_state = None
+        if snapshot is None:
+            initial_state = await load_storage_state(self.config.storage_state)
+        else:
+            context_snapshot = ContextSnapshot.from_snapshot(snapshot, encryption)
+        open_context = partial(
+            self._open_context, session, context_snapshot, initial_state, encryption
         )
         try:
-            return await self._open_context(session, context_snapshot, encryption)
+            return await open_context()
         except BrowserDied as error:
             logger.warning("a browser died while a session was opened in it: %s", error.message)
-        return await self._open_context(session, context_snapshot, encryption)
+        return await open_context()
 
     async def _open_context(
         self,
         session: SessionView,
         context_snapshot: ContextSnapshot | None,
+        initial_state: ContextSnapshot | None,
         encryption: Encryption | None,
     ) -> BrowserConnection:
         if self._pool is None or self._egress is None:
@@ -268,6 +275,7 @@ class BrowserService:
                 self._egress,
                 context_snapshot,
                 self._tools,
+                initial_state=initial_state,
                 encryption=encryption,
                 lost_activities=self._lost_activities.get(session.id),
             )

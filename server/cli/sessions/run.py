@@ -1,4 +1,4 @@
-"""`statehold sessions`: runs one action on the sessions of a data folder, whether a process holds them or not."""
+"""`statehold sessions` and `login`: runs one action on the sessions of a data folder, held by a process or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .lookup import find_session
 
 
 def run(config: Config, arguments: CommandLine) -> int:
-    """Run one action and return its exit code."""
+    """Run one action, or `login`, and return its exit code."""
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there are no sessions to see; drop it")
     try:
@@ -34,8 +34,9 @@ def run(config: Config, arguments: CommandLine) -> int:
 
 
 async def _run(config: Config, arguments: CommandLine) -> int:
-    async with _open_store(config, create=arguments.action == "import") as store:
-        match arguments.action:
+    action = arguments.action if arguments.command == "sessions" else arguments.command
+    async with _open_store(config, create=action in ("import", "login")) as store:
+        match action:
             case "list":
                 from .listing import list_sessions
 
@@ -49,6 +50,11 @@ async def _run(config: Config, arguments: CommandLine) -> int:
 
                 assert store is not None
                 return await import_session(config, store, arguments)
+            case "login":
+                from .login import log_in
+
+                assert store is not None
+                return await log_in(config, store, arguments)
             case _:
                 if store is None:
                     raise CommandError.session_unknown(arguments.ref, config.data)

@@ -212,6 +212,12 @@ class ToolCaller:
             shutil.rmtree(self.config.data / folder / safe_name(session_id), ignore_errors=True)
 
 
+def lazy_services(config: Config) -> dict[str, ServiceConfig]:
+    """Return the services, none of which is started when a session is created."""
+    services = config.enabled_services().items()
+    return {name: service.model_copy(update={"connect": "lazy"}) for name, service in services}
+
+
 def _request(record: SessionRecord, tool: str, arguments: Mapping[str, Any]) -> ControlRequest:
     all_arguments = {"session_id": record.id, **arguments}
     return ControlRequest(tool=tool, arguments=all_arguments, owner=record.owner)
@@ -223,4 +229,4 @@ def _address(node: NodeRecord | None) -> str:
     return node.address or f"pid {node.pid}"
 
 
-__all__ = ["ToolCaller"]
+__all__ = ["ToolCaller", "lazy_services"]

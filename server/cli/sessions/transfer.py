@@ -18,7 +18,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
-from ...config.model import Config, ServiceConfig
+from ...config.model import Config
 from ...config.secrets import redactor_of
 from ..command_line import CommandLine
 from ..errors import CommandError
@@ -26,7 +26,7 @@ from ..exit_codes import OK
 from ..output import plain, plural, say, say_json
 from .filters import parse_metadata
 from .lookup import find_session, parse_owner
-from .tool_calls import ToolCaller
+from .tool_calls import ToolCaller, lazy_services
 
 
 async def rename(
@@ -64,7 +64,7 @@ async def fork(
         if result is None:
             # A child uses the services of its parent, so they have to be configured here.
             _refuse_unknown(config, record)
-            services = _without_start(config)
+            services = lazy_services(config)
             result = await caller.call_here(record, "session_fork", services=services, **options)
     children: list[JSON] = result["children"]
     if arguments.json:
@@ -153,7 +153,7 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
     text = await anyio.to_thread.run_sync(_read, file)
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
     async with ToolCaller(config, store) as caller:
-        registry = await caller.open_registry(_without_start(config))
+        registry = await caller.open_registry(lazy_services(config))
         try:
             document = await anyio.to_thread.run_sync(read_document, text)
             imported_session = await registry.porting.import_session(
@@ -184,12 +184,6 @@ def _read(file: str) -> bytes:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
-
-
-def _without_start(config: Config) -> dict[str, ServiceConfig]:
-    """Return the services, none of which is started when a session is created."""
-    services = config.enabled_services().items()
-    return {name: service.model_copy(update={"connect": "lazy"}) for name, service in services}
 
 
 def _refuse_unknown(config: Config, record: SessionRecord) -> None:

@@ -42,9 +42,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def open_window(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
+    config: Config,
+    store: SQLStore,
+    record: SessionRecord,
+    arguments: CommandLine,
+    *,
+    url: str | None = None,
 ) -> int:
-    """Open a session in a window and wait until it is closed. Meanwhile this process holds the session.
+    """Open a session in a window, at an address if one is given, and wait until it is closed.
+
+    Meanwhile this process holds the session.
 
     Raises:
         CommandError: it cannot be opened, and is unchanged.
@@ -57,7 +64,7 @@ async def open_window(
         holder = None if record.status is Status.PAUSED else record.node
         record = await _take_over(caller, record, force=bool(arguments.force))
         try:
-            await _work_in_window(caller, record, name, browser)
+            await _work_in_window(caller, record, name, browser, url)
         except SessionError as error:
             raise CommandError.of_session(record, error) from None
         finally:
@@ -129,7 +136,7 @@ async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) 
 
 
 async def _work_in_window(
-    caller: ToolCaller, record: SessionRecord, name: str, browser: BrowserConfig
+    caller: ToolCaller, record: SessionRecord, name: str, browser: BrowserConfig, url: str | None
 ) -> None:
     node = await caller.join(WINDOW_NODE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
@@ -137,18 +144,20 @@ async def _work_in_window(
         window = Window(held_browser.connection, encryption=seal)
         async with _answer_commands(caller.config.data, node.id, held_browser):
             try:
-                await _wait_until_closed(window, held_browser, record)
+                await _wait_until_closed(window, held_browser, record, url)
             finally:
                 with anyio.CancelScope(shield=True):
                     held_browser.final_snapshot = await window.final_snapshot()
 
 
 async def _wait_until_closed(
-    window: Window, held_browser: HeldBrowser, record: SessionRecord
+    window: Window, held_browser: HeldBrowser, record: SessionRecord, url: str | None
 ) -> None:
     async def work() -> None:
         await window.show()
         _announce(record)
+        if url is not None:
+            await window.go(url)
         await window.save_until_closed(held_browser.save)
 
     with suppress(RaceLost):

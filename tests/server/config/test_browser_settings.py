@@ -132,6 +132,7 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
         ("executable = './gone'", "services.browser.executable: there is no program"),
         ("init_script = 'gone.js'", "services.browser.init_script: there is no file"),
         ("init_page = ['gone.py']", "services.browser.init_page: there is no file"),
+        ("storage_state = 'gone.json'", "services.browser.storage_state: there is no file"),
         ("secrets = 'gone.env'", "gone.env: it cannot be read: No such file"),
         (
             "secrets = 'short.env'",

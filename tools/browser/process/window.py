@@ -69,6 +69,17 @@ class Window:
         with suppress(Exception):
             await current.page.bring_to_front()
 
+    async def go(self, url: str) -> None:
+        """Open an address: in the current tab if it is empty, else in a new one. The person sees it if the page fails."""
+        from playwright.async_api import Error
+
+        tab = await self._session.current()
+        if tab.page.url != "about:blank":
+            tab = await self._session.tabs.open()
+            self._follow(tab.page)
+        with suppress(Error):
+            await tab.page.goto(url, wait_until="commit")
+
     def _follow(self, page: Page) -> None:
         if page in self._pages:
             return
@@ -147,10 +158,11 @@ class Window:
         if snapshot is None:
             return self.last
         state = ContextSnapshot.from_snapshot(snapshot, self._encryption)
-        if self.closed.is_set() and self.last is not None:
-            state = self._with_tabs(
-                state, ContextSnapshot.from_snapshot(self.last, self._encryption)
-            )
+        if self.closed.is_set():
+            last = ContextSnapshot()
+            if self.last is not None:
+                last = ContextSnapshot.from_snapshot(self.last, self._encryption)
+            state = self._with_tabs(state, last)
         return _without_browser_pages(state).to_snapshot(self._encryption)
 
     def _with_tabs(self, state: ContextSnapshot, last: ContextSnapshot) -> ContextSnapshot:

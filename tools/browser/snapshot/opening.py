@@ -80,11 +80,13 @@ class Opening:
         context_snapshot: ContextSnapshot | None,
         tools: Mapping[str, BrowserTool],
         *,
+        initial_state: ContextSnapshot | None = None,
         encryption: Encryption | None,
         lost_activities: Sequence[str] | None = None,
     ) -> BrowserConnection:
         """Open the context and restore the saved state.
 
+        `initial_state` is put into the context of a session that has no saved state yet.
         `lost_activities` lists the activities that ended with the last context, if known, in place of those in the snapshot.
 
         Raises:
@@ -100,7 +102,7 @@ class Opening:
             self._files.pause_traffic = access.bandwidth.pause
         try:
             restored_context = await while_alive(
-                partial(self._restore, process, access, context_snapshot),
+                partial(self._restore, process, access, context_snapshot or initial_state),
                 process.lost,
                 process.check,
                 self._spawn,
@@ -138,7 +140,9 @@ class Opening:
             connection.restore_report = restored_context.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
-        elif self._view.generation > 1:
+        elif initial_state is not None and (refused := restored_context.report.lost):
+            session.event_lines.append(f"Not taken from `storage_state`: {refused}")
+        if context_snapshot is None and self._view.generation > 1:
             connection.restore_report = RestoreReport(
                 lost=", ".join([*(lost_activities or ()), NEVER_SAVED])
             )

@@ -58,6 +58,7 @@ PRESENCE_ONLY: Final = (
     "key",
     "secrets",
     "secrets_command",
+    "storage_state",
 )
 """The settings that are only shown as set or not."""
 

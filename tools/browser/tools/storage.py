@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, cast
 
+import anyio.to_thread
 from pydantic import Field
 
-from ....sessions.json_codec import JSON
 from ..call import Call, file_name
 from ..session.failures import ToolFailed, describe_error
+from ..session.uploads import allowed_paths, upload_folders
 from ..snapshot.capture import capture
-from ..snapshot.model import StoredOrigin
+from ..snapshot.model import ContextSnapshot
+from ..snapshot.storage_file import parse_storage_state
 from ..snapshot.world import WorldError, origin_of
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -46,7 +48,7 @@ async def storage_state(call: Call, arguments: SaveState) -> None:
 
 
 class LoadState(BrowserArguments):
-    filename: Annotated[str, Field(description="A file of the session, as it was saved")]
+    filename: Annotated[str, Field(description="A file of the session, or from the upload folders")]
 
 
 @tool(
@@ -59,15 +61,15 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
     from playwright.async_api import Error
 
-    cookies, origins = await _read_state(call, arguments.filename)
+    state = await _read_state(call, arguments.filename)
     context = call.session.context
     shown_origins = {
         origin for page in context.pages if (origin := origin_of(page.url)) is not None
     }
     try:
         await context.clear_cookies()
-        await context.add_cookies(cast("Any", cookies))
-        await call.session.origins.replace(origins, shown_origins=shown_origins)
+        await context.add_cookies(cast("Any", state.cookies))
+        await call.session.origins.replace(state.origins, shown_origins=shown_origins)
     except (Error, WorldError) as error:
         raise ToolFailed(
             f"{arguments.filename} was not restored: {describe_error(error)}"
@@ -76,32 +78,20 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
     call.answer.code(f"await page.context.set_storage_state({arguments.filename!r})")
 
 
-async def _read_state(call: Call, name: str) -> tuple[list[JSON], dict[str, StoredOrigin]]:
+async def _read_state(call: Call, name: str) -> ContextSnapshot:
     """Return the cookies and origins of a saved state.
 
     Raises:
-        ToolFailed: There is no such file of the session, or it is no saved state.
+        ToolFailed: There is no such file, or it is no saved state.
     """
-    files = call.session.files
+    folders = await upload_folders(call.session, call.ctx, [name])
+    [path] = await allowed_paths(call.session, [name], folders)
     try:
-        data, _ = await files.read(files.uri(files.name_of(name)))
-    except FileNotFoundError:
-        names = ", ".join(await files.names()) or "none"
-        raise ToolFailed(f"The session has no file {name!r}; it has: {names}.") from None
-    try:
-        content: object = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ToolFailed(f"{name} is no JSON, so it is no saved storage state.") from None
-    state = cast("JSON", content) if isinstance(content, dict) else {}
-    if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
-        raise ToolFailed(f"{name} is no saved storage state: it has no lists cookies and origins.")
-    try:
-        origins = {
-            str(entry["origin"]): StoredOrigin.from_state(entry) for entry in state["origins"]
-        }
-    except (KeyError, TypeError, AttributeError):
-        raise ToolFailed(f"{name} is no saved storage state: an origin is incomplete.") from None
-    return state["cookies"], origins
+        return parse_storage_state(await anyio.to_thread.run_sync(path.read_bytes))
+    except OSError as error:
+        raise ToolFailed(f"{name} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ToolFailed(f"{name} {error}.") from None
 
 
 TOOLS: list[BrowserTool] = [storage_state, set_storage_state]

@@ -19,6 +19,7 @@ from gateway_process import STATEHOLD, UPSTREAMS, Running, Way, serving, stateho
 from screen import Screen
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.cli.main import main
 from statehold.sessions.json_codec import JSON
 
 
@@ -220,11 +221,11 @@ def test_what_cannot_be_shown_is_one_line(
 
 @contextmanager
 def window(
-    folder_cli: DataFolder, command: Sequence[str], env: dict[str, str]
+    folder_cli: DataFolder, command: Sequence[str], env: dict[str, str], *words: str
 ) -> Generator[subprocess.Popen[str]]:
-    """Run `sessions open` and wait until there is a window."""
+    """Run `sessions open`, or the command of some words, and wait until there is a window."""
     with subprocess.Popen(
-        [*command, "sessions", "open", folder_cli.name, *folder_cli.flags],
+        [*command, *(words or ("sessions", "open", folder_cli.name)), *folder_cli.flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -329,6 +330,68 @@ def test_login_that_a_person_does_in_a_window_is_the_sessions(
     assert "note of ada" in told
     assert folder_cli.on("pause")[0] == OK
     assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+def test_login_creates_a_session_in_which_a_person_logs_in(
+    headless_shell: str,
+    capsys: pytest.CaptureFixture[str],
+    login_site: str,
+    screen: Screen,
+    tmp_path: Path,
+) -> None:
+    folder_cli = DataFolder(tmp_path, headless_shell, capsys)
+    words = ("login", f"{login_site}/login", "--session", "work")
+    with window(folder_cli, statehold(), screen.env, *words) as process:
+        screen.focus()
+        until_shown(folder_cli, f"{login_site}/login", tmp_path / "before.png")
+        screen.click(60, 500)
+        screen.keys("Tab")
+        screen.type("ada")
+        screen.keys("Tab")
+        screen.type("open sesame")
+        screen.keys("Return")
+        until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
+        screen.keys("ctrl+shift+w")
+        assert ended(process) == "paused"
+    with folder_cli.calling() as caller:
+        told = caller.call("browser_snapshot")
+        assert "Logged in as ada" in told
+    # The session has a page now, which stays: the address is opened beside it.
+    with window(folder_cli, statehold(), screen.env, *words) as process:
+        screen.focus()
+        until_shown(folder_cli, f"{login_site}/login", tmp_path / "again.png")
+        screen.keys("ctrl+shift+w")
+        assert ended(process) == "paused"
+    tabs = folder_cli.show()["journal"]
+    assert [entry["kind"] for entry in tabs].count("call") == 1
+    with folder_cli.calling() as caller:
+        assert "- 1: (current)" in caller.call("browser_tabs", action="list")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("https://x.test",), "name the session that logs in: --session NAME"),
+        (("file:///etc/passwd", "--session", "new"), "file: URLs may not be opened"),
+        (("https://x.test", "--session", "new"), "and set storage_state = FILE here"),
+    ],
+)
+def test_login_that_cannot_be_says_so_and_creates_no_session(
+    headless_shell: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    found: str,
+) -> None:
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    folder_cli = DataFolder(tmp_path, headless_shell, capsys)
+    assert main(["login", *words, *folder_cli.flags]) != OK
+    err = capsys.readouterr().err
+    assert found in err
+    assert err.count("\n") == 1
+    assert folder_cli.json("list", "--all")["sessions"] == []
 
 
 def test_window_takes_no_memory_of_other_services_away(

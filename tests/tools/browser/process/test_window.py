@@ -136,3 +136,21 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
         snapshot = await window.final_snapshot()
     assert snapshot is not None
     assert addresses(ContextSnapshot.from_snapshot(snapshot, Encryption(KEY))) == [f"{lab}/form"]
+
+
+async def test_an_address_opens_beside_the_page_and_is_kept_if_the_window_closes_at_once(
+    browse: Browse, lab: str
+) -> None:
+    window = Window(browse.connection)
+    await window.show()
+    await window.go(f"{lab}/frame?name=one")
+    await window.go(f"{lab}/frame?name=two")
+    for page in list(browse.connection.session.context.pages):
+        await page.close()
+    with anyio.fail_after(10):
+        await window.closed.wait()
+    snapshot = await window.final_snapshot()
+    assert snapshot is not None
+    state = ContextSnapshot.from_snapshot(snapshot)
+    assert addresses(state) == [f"{lab}/frame?name=one", f"{lab}/frame?name=two"]
+    assert state.current == 1

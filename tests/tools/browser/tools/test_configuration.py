@@ -31,6 +31,7 @@ HIDDEN = {
     "proxy",
     "secrets",
     "secrets_command",
+    "storage_state",
     "type",
     "ws_endpoint",
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, section, text_of
+from browsing import Browse, again, new_view, opened, running, section, text_of
+
+from statehold.sessions.errors import ServiceUnavailable
 
 pytestmark = pytest.mark.peer
 
@@ -147,12 +150,52 @@ async def test_a_saved_state_has_the_databases_too(browse: Browse, lab: str) -> 
     assert "notes" in [database["name"] for database in databases]
 
 
-async def test_a_state_comes_from_files_of_the_session_only(browse: Browse) -> None:
+async def test_new_sessions_begin_with_the_configured_state_and_restored_ones_do_not(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    domain = {"domain": "127.0.0.1", "path": "/", "expires": -1}
+    items = [{"name": "login", "value": "ada"}]
+    state = {
+        "cookies": [{"name": "a", "value": "1", **domain}, {"name": "", "value": "", **domain}],
+        "origins": [{"origin": lab, "localStorage": items}],
+    }
+    file = tmp_path / "uploads" / "state.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(state))
+    settings = {"storage_state": str(file), "uploads": [str(file.parent)], "caps": ["storage"]}
+    async with running(tmp_path / "data", shell, **settings) as service:
+        async with opened(service) as browse:
+            text = await browse.text("navigate", url=f"{lab}/frame")
+            assert "Not taken from `storage_state`: 1 cookie" in text
+            assert browse.connection.restore_report.restored == ""
+            assert await browse.value("() => [document.cookie, localStorage.login]") == [
+                "a=1",
+                "ada",
+            ]
+            await browse.text("cookie_clear")
+            await browse.text("localstorage_clear")
+            async with again(browse) as later:
+                assert await later.value("() => [document.cookie, localStorage.length]") == ["", 0]
+                state["cookies"].pop()
+                file.write_text(json.dumps(state))
+                await later.text("set_storage_state", filename=str(file))
+                assert await later.value("() => [document.cookie, localStorage.login]") == [
+                    "a=1",
+                    "ada",
+                ]
+        file.write_text("{}")
+        with pytest.raises(ServiceUnavailable, match="`storage_state` is no saved storage state"):
+            await service.open(new_view(), None)
+
+
+async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
+    browse: Browse,
+) -> None:
     await browse.connection.session.files.write("list.json", b"[1]")
     await browse.connection.session.files.write("half.json", b'{"cookies": []}')
     await browse.connection.session.files.write("words.txt", b"hello")
     outside = await browse.error("set_storage_state", filename="/etc/passwd")
-    assert "no file '/etc/passwd'; it has: half.json, list.json, words.txt" in outside
+    assert "is no file of this session and none in a folder for uploads" in outside
     assert "no saved storage state" in await browse.error("set_storage_state", filename="list.json")
     assert "no saved storage state" in await browse.error("set_storage_state", filename="half.json")
     await browse.connection.session.files.write("deep.json", b"[" * 100_000)

@@ -1,0 +1,56 @@
+"""A storage state in a file, as Playwright and browser_storage_state write it: cookies and the storage of sites."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import anyio.to_thread
+
+from ....sessions.errors import ServiceUnavailable
+from ....sessions.json_codec import JSON
+from .model import ContextSnapshot, StoredOrigin
+
+
+def parse_storage_state(data: bytes) -> ContextSnapshot:
+    """Return the cookies and the storage in the bytes of a file, as a context without tabs.
+
+    Raises:
+        ValueError: It is no storage state.
+    """
+    try:
+        content: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError("is no JSON, so it is no saved storage state") from None
+    state = cast("JSON", content) if isinstance(content, dict) else {}
+    if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
+        raise ValueError("is no saved storage state: it has no lists cookies and origins")
+    try:
+        origins = {
+            str(entry["origin"]): StoredOrigin.from_state(entry) for entry in state["origins"]
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("is no saved storage state: an origin is incomplete") from None
+    return ContextSnapshot(cookies=state["cookies"], origins=origins)
+
+
+async def load_storage_state(path: str | None) -> ContextSnapshot | None:
+    """Return what the configured file holds for a new session, or None if no file is configured.
+
+    Raises:
+        ServiceUnavailable: The file cannot be read, or is no storage state.
+    """
+    if path is None:
+        return None
+    try:
+        data = await anyio.to_thread.run_sync(Path(path).read_bytes)
+        return parse_storage_state(data)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    except ValueError as error:
+        problem = str(error)
+    raise ServiceUnavailable(f"`storage_state` {problem}.")
+
+
+__all__ = ["load_storage_state", "parse_storage_state"]
