@@ -36,6 +36,10 @@ T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
 LEAVE_SECONDS: Final = 2.0
+FOREIGN_PAGE: Final = (
+    "The current tab shows a page of the browser itself or a file, which tools do not use: select or open "
+    "another tab."
+)
 CONSOLE_TOOL: Final = "browser_console_messages"
 NETWORK_TOOL: Final = "browser_network_requests"
 NOTE_SECONDS: Final = 1.0
@@ -80,6 +84,8 @@ class Call:
         """
         tab = await self.session.current()
         if not scheme_allowed(tab.page.url):
+            if self.session.is_attached:
+                raise ToolFailed(FOREIGN_PAGE)
             raise ToolFailed(await self._leave_forbidden_pages())
         return tab
 
@@ -379,6 +385,8 @@ class Call:
             self.answer.withhold(refusal)
             self.shows_snapshot = False
         tab = self.session.tabs.current
+        if tab is not None and not scheme_allowed(tab.page.url):
+            self.shows_snapshot = False
         if tab is self._tab and _cheap_state(tab) != self._before:
             self.shows_page = True
         if tab is not None and tab.modal_text is not None:
@@ -440,6 +448,8 @@ class Call:
     async def _leave_forbidden_pages(self) -> str:
         """Move tabs away from addresses with schemes that are not allowed. Return the message about it, or an empty text."""
         message = ""
+        if self.session.is_attached:
+            return message
         for tab in list(self.session.tabs):
             url = tab.page.url
             if scheme_allowed(url):

@@ -86,6 +86,13 @@ class BrowserConfig(BaseModel):
     cdp_headers: dict[str, str] = Field(
         default_factory=dict[str, str], repr=False, description="Headers of the requests to it."
     )
+    attach: Literal["context", "tabs"] = Field(
+        default="context",
+        description=(
+            "What a session uses in the browser at `cdp_endpoint`: `context`, a context of its own, or "
+            "`tabs`, the tabs that are open there, one session at a time. Nothing is saved of those."
+        ),
+    )
     ws_endpoint: str | None = Field(
         default=None,
         description="Address of a browser elsewhere, by a Playwright server of the same version.",
@@ -303,6 +310,11 @@ class BrowserConfig(BaseModel):
         return host != "localhost" and (address is None or not address.is_loopback)
 
     @property
+    def is_attached(self) -> bool:
+        """Whether a session works in the open tabs of a person's browser instead of a context of its own."""
+        return self.attach == "tabs"
+
+    @property
     def emulated_device(self) -> str | None:
         """The device to be like, by its name in Playwright."""
         return PHONE if self.mobile else self.device
@@ -351,6 +363,7 @@ class BrowserConfig(BaseModel):
                 f"is shorter than {SHORTEST_KEY} characters; make one with: openssl rand -base64 32",
             )
         yield from self._problems_elsewhere() if self.elsewhere else ()
+        yield from self._problems_attached() if self.is_attached else ()
 
     def _problems_elsewhere(self) -> Generator[tuple[str, str]]:
         enforced_here = ("allow", "block", "bytes_per_second", "proxy")
@@ -359,6 +372,31 @@ class BrowserConfig(BaseModel):
             if value or value is False:
                 yield field, "cannot be held for a browser on another machine; set it there"
 
+    def _problems_attached(self) -> Generator[tuple[str, str]]:
+        if self.cdp_endpoint is None:
+            yield "attach", "needs the `cdp_endpoint` of the browser whose tabs are meant"
+        for field in _OF_CONTEXTS:
+            if field in self.model_fields_set:
+                yield field, "cannot be set for the tabs of a person's browser; leave it out"
+
+
+_OF_CONTEXTS = (
+    "viewport",
+    "user_agent",
+    "locale",
+    "timezone",
+    "device",
+    "mobile",
+    "device_scale_factor",
+    "permissions",
+    "ignore_https_errors",
+    "init_script",
+    "allow",
+    "block",
+    "bytes_per_second",
+    "proxy",
+)
+"""The settings of a context of a session's own."""
 
 _CDP = (("http", "https", "ws", "wss"), "http://127.0.0.1:9222")
 _WS = (("ws", "wss"), "ws://127.0.0.1:3000/")

@@ -338,6 +338,8 @@ class BrowserConnection:
     async def _take_snapshot(self, *, light: bool) -> Snapshot | None:
         from playwright.async_api import Error
 
+        if self.session.is_attached:
+            return None
         # Cleared first: the snapshot may lack changes that are made while it is taken.
         self.unsaved = False
         try:
@@ -372,8 +374,10 @@ class BrowserConnection:
             self._process.on_lost.remove(self._lose)
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
-                with suppress(Exception):
-                    await self.session.context.close()
+                # The context of a person's browser stays; the process disconnects from it.
+                if not self.session.is_attached:
+                    with suppress(Exception):
+                        await self.session.context.close()
             if scope.cancelled_caught and not self._process.lost.is_set():
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
                 self._process.check_soon()

@@ -54,7 +54,7 @@ class BrowserService:
     Each session has a browser context of its own, in a browser process that only sessions of the same owner share.
     """
 
-    pause: PausePolicy = "snapshot"
+    pause: PausePolicy
     scope: Literal["session", "shared"] = "session"
     concurrency = 1
     transport = "browser"
@@ -85,7 +85,10 @@ class BrowserService:
         self.eager = config.connect == "eager"
         self.connect_seconds = config.connect_seconds
         self.call_seconds = config.call_seconds or call_seconds
-        self.checkpoint_seconds = config.checkpoint or None
+        self.pause = "release" if config.is_attached else "snapshot"
+        self.checkpoint_seconds = None if config.is_attached else config.checkpoint or None
+        self._attached_session: str | None = None
+        """The id of the session that is attached to the tabs of a browser."""
         self._tools = {tool.name: tool for tool in toolset(config)}
         self._specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._secrets: NamedSecrets | None = None
@@ -127,7 +130,7 @@ class BrowserService:
                 policy,
                 tasks=self._tasks,
                 proxy=config.proxy,
-                remote=config.elsewhere,
+                remote=config.elsewhere or config.is_attached,
                 port=self._port,
             )
             # A little less than the core allows, so that the cause is reported before the core's own timeout.
@@ -136,7 +139,7 @@ class BrowserService:
                 Launcher(self.config, seconds=seconds, spawn=self._spawn),
                 folder=self._folder / "temporary",
                 ledger=self._ledger,
-                keep_seconds=self.config.keep_seconds,
+                keep_seconds=0.0 if self.config.is_attached else self.config.keep_seconds,
                 remote=self.config.remote,
             )
             self._pool = await stack.enter_async_context(pool)
@@ -259,6 +262,8 @@ class BrowserService:
         if self._pool is None or self._egress is None:
             raise ServiceUnavailable("The browser service is not running.")
         session_id = session.id if owns_browser(self.config) else ""
+        if self.config.is_attached:
+            self._require_unattached()
         process = await self._pool.acquire(session.owner, session_id)
         secrets = await self._load_secrets()
         opening = Opening(
@@ -282,10 +287,35 @@ class BrowserService:
         except BaseException:
             self._pool.release(process)
             raise
+        if self.config.is_attached:
+            try:
+                # Another session may have attached meanwhile.
+                self._require_unattached()
+            except ServiceUnavailable:
+                await connection.aclose()
+                self._pool.release(process)
+                raise
+            self._attached_session = session.id
+            connection.on_closed.append(self._note_detached)
         self._lost_activities.pop(session.id, None)
         self._remember(session.id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
         return connection
+
+    def _require_unattached(self) -> None:
+        """Check that no session is attached to the tabs of the browser.
+
+        Raises:
+            ServiceUnavailable: One is.
+        """
+        if self._attached_session is not None:
+            raise ServiceUnavailable(
+                f"The tabs at {self.config.place} are in use by another session.",
+                recovery="Close or pause the session that uses them (session_list names it), then call again.",
+            )
+
+    def _note_detached(self) -> None:
+        self._attached_session = None
 
     def _remember(
         self, session_id: str, connection: BrowserConnection, process: BrowserProcess

@@ -88,7 +88,11 @@ class Launcher:
                 return await chromium.connect(config.ws_endpoint, timeout=self._seconds * 1000)
             assert config.cdp_endpoint is not None
             return await chromium.connect_over_cdp(
-                config.cdp_endpoint, headers=config.cdp_headers, timeout=self._seconds * 1000
+                config.cdp_endpoint,
+                headers=config.cdp_headers,
+                # The tabs that are open there belong to somebody: leave their media, focus and downloads alone.
+                no_defaults=True,
+                timeout=self._seconds * 1000,
             )
         except Error as error:
             raise ServiceUnavailable(

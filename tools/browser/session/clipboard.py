@@ -51,8 +51,11 @@ def uses_clipboard(key: str) -> bool:
 
 
 def owns_browser(config: BrowserConfig) -> bool:
-    """Return whether each session has a browser process of its own, because pages may use the clipboard at any time."""
-    return any(name.startswith("clipboard") for name in config.permissions)
+    """Return whether each session has a browser process of its own, because pages may use the clipboard at any time.
+
+    So has a session that is attached to tabs: to detach, it disconnects.
+    """
+    return config.is_attached or any(name.startswith("clipboard") for name in config.permissions)
 
 
 class Clipboard:

@@ -130,10 +130,16 @@ class BrowserSession:
             spawn=spawn,
             on_download=self._on_download,
             is_hidden=watch.is_hidden,
+            are_foreign=config.is_attached,
         )
         self.tabs.before_close = self.videos.stop_of
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
         context.on("dialog", self._on_dialog)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the tabs are those of a person's browser, which outlive the session."""
+        return self.config.is_attached
 
     async def current(self) -> Tab:
         """Return the current tab. A tab whose page crashed is replaced by an empty one."""
@@ -299,6 +305,9 @@ class BrowserSession:
         if self.other_dialog(tab):
             return
         url = tab.page.url
+        if self.is_attached:
+            self.tabs.event_lines.append(f"The page {url} does not answer.")
+            return
         with anyio.move_on_after(CLOSE_SECONDS):
             await self.tabs.close(tab)
         self.tabs.event_lines.append(f"The page {url} did not answer any more and was closed.")

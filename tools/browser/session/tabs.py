@@ -43,8 +43,13 @@ class Tabs:
         on_download: Callable[[Tab, Download], None],
         is_hidden: Callable[[Page], bool] = lambda _: False,
         console_level: Level = "error",
+        are_foreign: bool = False,
     ) -> None:
-        """`is_hidden` returns whether a page of the context is no tab."""
+        """`is_hidden` returns whether a page of the context is no tab.
+
+        `are_foreign`: the pages are those of a person, and none is closed without a call for it.
+        """
+        self._are_foreign = are_foreign
         self.context = context
         self.current: Tab | None = None
         self.event_lines = TabEvents()
@@ -190,6 +195,8 @@ class Tabs:
             await page.close()
 
     def _on_flood(self, tab: Tab) -> None:
+        if self._are_foreign:
+            return
         self.event_lines.append(
             f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
         )
@@ -223,7 +230,7 @@ class Tabs:
         from_page = not is_known and not self._opening
         if from_page:
             self._match_window(page)
-        if from_page and len(self._entries) >= self._limit:
+        if from_page and len(self._entries) >= self._limit and not self._are_foreign:
             self.refused_count += 1
             if self.refused_count == 1:
                 self.event_lines.append(

@@ -28,7 +28,7 @@ from .capture import capture
 from .encryption import Encryption
 from .interception import RequestInterceptor
 from .model import ContextSnapshot
-from .restore import RestoredContext, restore_context
+from .restore import RestoredContext, attach_context, restore_context
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ DEATH_SECONDS: Final = 2.0
 SCREEN: Final = (1920, 1080)
 """The screen that pages see, unless the viewport is larger."""
 
+NOT_SAVED: Final = (
+    "the refs and the order of tabs (nothing is saved or restored of a person's own browser; the session uses the "
+    "tabs that are open there now)"
+)
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
 
 
@@ -136,7 +140,12 @@ class Opening:
         connection.on_closed.append(session.end)
         if access is not None:
             connection.on_closed.append(partial(_release_access, access, process))
-        if context_snapshot is not None:
+        if self._config.is_attached:
+            if self._view.generation > 1:
+                connection.restore_report = RestoreReport(
+                    lost=", ".join([*(lost_activities or ()), NOT_SAVED])
+                )
+        elif context_snapshot is not None:
             connection.restore_report = restored_context.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
@@ -164,6 +173,10 @@ class Opening:
         Raises:
             Gone: The browser lost a process meanwhile, and the restored state with it.
         """
+        if self._config.is_attached:
+            return await attach_context(
+                process.browser, prepare=partial(self._prepare, process, access)
+            )
         restored_context = await restore_context(
             process.browser,
             context_snapshot,
@@ -237,6 +250,8 @@ class Opening:
             has_local_callers=self._has_local_callers,
             has_touch=self._device(process).get("has_touch", False),
         )
+        if self._config.is_attached:
+            return
         if self._config.remote:
             # The browser may have other users: refuse in this context only.
             await refuse_schemes(context)

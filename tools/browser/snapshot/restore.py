@@ -63,6 +63,16 @@ async def restore_context(
         raise
 
 
+async def attach_context(
+    browser: Browser, *, prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]]
+) -> RestoredContext:
+    """Return the context of the tabs that are open in a browser, unchanged. It is not to be closed."""
+    context = browser.contexts[0]
+    origins = OriginStorage(context)
+    await prepare(context, origins)
+    return RestoredContext(context, origins, list(context.pages), 0, RestoreReport())
+
+
 async def _restore(
     context: BrowserContext, origins: OriginStorage, state: ContextSnapshot, seconds: float
 ) -> RestoredContext:
@@ -138,4 +148,4 @@ def _describe_lost(state: ContextSnapshot, report: TabReport, refused_cookies: i
     return [*losses, ALWAYS_LOST] if state.tabs else losses
 
 
-__all__ = ["RestoredContext", "restore_context"]
+__all__ = ["RestoredContext", "attach_context", "restore_context"]

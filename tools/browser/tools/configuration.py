@@ -12,7 +12,7 @@ from ..config import BrowserConfig
 from ..tool import BrowserTool, tool
 
 VISIBLE: Final[dict[str, tuple[str, ...]]] = {
-    "browser": ("channel", "headless"),
+    "browser": ("channel", "headless", "attach"),
     "pages": (
         "viewport",
         "user_agent",

@@ -14,6 +14,7 @@ from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import go_to, parse_url
 
 LARGEST = 10_000
+STAY_OPEN = "The tabs stay open: they belong to the browser's user. browser_tabs closes one."
 NO_TABS = "No open tabs. The next call opens an empty one."
 
 
@@ -31,7 +32,7 @@ async def tabs(call: Call, arguments: Tabs) -> None:
     """List the tabs, open a new one, close one (the current one without an index), or select the one to work in."""
     tabs_of_session = call.session.tabs
     if arguments.action == "list":
-        await call.tab()
+        await call.session.current()
     elif arguments.action == "new":
         await _open_tab(call, arguments.url)
     elif arguments.action == "close":
@@ -72,6 +73,9 @@ def _tab_at(call: Call, index: int | None) -> Entry:
 @tool("browser_close", title="Close browser")
 async def close(call: Call, arguments: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
+    if call.session.is_attached:
+        call.answer.result(STAY_OPEN)
+        return
     for tab in call.session.tabs.entries:
         await call.session.tabs.close(tab)
     call.session.tabs.take_events()

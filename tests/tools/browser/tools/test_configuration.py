@@ -40,7 +40,11 @@ HIDDEN = {
 @pytest.mark.peer
 async def test_the_configuration_is_told(browse: Browse) -> None:
     told = json.loads(section(await browse.text("get_config"), "Result"))
-    assert told["browser"] == {"headless": True, "executable": "chromium-headless-shell"}
+    assert told["browser"] == {
+        "headless": True,
+        "attach": "context",
+        "executable": "chromium-headless-shell",
+    }
     assert told["pages"]["viewport"] == [1280, 720]
     caps = ["config", "devtools", "network", "pdf", "storage", "testing", "vision"]
     assert told["tools"]["caps"] == caps
