@@ -15,7 +15,16 @@ from .egress.upstream import UpstreamProxy
 from .snapshot.encryption import SHORTEST_KEY
 
 Capability = Literal[
-    "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"
+    "core",
+    "config",
+    "network",
+    "storage",
+    "testing",
+    "vision",
+    "pdf",
+    "devtools",
+    "webmcp",
+    "unsafe",
 ]
 """A group of tools. `core` is always on; `unsafe` is browser_run_code_unsafe, which runs code from the caller."""
 
@@ -28,6 +37,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     "vision",
     "pdf",
     "devtools",
+    "webmcp",
     "unsafe",
 )
 
@@ -191,7 +201,7 @@ class BrowserConfig(BaseModel):
         default_factory=list[Capability],
         description=(
             "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, "
-            "`pdf`, `devtools`. `unsafe` runs code of the caller's on this machine."
+            "`pdf`, `devtools`, `webmcp`. `unsafe` runs code of the caller's on this machine."
         ),
     )
     snapshot: Literal["auto", "full", "diff", "none"] = Field(

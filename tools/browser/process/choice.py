@@ -24,6 +24,8 @@ Kind = Literal["shell", "chromium", "chrome", "edge", "playwright"]
 INSTALL_COMMAND: Final = "statehold doctor --install"
 """The command that installs a missing browser."""
 
+WEBMCP: Final = "--enable-features=WebMCP"
+
 OWN_CHANNELS: Final = {"chromium": False, "chromium-headless-shell": True}
 """Playwright's names of its own builds, and whether they are headless shells."""
 _VERSION: Final = re.compile(r"\d+(?:\.\d+){1,3}")
@@ -152,12 +154,15 @@ def launch_options(
     if agent is None and choice.version is not None:
         agent = user_agent(choice.version, choice.brand)
     headless_flags = flags(agent, shell=choice.shell) if config.headless else ()
+    webmcp_flags = (WEBMCP,) if "webmcp" in config.caps else ()
     options: dict[str, Any] = {
         "executable_path": choice.path,
         "channel": choice.channel,
         "headless": config.headless,
         "chromium_sandbox": sandbox(machine, program).on,
-        "args": join_flags(*choice.flags, NOT_AUTOMATED, *headless_flags, *config.args),
+        "args": join_flags(
+            *choice.flags, NOT_AUTOMATED, *headless_flags, *webmcp_flags, *config.args
+        ),
     }
     return {name: value for name, value in options.items() if value is not None}
 

@@ -1,19 +1,24 @@
-"""Running code from the caller: in the page, or outside of it."""
+"""Running code from the caller in the page or outside of it, and the tools that a page offers by WebMCP."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 from pydantic import Field
 
+from ....sessions.json_codec import JSON
+from ...definition import NoArguments
 from ..answers.answer import as_json
 from ..call import Call
 from ..process.node import run_code
 from ..session.failures import ToolFailed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -110,4 +115,59 @@ async def _read_code(call: Call, name: str) -> str:
         raise ToolFailed(f"The session has no text file {name[:200]!r}.") from None
 
 
-TOOLS: list[BrowserTool] = [evaluate, run_code_unsafe]
+@tool("browser_webmcp_list", title="List the page's tools", cap="webmcp", read_only=True)
+async def webmcp_list(call: Call, arguments: NoArguments) -> None:
+    """List the tools that the page and its frames offer by WebMCP, for browser_webmcp_call."""
+    offered = [one for frame in await _frames(call) for one in await _tools_of(call, frame)]
+    call.answer.result(as_json(offered) if offered else "The page offers no tools.")
+
+
+class CallPageTool(BrowserArguments):
+    name: Annotated[str, Field(description="As in browser_webmcp_list")]
+    arguments: Annotated[
+        dict[str, Any] | None, Field(description="The input, as its inputSchema says")
+    ] = None
+
+
+@tool("browser_webmcp_call", title="Call a tool of the page", cap="webmcp", limit="script")
+async def webmcp_call(call: Call, arguments: CallPageTool) -> None:
+    """Call a tool that the page offers by WebMCP, and return what it returns."""
+    name, given = arguments.name, arguments.arguments or {}
+    for frame in await _frames(call):
+        if name in [one["name"] for one in await _tools_of(call, frame)]:
+            break
+    else:
+        raise ToolFailed(f"The page offers no tool {name[:200]!r}; browser_webmcp_list lists them.")
+    page_tools, seconds = frame.webmcp, call.config.script_seconds
+    value: object = await call.act(
+        lambda: page_tools.call_tool(name, given, timeout=seconds * 1000)
+    )
+    owner = "page" if frame.parent_frame is None else f"page.frame(url={frame.url!r})"
+    call.answer.code(f"await {owner}.webmcp.call_tool({name!r}, {given!r})")
+    text = as_json(value)
+    if isinstance(value, dict) and cast("JSON", value).get("isError") is True:
+        raise ToolFailed(text)
+    call.answer.result(text)
+
+
+async def _frames(call: Call) -> list[Frame]:
+    return (await call.ready_tab()).page.frames
+
+
+async def _tools_of(call: Call, frame: Frame) -> list[JSON]:
+    """Return the tools that a frame offers; none if it is a frame that goes away meanwhile.
+
+    Raises:
+        playwright's Error: The browser does not support WebMCP.
+    """
+    from playwright.async_api import Error
+
+    try:
+        return [cast("JSON", one) for one in await frame.webmcp.tools(timeout=call.timeout)]
+    except Error:
+        if frame.parent_frame is None:
+            raise
+        return []
+
+
+TOOLS: list[BrowserTool] = [evaluate, run_code_unsafe, webmcp_list, webmcp_call]
