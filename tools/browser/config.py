@@ -401,6 +401,8 @@ _OF_CONTEXTS = (
     "permissions",
     "ignore_https_errors",
     "init_script",
+    "init_page",
+    "storage_state",
     "allow",
     "block",
     "bytes_per_second",

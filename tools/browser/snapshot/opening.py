@@ -141,19 +141,17 @@ class Opening:
         if access is not None:
             connection.on_closed.append(partial(_release_access, access, process))
         if self._config.is_attached:
-            if self._view.generation > 1:
-                connection.restore_report = RestoreReport(
-                    lost=", ".join([*(lost_activities or ()), NOT_SAVED])
-                )
-        elif context_snapshot is not None:
+            context_snapshot = None
+        if context_snapshot is not None:
             connection.restore_report = restored_context.report
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
         elif initial_state is not None and (refused := restored_context.report.lost):
             session.event_lines.append(f"Not taken from `storage_state`: {refused}")
         if context_snapshot is None and self._view.generation > 1:
+            never_saved = NOT_SAVED if self._config.is_attached else NEVER_SAVED
             connection.restore_report = RestoreReport(
-                lost=", ".join([*(lost_activities or ()), NEVER_SAVED])
+                lost=", ".join([*(lost_activities or ()), never_saved])
             )
         try:
             await run_init_pages(self._config.init_page, session.tabs)
