@@ -382,7 +382,7 @@ async def test_two_processes_share_a_data_folder_but_not_an_open_session(
             assert await one.process.wait() == 0
         result = await two.tool(3, "inc", session_id="shared")
         assert result["structuredContent"]["count"] == 1
-        assert "generation 1 to 2" in result["content"][0]["text"]
+        assert "generation 1 to 2" in result["content"][1]["text"]
 
 
 async def test_the_command_line_changes_the_sessions_that_a_server_holds(

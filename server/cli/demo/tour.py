@@ -262,7 +262,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 
 def _text(result: CallToolResult) -> str:
-    block = result.content[-1]
+    block = result.content[0]
     return block.text if isinstance(block, TextContent) else f"a block of type {block.type}"
 
 
