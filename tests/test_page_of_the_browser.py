@@ -84,6 +84,7 @@ def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     path, secrets = tmp_path / "statehold.toml", tmp_path / "secrets.env"
     secrets.write_text("PASSWORD@https://shop.test=open sesame\n")
     secrets.chmod(0o600)
+    (tmp_path / "logins.json").write_text('{"cookies": [], "origins": []}')
     for block in re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S):
         path.write_text(block.replace("~/Documents", str(tmp_path)))
         loaded = load(config=path, environ={"BROWSER_KEY": "a key of 32 characters for tests"})

@@ -490,13 +490,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_services(self) -> Config:
         for name in self.services:
-            problem = _problem_of(name)
-            if problem:
-                raise wrong(("services", name), problem)
+            if not name.strip() or len(name) > 128 or not name.isprintable():
+                raise wrong(
+                    ("services", name),
+                    "the name of a service needs 1 to 128 printable characters; rename it",
+                )
         return self
-
-
-def _problem_of(name: str) -> str | None:
-    if not name.strip() or len(name) > 128 or not name.isprintable():
-        return "the name of a service needs 1 to 128 printable characters; rename it"
-    return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -43,7 +43,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...tools.catalog import Catalog, CatalogEntry, Naming
-from ...tools.own.definition import Context, OwnTool, missing_session
+from ...tools.own.definition import Context, missing_session
 from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
 from ..gateway.gateway import Gateway
@@ -53,9 +53,10 @@ from . import results
 from .auto_sessions import AutoSessions
 from .completion import Completion
 from .error_translation import hide_internal_error, translate_errors
-from .input_required import STATE, InputRequiredCalls, SessionWork
+from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
 from .listening import SubscriptionHandlers
+from .prepared_calls import ForwardedCall, OwnCall, named_session, parked_call_state
 from .request_checks import refuse_unencodable
 from .resources import Resources, refuse_cursor
 from .results import INSTANCE_META
@@ -79,28 +80,6 @@ METHODS_BEFORE_OPENING = frozenset(
 """Requests that are answered before the sessions are open."""
 NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a changed list may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnCall:
-    """A call of one of our own tools."""
-
-    tool: OwnTool
-    context: Context
-    arguments: JSON
-
-
-@dataclass(frozen=True, slots=True)
-class _ForwardedCall:
-    """A call of a service's tool in a session."""
-
-    principal: Principal
-    session: str
-    """An id, or a name of the principal's."""
-    entry: CatalogEntry
-    arguments: JSON
-    reported_seconds: float
-    """Seconds of waiting for the service that were reported to the caller."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
@@ -277,9 +256,9 @@ class StateholdServer(Server[dict[str, Any]]):
         try:
             refuse_unencodable(params)
             call = await self._prepare(ctx, params, caller)
-            if isinstance(call, _OwnCall):
+            if isinstance(call, OwnCall):
                 result = await self._call_own(ctx, call, caller)
-            elif modern and (_parked_call_state(params) is not None or may_ask(ctx)):
+            elif modern and (parked_call_state(params) is not None or may_ask(ctx)):
                 result = await self._forward_interactively(ctx, params, call)
             else:
                 result = await self._forward(ctx, call, caller)
@@ -304,7 +283,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 logger.debug(
                     "call of %.130r in session %.130r: %s after %.3f s",
                     params.get("name"),
-                    self.pin(ctx) or _named_session(params),
+                    self.pin(ctx) or named_session(params),
                     outcome,
                     anyio.current_time() - started_at,
                 )
@@ -329,7 +308,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _prepare(
         self, ctx: RequestContext, params: JSON, caller: Caller
-    ) -> _OwnCall | _ForwardedCall:
+    ) -> OwnCall | ForwardedCall:
         """Find the tool and the session of a call.
 
         Raises:
@@ -355,7 +334,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
             context = Context(principal, self._gateway.config.namespace, pinned_id)
-            return _OwnCall(tool, context, arguments)
+            return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.entry(name, self._naming(ctx), waiting)
         if entry is None:
@@ -364,7 +343,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         session = await self._take_session(ctx, principal, entry, arguments, pin)
-        return _ForwardedCall(principal, session, entry, arguments, waiting.highest_progress)
+        return ForwardedCall(principal, session, entry, arguments, waiting.highest_progress)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -373,7 +352,7 @@ class StateholdServer(Server[dict[str, Any]]):
         result.meta = {**(result.meta or {}), INSTANCE_META: self._gateway.own_tool_calls.instance}
         return result
 
-    async def _call_own(self, ctx: RequestContext, call: _OwnCall, caller: Caller) -> JSON:
+    async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
         calls = self._gateway.own_tool_calls
         outcome = await calls.run(call.tool, call.context, call.arguments, caller)
         caller.carry(outcome.delivery)
@@ -384,7 +363,7 @@ class StateholdServer(Server[dict[str, Any]]):
             result["_meta"][INSTANCE_META] = calls.instance
         return result
 
-    async def _forward(self, ctx: RequestContext, call: _ForwardedCall, caller: Caller) -> JSON:
+    async def _forward(self, ctx: RequestContext, call: ForwardedCall, caller: Caller) -> JSON:
         request = Request(
             call.principal,
             call.session,
@@ -414,7 +393,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
 
     async def _forward_interactively(
-        self, ctx: RequestContext, params: JSON, call: _ForwardedCall
+        self, ctx: RequestContext, params: JSON, call: ForwardedCall
     ) -> JSON:
         """Forward a call whose caller can be asked for input, or resume it."""
 
@@ -441,7 +420,7 @@ class StateholdServer(Server[dict[str, Any]]):
             InvalidArgument: the answers for the parked call are malformed.
             MCPError: no call is parked under the `requestState`; SEP-2322 forbids a tool result for that.
         """
-        state = _parked_call_state(params)
+        state = parked_call_state(params)
         if not is_modern(ctx) or (state is None and not may_ask(ctx)):
             caller = Caller(ctx, params)
             try:
@@ -490,17 +469,6 @@ class StateholdServer(Server[dict[str, Any]]):
         if session is not None and session != "":
             raise InvalidArgument(f"{entry.session_argument}: should be a string.")
         raise missing_session(entry.session_argument)
-
-
-def _parked_call_state(params: Mapping[str, Any]) -> str | None:
-    """Return the `requestState` with which a request continues a parked call, None for any other request."""
-    state = params.get("requestState")
-    return state if isinstance(state, str) and state.startswith(STATE) else None
-
-
-def _named_session(params: Mapping[str, Any]) -> object:
-    arguments: object = params.get("arguments")
-    return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
 
 
 __all__ = ["PIN_SCOPE", "StateholdServer"]

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -22,7 +21,7 @@ from .egress.policy import scheme_allowed
 from .secrets.session import IS_SECRET, MASK
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
-from .session.locator import is_locator, parse_locator
+from .session.locator import parse_target
 from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
-LEAVE_SECONDS: Final = 2.0
 FOREIGN_PAGE: Final = (
     "The current tab shows a page of the browser itself or a file, which tools do not use: select or open "
     "another tab."
@@ -57,7 +55,7 @@ class Call:
         self.ctx = ctx
         self.answer = Answer(self.config.codegen, secrets=session.secrets.named)
         tab = self._tab = session.tabs.current
-        self._before = _cheap_state(tab)
+        self._before = tab and tab.description_state()
         self._title: tuple[Tab | None, str] = (None, "")
         self._early_snapshot: EarlySnapshot | None = None
         """The snapshot taken while the last action settled; None if the page may have changed since."""
@@ -86,7 +84,7 @@ class Call:
         if not scheme_allowed(tab.page.url):
             if self.session.is_attached:
                 raise ToolFailed(FOREIGN_PAGE)
-            raise ToolFailed(await self._leave_forbidden_pages())
+            raise ToolFailed(await self.session.leave_forbidden_pages())
         return tab
 
     async def ready_tab(self) -> Tab:
@@ -169,12 +167,7 @@ class Call:
 
         if not selector.strip():
             raise ToolFailed("The target is empty; give a ref, a selector or a locator.")
-        if is_locator(selector):
-            locator, code = parse_locator(tab.page, selector)
-            first_hint = "`.first`"
-        else:
-            locator, code = tab.page.locator(selector), f"page.locator({selector!r})"
-            first_hint = "`>> nth=0`"
+        locator, code, first_hint = parse_target(tab.page, selector)
         try:
             with self._limit_action(tab):
                 count = await locator.count()
@@ -381,13 +374,13 @@ class Call:
 
     async def finish(self) -> None:
         """Add the page, its snapshot and the events to the answer, as far as they are wanted and available."""
-        if refusal := await self._leave_forbidden_pages():
+        if refusal := await self.session.leave_forbidden_pages():
             self.answer.withhold(refusal)
             self.shows_snapshot = False
         tab = self.session.tabs.current
         if tab is not None and not scheme_allowed(tab.page.url):
             self.shows_snapshot = False
-        if tab is self._tab and _cheap_state(tab) != self._before:
+        if tab is self._tab and tab and tab.description_state() != self._before:
             self.shows_page = True
         if tab is not None and tab.modal_text is not None:
             self.answer.modal([tab.modal_text])
@@ -413,7 +406,7 @@ class Call:
         console = [
             News(list(map(mask, each)), each.omitted_count, CONSOLE_TOOL) for each in messages
         ]
-        requests = self.session.take_network_events()
+        requests = self.session.host_errors.take_events()
         network = News(list(map(mask, requests)), requests.omitted_count, NETWORK_TOOL)
         # First, since one line about a host explains many messages.
         return [*lines, *summarize_news([network, *console])]
@@ -445,22 +438,6 @@ class Call:
             raise failure
         return result[0]
 
-    async def _leave_forbidden_pages(self) -> str:
-        """Move tabs away from addresses with schemes that are not allowed. Return the message about it, or an empty text."""
-        message = ""
-        if self.session.is_attached:
-            return message
-        for tab in list(self.session.tabs):
-            url = tab.page.url
-            if scheme_allowed(url):
-                continue
-            message = f"Pages of {url.partition(':')[0]}: may not be opened; the tab was emptied."
-            try:
-                await tab.page.goto("about:blank", timeout=LEAVE_SECONDS * 1000)
-            except Exception:
-                await self.session.tabs.close(tab)
-        return message
-
     async def _add_page(self, tab: Tab) -> None:
         mask = self.session.secrets.named.mask
         lines = [f"- Page URL: {to_line(mask(tab.page.url), ADDRESS)}"]
@@ -469,7 +446,7 @@ class Call:
             title = await self.session.title(tab)
         if title:
             lines.append(f"- Page Title: {to_line(mask(title), TITLE)}")
-        if problem := tab.failed_navigation(self.session.explain_failure):
+        if problem := tab.failed_navigation(self.session.host_errors.explain):
             lines.append(f"- {problem}")
         errors, warnings = tab.count_problems()
         if errors or warnings:
@@ -517,16 +494,4 @@ class Call:
         return snapshot
 
 
-def _cheap_state(tab: Tab | None) -> object:
-    """Return the parts of a page's description that can be compared without a query to the page."""
-    return tab and (tab.page.url, tab.count_problems())
-
-
-def file_name(name: str | None, default: str) -> str:
-    """Return the wanted name of a file, with the usual suffix if it has none, or the usual name."""
-    if not name:
-        return default
-    return name if PurePath(name).suffix else f"{name}{PurePath(default).suffix}"
-
-
-__all__ = ["Call", "file_name"]
+__all__ = ["Call"]

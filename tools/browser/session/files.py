@@ -458,4 +458,11 @@ def _mime_by_content(path: Path) -> str:
     return "application/octet-stream"
 
 
-__all__ = ["READ_BYTES", "Files", "reason"]
+def file_name(name: str | None, default: str) -> str:
+    """Return the wanted name of a file, with the usual suffix if it has none, or the usual name."""
+    if not name:
+        return default
+    return name if Path(name).suffix else f"{name}{Path(default).suffix}"
+
+
+__all__ = ["READ_BYTES", "Files", "reason", "file_name"]

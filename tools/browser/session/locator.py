@@ -92,6 +92,17 @@ def is_locator(target: str) -> bool:
     return _LOCATOR_START.match(target) is not None
 
 
+def parse_target(page: Page, target: str) -> tuple[Locator, str, str]:
+    """Return the locator for a locator as in code or a selector, its code, and how to take its first match.
+
+    Raises:
+        ToolFailed: The locator cannot be parsed.
+    """
+    if is_locator(target):
+        return *parse_locator(page, target), "`.first`"
+    return page.locator(target), f"page.locator({target!r})", "`>> nth=0`"
+
+
 def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
     """Return the locator, and its spelling in Playwright's Python.
 

@@ -12,7 +12,7 @@ import anyio
 from ....sessions.concurrency import RaceLost, race
 from ..answers.answer import ADDRESS, TITLE, to_line
 from ..config import BrowserConfig
-from ..egress.policy import Target
+from ..egress.policy import scheme_allowed
 from ..features.mocks import Mocks, Offline
 from ..features.recorder import Recorder
 from ..features.trace import Trace
@@ -22,6 +22,7 @@ from ..secrets.session import SessionSecrets
 from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
+from .host_errors import HostErrors
 from .tab import Tab, TabEvents
 from .tabs import Entry, Tabs
 
@@ -38,10 +39,7 @@ PROBE_SECONDS: Final = 2.0
 BLOCKED_SECONDS: Final = 0.5
 """Seconds within which a page has to answer, or it counts as blocked by the dialog of another one."""
 CLOSE_SECONDS: Final = 3.0
-HOSTS: Final = 50
-"""The most hosts that were not reached of which the reasons are kept."""
-PROXY_FAILURE: Final = "net::ERR_SOCKS_"
-"""The beginning of a browser's error for a connection that the proxy did not open."""
+LEAVE_SECONDS: Final = 2.0
 STEPPING: Final = "a pause before the next action"
 
 
@@ -78,12 +76,7 @@ class BrowserSession:
         """The number of downloads under way."""
         self.downloads_total = 0
         self.event_lines = TabEvents()
-        self.network_events = TabEvents()
-        """The lines about hosts that were not reached."""
-        self.host_errors: dict[str, str] = {}
-        """The message for each host that was not reached; take_host_error() removes it."""
-        self._last_host_errors: dict[str, str] = {}
-        """The last message about each host that was not reached."""
+        self.host_errors = HostErrors()
         self._no_downloads = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
@@ -325,6 +318,22 @@ class BrowserSession:
                     if tab.modal_text is None and not tab.crashed:
                         tasks.start_soon(ask, tab)
 
+    async def leave_forbidden_pages(self) -> str:
+        """Move tabs away from addresses with schemes that are not allowed. Return the message about it, or an empty text."""
+        message = ""
+        if self.is_attached:
+            return message
+        for tab in list(self.tabs):
+            url = tab.page.url
+            if scheme_allowed(url):
+                continue
+            message = f"Pages of {url.partition(':')[0]}: may not be opened; the tab was emptied."
+            try:
+                await tab.page.goto("about:blank", timeout=LEAVE_SECONDS * 1000)
+            except Exception:
+                await self.tabs.close(tab)
+        return message
+
     async def tab_lines(self) -> list[str]:
         """Return a line for each tab: its number, title and address. The title is empty if the page does not answer."""
         entries = self.tabs.entries
@@ -351,35 +360,6 @@ class BrowserSession:
         """Add a line to the events of the next result."""
         self.event_lines.append(line)
 
-    def take_host_error(self, url: str) -> str:
-        """Return and remove the message about the unreached host of an address; "" if it was reached."""
-        try:
-            line = self.host_errors.pop(str(Target.of_url(url)), "")
-        except ValueError:
-            return ""
-        if line in self.network_events:
-            self.network_events.remove(line)
-        return line
-
-    def note_host_error(self, host: str, line: str) -> None:
-        """Note that a host was not reached, with the message about it."""
-        self._last_host_errors[host] = line
-        if len(self._last_host_errors) > HOSTS:
-            del self._last_host_errors[next(iter(self._last_host_errors))]
-        if len(self.host_errors) < HOSTS:
-            self.host_errors[host] = line
-        if line not in self.network_events and len(self.network_events) < HOSTS:
-            self.network_events.append(line)
-
-    def explain_failure(self, url: str, failure: str) -> str:
-        """Return why a request failed: the reason of our proxy instead of its error code, if it opened no connection."""
-        if not failure.startswith(PROXY_FAILURE):
-            return failure
-        try:
-            return self._last_host_errors.get(str(Target.of_url(url)), failure)
-        except ValueError:
-            return failure
-
     def take_events(self) -> TabEvents:
         """Return the events since the last call, except those inside pages, which Tab.take_events() returns."""
         events, self.event_lines, tab_events = (
@@ -389,11 +369,6 @@ class BrowserSession:
         )
         events += [*tab_events, *self.files.take_events()]
         events.omitted_count += tab_events.omitted_count
-        return events
-
-    def take_network_events(self) -> TabEvents:
-        """Return the events about hosts that were not reached since the last call."""
-        events, self.network_events = self.network_events, TabEvents()
         return events
 
     def busy_reason(self) -> str | None:

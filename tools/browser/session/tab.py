@@ -308,6 +308,10 @@ class Tab:
         first = self._request_count - len(self.requests) + 1
         return list(enumerate(self.requests, first))
 
+    def description_state(self) -> object:
+        """Return the parts of the page's description that can be compared without a query to the page."""
+        return self.page.url, self.count_problems()
+
     def count_problems(self) -> tuple[int, int]:
         """Return the number of errors and of warnings since the page was loaded."""
         levels = [line.level for line in self.page_console()]

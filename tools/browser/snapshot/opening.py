@@ -21,8 +21,9 @@ from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import describe_error
 from ..session.files import Files
+from ..session.host_errors import HOSTS
 from ..session.init_page import run_init_pages
-from ..session.session import HOSTS, BrowserSession
+from ..session.session import BrowserSession
 from ..tool import BrowserTool
 from .capture import capture
 from .encryption import Encryption
@@ -130,7 +131,7 @@ class Opening:
             session.clipboard = Clipboard(process.clipboard_turns)
         session.tabs.adopt(restored_context.tabs, restored_context.current)
         process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
-        session.network_events[:0] = self._early_events
+        session.host_errors.events[:0] = self._early_events
         cookie_guard = CookieGuard(
             process, had_cookies=context_snapshot is not None and bool(context_snapshot.cookies)
         )
@@ -264,7 +265,7 @@ class Opening:
 
     def _note_refusal(self, host: str, line: str) -> None:
         if self._session is not None:
-            self._session.note_host_error(host, line)
+            self._session.host_errors.note(host, line)
         elif line not in self._early_events and len(self._early_events) < HOSTS:
             self._early_events.append(line)
 

@@ -100,7 +100,7 @@ def _egress_error(call: Call) -> str:
     response = request.existing_response
     if response is not None and response.status < 400:
         return ""
-    return call.session.take_host_error(request.url)
+    return call.session.host_errors.take(request.url)
 
 
 async def _stop_loading(call: Call) -> None:

@@ -58,7 +58,9 @@ def _line(call: Call, number: int, request: Request) -> str:
     line = f"{number}. [{request.method}] {request.url[:2000]}"
     response = request.existing_response
     if request.failure is not None:
-        return f"{line} => [FAILED] {call.session.explain_failure(request.url, request.failure)}"
+        return (
+            f"{line} => [FAILED] {call.session.host_errors.explain(request.url, request.failure)}"
+        )
     if response is not None:
         return f"{line} => {_status(response)}"
     return line

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, cast
 import anyio.to_thread
 from pydantic import Field
 
-from ..call import Call, file_name
+from ..call import Call
 from ..session.failures import ToolFailed, describe_error
+from ..session.files import file_name
 from ..session.uploads import allowed_paths, upload_folders
 from ..snapshot.capture import capture
 from ..snapshot.model import ContextSnapshot

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call, file_name
+from ..call import Call
+from ..session.files import file_name
 from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
 
 Side = Annotated[Whole, Field(ge=16, le=4096)]

@@ -16,6 +16,7 @@ from playwright.async_api import Browser
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
+from statehold.tools.browser.session import session as sessions
 from statehold.tools.browser.snapshot.world import World
 from statehold.tools.browser.tools import navigation
 from statehold.tools.upstream.recipe import InternalContext
@@ -255,7 +256,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> str:
     def allowed(url: str) -> bool:
         return "name=refused" not in url
 
-    monkeypatch.setattr(calls, "scheme_allowed", allowed)
+    for module in (calls, sessions):
+        monkeypatch.setattr(module, "scheme_allowed", allowed)
     return "/frame?name=refused"
 
 
