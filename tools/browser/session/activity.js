@@ -4,9 +4,10 @@
   const SOON = 600;          // ms: a timer that is due later is not waited for
   const CHANGES = 200;       // ms for which a page may go on changing when nothing is known to be pending
   const SLICE = 250;         // ms after which rest() answers in any case, so that a stuck page is noticed
-  const QUIET = 8, AFTERMATH = 30;  // ms without changes: of a page that did nothing, and after something that was waited for
-  const FRAME = 16, LATE = 200, MANY = 1000;
-  const INPUTS = ["pointermove", "pointerdown", "keydown", "input", "change", "click", "wheel", "dragenter", "drop"];
+  const QUIET = 8;           // ms without changes: of a page that did nothing
+  const AFTERMATH = 30;      // and after something that was waited for
+  const FRAME = 16, LATE = 500, MANY = 1000;
+  const INPUTS = ["mouseover", "mousedown", "keydown", "input", "change", "click", "dragenter", "drop"];
   const LIVE = "output, [role=alert], [role=status], [role=log], [aria-live]:not([aria-live=off])";
   const CONTROLS = "a, button, input, label, select, summary, textarea, [role=button], [role=link]";
   const PAINT = /color|background|shadow|border|outline|filter|fill|stroke|decoration/;
@@ -28,8 +29,8 @@
     return `${kind} ${source.length} ${source.slice(0, 200)}`;
   };
 
-  // Count something as pending until it is deleted, at the latest until `due`. Leave out a loop that ran before the action, or
-  // that runs on and on; after a load no loop is waited for.
+  // Count something as pending until it is deleted, at the latest until `due`. Leave out a loop that ran before the action,
+  // or that runs on and on; after a load no loop is waited for.
   const add = (state, key, due) => {
     const time = now(), first = state.firsts.get(key) ?? time;
     if (state.background.has(key) || endless.has(key) || state.pending.size > MANY) return null;
@@ -231,7 +232,8 @@
       const time = now(), until = hooked ? pendingUntil(state, time) : 0;
       if (until) state.busy = time;
       if (time - start >= left) return answer(true, true);
-      const quiet = state.active ? AFTERMATH : QUIET, still = time - Math.max(state.changed, state.busy);
+      const quiet = state.active || (state.loads && !state.same) ? AFTERMATH : QUIET;
+      const still = time - Math.max(state.changed, state.busy);
       if (until) return time - start >= SLICE ? answer(false) : wait(Math.min(Math.ceil(until - time), FRAME));
       if (still < quiet && time - state.busy < (state.noisy ? AFTERMATH : CHANGES)) return wait(Math.ceil(quiet - still));
       // If a timer fires late, a snapshot or a long script has blocked the page, and the page's own tasks are delayed as

@@ -53,6 +53,8 @@ MESSAGES: Final = 5
 
 _AWAITED_TYPES: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
+_DATA_TYPES: Final = frozenset({"xhr", "fetch"})
+"""Kinds of requests whose answer a script handles."""
 
 
 @dataclass(slots=True)
@@ -200,7 +202,7 @@ async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
                     world,
                     hooked=waiting.mode == "balanced",
                     again=rest is not None,
-                    active=bool(waiting.requests),
+                    active=any(r.resource_type in _DATA_TYPES for r in waiting.requests),
                     most=LARGE,
                     seconds=max(LEAST_SECONDS, end - anyio.current_time()),
                 )
