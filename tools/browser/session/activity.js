@@ -209,9 +209,11 @@
     if (!begun) begin(hooked);
     const state = action, start = now();
     state.loads ||= !begun;
-    state.started = state.same = true;
+    state.started = true;
     state.active ||= active && hooked;
     if (!again) {
+      // Not in later slices: a change between two of them counts, too.
+      state.same = true;
       observeAll(state, most);
       state.changed = state.busy = start;
     }
