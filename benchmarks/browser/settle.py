@@ -22,7 +22,7 @@ from .site import served
 PEERS = ("peer stdio", "peer stdio settle 0")
 MODES = ("fast", "balanced", "patient")
 BALANCED = "statehold stdio balanced"
-SEEN = 90.0
+SEEN = 100.0
 """Percent. Two pages are not waited for: one that polled before the action, and one whose picture has a script."""
 NOTHING_MS = 60.0
 NOTHING_TIMES = 5
