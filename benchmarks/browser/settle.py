@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from statehold.tools.browser.config import BrowserConfig
-
 from ..plan import Plan
 from ..report import Row, Table, Target
 from ..samples import median
@@ -19,11 +17,15 @@ from .browsers import Answer, Remote, present, remote
 from .effects import EFFECT, EFFECTS, NOTHING, Effect
 from .site import served
 
-PEERS = ("peer stdio", "peer stdio settle 0")
-MODES = ("fast", "balanced", "patient")
 BALANCED = "statehold stdio balanced"
+ROUTES = (
+    "statehold stdio fast",
+    BALANCED,
+    "statehold stdio patient",
+    "peer stdio",
+    "peer stdio settle 0",
+)
 SEEN = 100.0
-"""Percent. Two pages are not waited for: one that polled before the action, and one whose picture has a script."""
 NOTHING_MS = 60.0
 NOTHING_TIMES = 5
 """Clicks on the page that does nothing for each action on another page."""
@@ -62,16 +64,10 @@ Results = Mapping[str, Mapping[str, Found]]
 """By server and by page."""
 
 
-def routes() -> tuple[str, ...]:
-    has_modes = "settle" in BrowserConfig.model_fields
-    ours = tuple(f"statehold stdio {mode}" for mode in MODES) if has_modes else ("statehold stdio",)
-    return (*ours, *PEERS)
-
-
 async def measure(plan: Plan) -> Table:
     effects = EFFECTS[: plan.settle_pages]
     table = Table(f"(m) settle: effects that come after the action, on {len(effects)} pages")
-    names = present(routes(), table)
+    names = present(ROUTES, table)
     found = {name: {page.name: Found() for page in (NOTHING, *effects)} for name in names}
     shuffled = random.Random(plan.seed)
     with served() as site:
