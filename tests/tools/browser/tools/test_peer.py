@@ -13,7 +13,7 @@ from browsing import Browse, section, text_of
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
+from statehold.tools.browser.config import CAPABILITIES, BrowserConfig, Capability
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -176,7 +176,7 @@ SWITCHES = {
     "browser_stop_recording",
 }
 """Tools that are read-only only for the peer. Ours are not, because they change the session's settings."""
-SHARED_CAPS = [cap for cap in CAPABILITIES if cap != "webmcp"]
+SHARED_CAPS: list[Capability] = [cap for cap in CAPABILITIES if cap != "webmcp"]
 """The groups that the peer has, too. It lists the tools of a page as tools of its own."""
 PEERS_CAPS = ",".join(cap for cap in SHARED_CAPS if cap not in ("core", "unsafe"))
 """The peer has the unsafe tools among its core ones."""
