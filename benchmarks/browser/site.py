@@ -11,18 +11,21 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from ..plan import ROOT, python
 from ..processes import stop
 from . import documents, effects
+
+MODULE: Final = "benchmarks.browser.site"
+"""The name of this module, in the command line of the process that serves the site."""
 
 
 @contextmanager
 def served() -> Generator[str]:
     """Serve the site while the block runs; yield its address."""
     process = subprocess.Popen(
-        python("-m", "benchmarks.browser.site"),
+        python("-m", MODULE),
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ import anyio
 import mcp_types as types
 from mcp import Client
 
+from ..browser.site import MODULE as SITE_MODULE
 from .callers import Caller, text_of
 from .deployment import UPSTREAM, Deployment
 from .findings import Findings
@@ -79,12 +80,11 @@ def _bounded(text: str) -> str:
 
 async def check_processes(findings: Findings) -> None:
     """Look for processes that outlived the nodes, and kill them."""
-    own_site = "lab.py"
     with anyio.move_on_after(END_SECONDS):
-        while any(own_site not in command_of(process) for process in living()):  # noqa: ASYNC110
+        while any(SITE_MODULE not in command_of(process) for process in living()):  # noqa: ASYNC110
             await anyio.sleep(0.1)
     for process in living():
-        if own_site not in (command := command_of(process)):
+        if SITE_MODULE not in (command := command_of(process)):
             findings.add("orphans", f"{process.pid}: {command[:200]}")
             process.kill()
 
