@@ -68,7 +68,7 @@ An agent that only searches has to know in advance what things are called on pag
 
 @dataclass(slots=True)
 class Cost:
-    """What calls cost: their number, their wall time, and a quarter token for each character sent or read."""
+    """The cost of calls: their number, their wall time, and a quarter token for each character sent or read."""
 
     calls: int = 0
     files: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -28,18 +28,7 @@ Capability = Literal[
 ]
 """A group of tools. `core` is always on; `unsafe` is browser_run_code_unsafe, which runs code from the caller."""
 
-CAPABILITIES: tuple[Capability, ...] = (
-    "core",
-    "config",
-    "network",
-    "storage",
-    "testing",
-    "vision",
-    "pdf",
-    "devtools",
-    "webmcp",
-    "unsafe",
-)
+CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
 MIB = 2**20
 PHONE = "Pixel 10"
@@ -99,7 +88,7 @@ class BrowserConfig(BaseModel):
     attach: Literal["context", "tabs"] = Field(
         default="context",
         description=(
-            "What a session uses in the browser at `cdp_endpoint`: `context`, a context of its own, or "
+            "The part of the browser at `cdp_endpoint` that a session uses: `context`, a context of its own, or "
             "`tabs`, the tabs that are open there, one session at a time. Nothing is saved of those."
         ),
     )

@@ -21,7 +21,7 @@ LOOKS = """() => ({
   agent: navigator.userAgent,
   left: window.left ?? null,
 })"""
-"""What a person would notice: the looks of the page, and that it was not loaded again."""
+"""The changes that a person would notice: the looks of the page, and that it was not loaded again."""
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ EQUAL = (
     "locale",
     "windowFitsScreen",
 )
-"""What has to be as in a browser with a window; docs/browser.md lists what differs."""
+"""The probes whose answers equal those of a browser with a window; docs/browser.md lists what differs."""
 
 
 @pytest.fixture
