@@ -302,6 +302,20 @@ def test_person_logs_in_for_the_session_in_a_window(
     assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
+def log_in(folder_cli: DataFolder, screen: Screen, login_site: str, tmp_path: Path) -> None:
+    """Log in as ada in the window that shows the login page, with keys and clicks of a person."""
+    screen.focus()
+    until_shown(folder_cli, f"{login_site}/login", tmp_path / "before.png")
+    # Beside the form, so that the next key leads to its first field.
+    screen.click(60, 500)
+    screen.keys("Tab")
+    screen.type("ada")
+    screen.keys("Tab")
+    screen.type("open sesame")
+    screen.keys("Return")
+    until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
+
+
 def test_login_that_a_person_does_in_a_window_is_the_sessions(
     folder_cli: DataFolder,
     caller: Caller,
@@ -311,16 +325,7 @@ def test_login_that_a_person_does_in_a_window_is_the_sessions(
 ) -> None:
     caller.call("browser_navigate", url=f"{login_site}/login")
     with window(folder_cli, statehold(), screen.env) as process:
-        screen.focus()
-        until_shown(folder_cli, f"{login_site}/login", tmp_path / "before.png")
-        # Beside the form, so that the next key leads to its first field.
-        screen.click(60, 500)
-        screen.keys("Tab")
-        screen.type("ada")
-        screen.keys("Tab")
-        screen.type("open sesame")
-        screen.keys("Return")
-        until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
+        log_in(folder_cli, screen, login_site, tmp_path)
         told = caller.call("browser_snapshot")
         assert "session_busy: The session is open in another process (a window" in told
         screen.keys("ctrl+shift+w")
@@ -342,15 +347,7 @@ def test_login_creates_a_session_in_which_a_person_logs_in(
     folder_cli = DataFolder(tmp_path, headless_shell, capsys)
     words = ("login", f"{login_site}/login", "--session", "work")
     with window(folder_cli, statehold(), screen.env, *words) as process:
-        screen.focus()
-        until_shown(folder_cli, f"{login_site}/login", tmp_path / "before.png")
-        screen.click(60, 500)
-        screen.keys("Tab")
-        screen.type("ada")
-        screen.keys("Tab")
-        screen.type("open sesame")
-        screen.keys("Return")
-        until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
+        log_in(folder_cli, screen, login_site, tmp_path)
         screen.keys("ctrl+shift+w")
         assert ended(process) == "paused"
     with folder_cli.calling() as caller:
