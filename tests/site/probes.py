@@ -91,9 +91,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: Any
 
     def do_GET(self) -> None:
-        self.server.site.headers[self.path] = {
-            name: self.headers.get(name, "") for name in NOTED if name in self.headers
-        }
+        # A browser may ask for an icon, now or later.
+        if self.path != "/favicon.ico":
+            self.server.site.headers[self.path] = {
+                name: self.headers.get(name, "") for name in NOTED if name in self.headers
+            }
         kind = "text/javascript" if self.path in _WORKERS else "text/html"
         text = {"/": _PAGE, "/frame": _FRAME, "/popup": _POPUP}.get(self.path, "")
         if self.path in _WORKERS:

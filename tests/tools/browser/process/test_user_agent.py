@@ -57,7 +57,9 @@ async def windowed(screen: Screen, executable: str, profile: Path) -> AsyncGener
     # With port 0, the browser counts as automated.
     options = ["--no-sandbox", "--no-first-run", f"--remote-debugging-port={port}"]
     command = ["env", f"DISPLAY={screen.display}", executable, *options]
-    with run_until_line([*command, f"--user-data-dir={profile}"], "listening on ") as address:
+    # Playwright waits for the pages that it finds, and the browser's own first page may be a while coming.
+    command += [f"--user-data-dir={profile}", "about:blank"]
+    with run_until_line(command, "listening on ") as address:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.connect_over_cdp(address, no_defaults=True)
             yield await browser.contexts[0].new_page()
