@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -175,6 +176,48 @@ async def wait_for_exit(pid: int) -> bool:
     return True
 
 
+class RunningProcesses:
+    """Some processes that are not our children, and whether all of them still run. Lives until close()."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._handles: dict[int, int] = {}
+        """The pidfd of each process."""
+        self._start_times: dict[int, str] = {}
+        """The start times of processes for which the kernel gives no pidfd."""
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._handles or pid in self._start_times
+
+    def add(self, pid: int) -> bool:
+        """Add a process. Return False if it has ended."""
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            time = start_time(pid)
+            if time is not None:
+                self._start_times[pid] = time
+            return time is not None
+        self._handles[pid] = handle
+        self._poll.register(handle, select.POLLIN)
+        return True
+
+    def all_run(self) -> bool:
+        """Whether none of them has ended, as the operating system reports now. Takes one system call."""
+        return not self._poll.poll(0) and all(
+            start_time(pid) == time for pid, time in self._start_times.items()
+        )
+
+    def close(self) -> None:
+        """Give up the descriptors. May be called twice; all_run() is True from then on."""
+        self._poll = select.poll()
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+        self._start_times.clear()
+
+
 def group_members(pgid: int) -> list[int]:
     """Return the living members of a process group; on systems other than Linux the group's own number, if it has members.
 
@@ -223,6 +266,7 @@ def signal_group(pgid: int, number: int) -> bool:
 __all__ = [
     "LINUX",
     "MARK",
+    "RunningProcesses",
     "children",
     "command_line",
     "open_descriptors",

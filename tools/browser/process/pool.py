@@ -65,8 +65,8 @@ class BrowserProcess:
         self._helpers = helpers
         self._spawn = spawn
         self._whole = True
-        self._start_times: dict[int, str | None] = {}
-        """The ids of the processes that it needs, with their start times."""
+        self._needed = procfs.RunningProcesses()
+        """The processes that it needs."""
         self._network_guarded = False
         self._checking = anyio.Lock()
         self.driver = driver
@@ -90,11 +90,7 @@ class BrowserProcess:
 
         Without one of them, stored data that the browser reports may be wrong, and so may pages shown since.
         """
-        if self._whole:
-            self._whole = all(
-                procfs.start_time(pid) == start_time
-                for pid, start_time in self._start_times.items()
-            )
+        self._whole = self._whole and self._needed.all_run()
         return self._whole
 
     @property
@@ -162,10 +158,9 @@ class BrowserProcess:
         processes = list(parts)
         self.pid = self.pid or dict(processes).get(BROWSER)
         for kind, pid in processes:
-            if procfs.LINUX and kind in NEEDED and pid not in self._start_times:
-                self._start_times[pid] = procfs.start_time(pid)
+            if procfs.LINUX and kind in NEEDED and pid not in self._needed and not self.closing:
                 # A process that ended before it could be guarded was needed, too.
-                self._whole = self._whole and self._start_times[pid] is not None
+                self._whole = self._needed.add(pid) and self._whole
                 self._network_guarded |= kind == NETWORK
                 self._spawn(self._end_with, pid, NEEDED[kind])
 
@@ -190,6 +185,8 @@ class BrowserProcess:
         self.closing = True
         # Called here, since the death of a driver raises no event.
         RequestInterceptor.forget(self.browser)
+        self._whole = self.whole
+        self._needed.close()
         if self.lost.is_set() or self.driver.exited.is_set():
             return
         is_closed = False
