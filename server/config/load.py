@@ -19,11 +19,9 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UpstreamConfig
 from .client_files import expand, read_services, read_text, transport_name
+from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .messages import FLAGS, Layer, describe, nearest
 from .model import PREFIX, Config, ConfigError
-
-CONFIG_VARIABLE = "STATEHOLD_CONFIG"
-SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 
 _OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
 # Kubernetes sets these in every pod if there is a Service named "statehold".

@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
-from platformdirs import user_data_dir
 from pydantic import (
     BeforeValidator,
     Discriminator,
@@ -27,6 +26,7 @@ from ...sessions.policy import JournalLimits, Policy
 from ...sessions.records import Timeouts
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
+from .data_folder import default_data_folder
 from .http import HttpSettings
 from .secrets import secrets_of
 from .types import (
@@ -274,6 +274,11 @@ class ServerSettings(Section):
         default=False,
         description="Give each connection of an older client a session of its own when it names none.",
     )
+    linger_seconds: Seconds = Field(
+        default=900.0,
+        description="Time after which the background server of `statehold --shared` ends, when no client is connected and "
+        "no session is live.",
+    )
 
     @property
     def loopback(self) -> bool:
@@ -298,15 +303,11 @@ class LogSettings(Section):
     )
 
 
-def _default_data() -> Path:
-    return Path(user_data_dir("statehold", appauthor=False))
-
-
 class Config(Section):
     """All settings."""
 
     data: Path = Field(
-        default_factory=_default_data,
+        default_factory=default_data_folder,
         description="Folder of the database and everything else that is kept. Nothing is written outside it. Default: the "
         "user's data folder of the platform.",
     )

@@ -8,16 +8,8 @@ the user can enter. One connection carries one request and one response, each a 
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import logging
-import os
-import socket
-import stat
-import struct
-import sys
-import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -29,6 +21,14 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
+from ..unix_sockets import (
+    claim_socket_path,
+    create_private_folder,
+    is_listening,
+    is_same_user,
+    remove_socket,
+    socket_path,
+)
 from .requests import ControlRequest
 
 Handler = Callable[[ControlRequest], Awaitable[JSON]]
@@ -39,8 +39,6 @@ REQUEST_BYTES = 4 << 20
 RESPONSE_BYTES = 32 * 1024 * 1024
 READ_SECONDS = 5.0
 CONNECTIONS = 32
-
-_PATH_BYTES = 100  # sun_path holds 104 on macOS and 108 on Linux, its end included
 
 logger = logging.getLogger(__name__)
 
@@ -59,48 +57,14 @@ class ControlRefused(Exception):
         self.recovery = recovery
 
 
-def socket_path(folder: Path, node_id: str) -> Path:
-    """Return the path of a node's socket: in `folder`, or elsewhere when that path is too long for a socket."""
-    path = folder / f"{node_id}.sock"
-    if len(os.fsencode(path)) <= _PATH_BYTES:
-        return path
-    # Two processes may have different temporary folders, so the server writes the socket's path into a file.
-    with suppress(OSError):
-        return Path(_address_file(folder, node_id).read_text())
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:20]
-    return Path(tempfile.gettempdir()) / f"statehold-{os.getuid()}" / f"{name}.sock"
-
-
-def forget(folder: Path, node_id: str) -> None:
-    """Remove the socket files of a dead node."""
-    socket_path(folder, node_id).unlink(missing_ok=True)
-    _address_file(folder, node_id).unlink(missing_ok=True)
-
-
 def _remove_stale(folder: Path) -> None:
     """Remove the sockets of killed nodes: those without a lock on which no process listens."""
     for path in [*folder.glob("*.sock"), *folder.glob("*.addr")]:
-        if not path.with_suffix(".lock").exists() and not _is_listening(
+        if not path.with_suffix(".lock").exists() and not is_listening(
             socket_path(folder, path.stem)
         ):
             with suppress(OSError):
-                forget(folder, path.stem)
-
-
-def _is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(os.fspath(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            return True
-    return True
-
-
-def _address_file(folder: Path, node_id: str) -> Path:
-    return folder / f"{node_id}.addr"
+                remove_socket(folder, path.stem)
 
 
 @asynccontextmanager
@@ -115,7 +79,9 @@ async def serve_control(
     Raises:
         OSError: the folder is not private to this user, or the socket cannot be created.
     """
-    path = _prepare(folder, node_id)
+    create_private_folder(folder)
+    _remove_stale(folder)
+    path = claim_socket_path(folder, node_id)
     listener = await anyio.create_unix_listener(path, mode=0o600)
     slots = anyio.Semaphore(CONNECTIONS)
 
@@ -132,34 +98,11 @@ async def serve_control(
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        forget(folder, node_id)
-
-
-def _prepare(folder: Path, node_id: str) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_unless_private(folder)
-    _remove_stale(folder)
-    path = socket_path(folder, node_id)
-    if path.parent != folder:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        _refuse_unless_private(path.parent)
-        address_file = _address_file(folder, node_id)
-        address_file.touch(0o600)
-        address_file.write_text(str(path))
-    return path
-
-
-def _refuse_unless_private(folder: Path) -> None:
-    """Refuse a folder in which another user could create a socket: the temporary folder is shared by all users."""
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(
-            errno.EPERM, "other users may enter it; run: chmod 700", os.fspath(folder)
-        )
+        remove_socket(folder, node_id)
 
 
 async def _answer(stream: SocketStream, handler: Handler, seconds: float) -> None:
-    if not _same_user(stream):
+    if not is_same_user(stream.extra(anyio.abc.SocketAttribute.raw_socket)):
         return
     with anyio.fail_after(READ_SECONDS):
         line = await _read_line(stream)
@@ -186,16 +129,6 @@ async def _answer(stream: SocketStream, handler: Handler, seconds: float) -> Non
 
 def _error_response(code: str, message: str, recovery: str) -> JSON:
     return {"error": {"code": code, "message": message, "recovery": recovery}}
-
-
-def _same_user(stream: SocketStream) -> bool:
-    # The folder excludes other users already; where the kernel knows the peer's user, check that as well.
-    if sys.platform != "linux":
-        return True
-    raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid in (os.getuid(), 0)
 
 
 async def _read_line(stream: SocketStream) -> bytes | None:

@@ -21,10 +21,9 @@ from statehold.server.control.socket import (
     ControlRefused,
     ControlUnavailable,
     ask,
-    forget,
     serve_control,
-    socket_path,
 )
+from statehold.server.unix_sockets import remove_socket, socket_path
 from statehold.sessions.errors import SessionNotFound
 from statehold.sessions.json_codec import JSON
 
@@ -197,8 +196,8 @@ async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder:
         left.bind(str(folder / "n3.sock"))
     with pytest.raises(ControlUnavailable):
         await ask(folder, "n3", SESSIONS)
-    forget(folder, "n3")
-    forget(folder, "n3")
+    remove_socket(folder, "n3")
+    remove_socket(folder, "n3")
     assert os.listdir(folder) == []
 
 
