@@ -8,6 +8,7 @@ from importlib.metadata import version
 import anyio
 from mcp.server.runner import serve_dual_era_loop
 
+from .client_streams import ClientStreams
 from .config.model import Config
 from .gateway.gateway import Gateway
 from .logs import configure
@@ -15,7 +16,7 @@ from .open_files import raise_limit
 from .protocol.server import StateholdServer
 from .serve import create_gateway, has_uvloop, hold_open
 from .shutdown import Shutdown, cancel_start, watch_signals
-from .stdio import Stdio, stdio_streams
+from .stdio import stdio_streams
 
 OPEN_SECONDS = 0.5
 """Seconds that the sessions wait for the first list of the tools before they are opened."""
@@ -54,15 +55,15 @@ async def _serve_client(gateway: Gateway, shutdown: Shutdown, served: anyio.Even
     mcp_server = StateholdServer(
         gateway, version=version("statehold"), pinned_name=gateway.config.server.session
     )
-    async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
+    async with stdio_streams() as streams, anyio.create_task_group() as tasks:
         await tasks.start(watch_signals, shutdown)
-        tasks.start_soon(_request_opening, gateway, stdio)
-        tasks.start_soon(_watch_client, gateway, mcp_server, stdio, shutdown)
-        tasks.start_soon(_end, gateway, mcp_server, stdio, shutdown)
+        tasks.start_soon(_request_opening, gateway, streams)
+        tasks.start_soon(_watch_client, gateway, mcp_server, streams, shutdown)
+        tasks.start_soon(_end, gateway, mcp_server, streams, shutdown)
         await serve_dual_era_loop(
             mcp_server,
-            stdio.read_stream,
-            stdio.write_stream,
+            streams.read_stream,
+            streams.write_stream,
             lifespan_state={},
             init_options=mcp_server.create_initialization_options(),
         )
@@ -70,34 +71,34 @@ async def _serve_client(gateway: Gateway, shutdown: Shutdown, served: anyio.Even
     served.set()
 
 
-async def _request_opening(gateway: Gateway, stdio: Stdio) -> None:
+async def _request_opening(gateway: Gateway, streams: ClientStreams) -> None:
     """Have the sessions opened when the client has its list, or requests none for a while."""
     with anyio.move_on_after(OPEN_SECONDS):
-        await stdio.tools_listed.wait()
+        await streams.tools_listed.wait()
     gateway.opening.request()
 
 
 async def _watch_client(
-    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, shutdown: Shutdown
+    gateway: Gateway, mcp_server: StateholdServer, streams: ClientStreams, shutdown: Shutdown
 ) -> None:
     """End the process when the client has closed its side and its requests are answered, or the grace time is over."""
-    await stdio.client_closed.wait()
+    await streams.client_closed.wait()
     # A store that cannot be opened is reported even to a client that requested nothing.
     await gateway.opening.wait()
     mcp_server.stop_listening()
     mcp_server.waiting_calls.abandon()
-    await stdio.wait_answered(gateway.config.timeouts.close_grace)
+    await streams.wait_answered(gateway.config.timeouts.close_grace)
     shutdown.begin()
 
 
 async def _end(
-    gateway: Gateway, mcp_server: StateholdServer, stdio: Stdio, shutdown: Shutdown
+    gateway: Gateway, mcp_server: StateholdServer, streams: ClientStreams, shutdown: Shutdown
 ) -> None:
     await shutdown.begin_event.wait()
     if gateway.opening.is_complete:
         await gateway.registry.drain()
     mcp_server.stop_listening()
-    await stdio.end()
+    await streams.end()
 
 
 __all__ = ["run_stdio"]

@@ -35,6 +35,8 @@ class WaitingCall:
     owner: str
     work_key: str
     token: str
+    client: object
+    """The connection of the client, as the lifespan state that it is served with."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     question_event: anyio.Event = field(default_factory=anyio.Event)
     done_event: anyio.Event = field(default_factory=anyio.Event)
@@ -69,10 +71,11 @@ class InputRequiredCalls:
     def __len__(self) -> int:
         return len(self._parked_calls)
 
-    def abandon(self) -> None:
-        """Cancel every parked call. Called when the only client has disconnected, so that no answers can come."""
+    def abandon(self, client: object = None) -> None:
+        """Cancel the parked calls of a client that has disconnected, so that no answers can come; without one, all."""
         for call in list(self._parked_calls.values()):
-            call.scope.cancel()
+            if client is None or call.client is client:
+                call.scope.cancel()
 
     async def run(
         self, ctx: RequestContext, params: dict[str, Any], owner: str, work_key: str, work: Work
@@ -82,7 +85,7 @@ class InputRequiredCalls:
         `work_key` identifies the requested work: only a request of the same owner with the same key can continue the call.
         Cancelling this request cancels the call, as long as it is not parked.
         """
-        call = WaitingCall(owner, work_key, STATE + secrets.token_urlsafe(24))
+        call = WaitingCall(owner, work_key, STATE + secrets.token_urlsafe(24), ctx.lifespan_context)
         call.caller = Caller(ctx, params, ask=call.ask)
         self._spawn(self._run_work, call, work)
         return await self._wait_for_outcome(call)

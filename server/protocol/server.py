@@ -66,7 +66,8 @@ from .subscriptions import Subscriptions
 logger = logging.getLogger("statehold.server")
 
 PIN_SCOPE = "statehold.session"
-"""The key in the ASGI scope of a request for the session that its URL names."""
+"""The key for the pinned session: in the ASGI scope of a request, for the session that its URL names; in the lifespan state
+of a connection, for the one that its client names."""
 CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(
         ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
@@ -149,13 +150,12 @@ class StateholdServer(Server[dict[str, Any]]):
         return LOCAL if token is None else principal_of(token)
 
     def pin(self, ctx: RequestContext) -> str | None:
-        """Return the name of the pinned session: that of the URL, else that of the command line, else None."""
+        """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
         request = ctx.request
-        if request is not None:
-            name = request.scope.get(PIN_SCOPE)
-            if isinstance(name, str):
-                return name
-        return self._pinned_name
+        name = None if request is None else request.scope.get(PIN_SCOPE)
+        if isinstance(name, str):
+            return name
+        return ctx.lifespan_context.get(PIN_SCOPE, self._pinned_name)
 
     def _naming(self, ctx: RequestContext) -> Naming:
         if self.pin(ctx) is not None:
