@@ -25,6 +25,11 @@ SETTINGS: Final = (
         metavar="NAME",
         help="serve one session: no tool has a session_id argument",
     ),
+    Setting(
+        ["--shared"],
+        is_flag=True,
+        help="share one background server, and its sessions, with the other stdio clients of the data folder",
+    ),
     Setting(["--auto-session"], is_flag=True, help="give older clients a session per connection"),
     Setting(["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"),
     Setting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
@@ -52,6 +57,17 @@ def build_commands() -> Group:
                 "serve",
                 "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health and /livez.",
                 "statehold serve --config statehold.toml --port 8931",
+            ),
+            Command(
+                "status",
+                "Show the background server of `statehold --shared` that runs for the data folder.",
+                "statehold status",
+                JSON_OPTION,
+            ),
+            Command(
+                "stop",
+                "End that server: its sessions are paused, and the next client starts a new one.",
+                "statehold stop",
             ),
             Group(
                 "sessions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .command_line import CommandLine
@@ -47,6 +48,18 @@ def _run(arguments: CommandLine) -> int:
             from .demo.run import demo
 
             return demo()
+        case "status":
+            from .shared import show_status
+
+            return show_status(arguments)
+        case "stop":
+            from .shared import stop
+
+            return stop(arguments)
+        case None if _is_shared(arguments):
+            from .shared import run_pipe
+
+            return run_pipe(arguments)
         case _:
             return _run_configured(arguments)
 
@@ -75,7 +88,7 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_backup(config, arguments)
             case command:
-                return _serve(config, http=command == "serve")
+                return _serve(config, arguments, http=command == "serve")
     except ConfigError as error:
         return complain(str(error), USAGE)
     except StoreUnavailable as error:
@@ -94,11 +107,20 @@ def _run_configured(arguments: CommandLine) -> int:
         gc.enable()
 
 
-def _serve(config: Config, *, http: bool) -> int:
+def _is_shared(arguments: CommandLine) -> bool:
+    return hasattr(arguments, "shared")
+
+
+def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     from ..sdk.deferred_models import defer_models
 
     with defer_models():
-        if http:
+        if _is_shared(arguments):
+            from ..serve_shared import run_shared
+            from .shared import settings_of
+
+            run = partial(run_shared, settings=settings_of(arguments))
+        elif http:
             from ..serve_http import run_http as run
         else:
             from ..serve_stdio import run_stdio as run

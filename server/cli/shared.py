@@ -1,0 +1,144 @@
+"""`statehold --shared`, and `statehold status` and `statehold stop` for the background server that it uses."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from ..config.data_folder import find_data_folder
+from ..shared.connection import ServerRefused, ServerUnavailable, ask, connect
+from ..shared.folder import SERVER_LOCK, SharedFolder
+from ..shared.handshake import Request
+from ..shared.pipe import carry
+from ..shared.requested_settings import SESSION_VARIABLE, requested_settings
+from .command_line import CommandLine
+from .commands import SETTINGS
+from .exit_codes import OK, USAGE
+from .output import ago, complain, pairs, say, say_json
+
+END_SECONDS = 60.0
+"""Seconds that `statehold stop` waits for the end of the server."""
+_OF_CLIENTS = frozenset({"--data", "--session", "--shared"})
+"""Flags that each client has for itself, or that name the server."""
+
+
+def run_pipe(arguments: CommandLine) -> int:
+    """Connect this client to the background server, and carry bytes until one of them ends. Return the exit code."""
+    folder = _shared_folder(arguments)
+    if folder is None:
+        return USAGE
+    request = Request(
+        session=getattr(arguments, "session", None) or os.environ.get(SESSION_VARIABLE),
+        settings=settings_of(arguments),
+    )
+    try:
+        exchange = connect(folder, request, _server_command(arguments, folder.data))
+    except ServerRefused as error:
+        return complain(str(error), USAGE)
+    except ServerUnavailable as error:
+        return complain(str(error))
+    except OSError as error:
+        return complain(_describe(error, folder))
+    if carry(exchange):
+        return OK
+    return complain(f"the server of {folder.data} has ended; start this client again")
+
+
+def show_status(arguments: CommandLine) -> int:
+    """Print which server runs for the data folder. Return the exit code."""
+    folder = _shared_folder(arguments)
+    if folder is None:
+        return USAGE
+    try:
+        exchange = ask(folder, Request("status"))
+    except ServerUnavailable as error:
+        return complain(str(error))
+    if exchange is None:
+        document = {"running": False, "data": str(folder.data)}
+        say_json(document) if arguments.json else say(f"no server runs for {folder.data}")
+        return OK
+    exchange.connection.close()
+    status = exchange.reply.status
+    if arguments.json:
+        say_json({"running": True, "data": str(folder.data), **status})
+        return OK
+    rows = [
+        ("pid", status.get("pid")),
+        ("version", status.get("version")),
+        ("started", ago(status.get("started_at"), time.time())),
+        ("clients", status.get("clients")),
+        ("live sessions", status.get("live_sessions")),
+        ("data", folder.data),
+        ("log", status.get("log")),
+    ]
+    say(pairs(rows))
+    return OK
+
+
+def stop(arguments: CommandLine) -> int:
+    """End the server of the data folder, which pauses its sessions first. Return the exit code."""
+    folder = _shared_folder(arguments)
+    if folder is None:
+        return USAGE
+    try:
+        exchange = ask(folder, Request("stop"))
+    except ServerUnavailable as error:
+        return complain(str(error))
+    if exchange is None:
+        say(f"no server runs for {folder.data}")
+        return OK
+    exchange.connection.close()
+    pid = exchange.reply.status.get("pid")
+    with folder.lock(SERVER_LOCK, within=END_SECONDS) as has_ended:
+        if has_ended:
+            say(f"stopped the server of {folder.data} (pid {pid})")
+            return OK
+    return complain(f"the server of {folder.data} (pid {pid}) is still ending; see {folder.log}")
+
+
+def settings_of(arguments: CommandLine) -> dict[str, str]:
+    """Return digests of the settings that a command line and the environment ask of a server."""
+    return requested_settings(_flags(arguments), os.environ)
+
+
+def _flags(arguments: CommandLine) -> dict[str, object]:
+    """Return the values of the flags of the server that a command line gives."""
+    flags = {setting.opts[0]: getattr(arguments, setting.name or "", None) for setting in SETTINGS}
+    return {
+        flag: value
+        for flag, value in flags.items()
+        if value is not None and flag not in _OF_CLIENTS
+    }
+
+
+def _server_command(arguments: CommandLine, data: Path) -> list[str]:
+    flags = [f if value is True else f"{f}={value}" for f, value in _flags(arguments).items()]
+    # -P: nothing is imported from the folder of the client.
+    program = [sys.executable, "-P", "-m", "statehold.server"]
+    return [*program, "serve", "--shared", f"--data={data}", *flags]
+
+
+def _shared_folder(arguments: CommandLine) -> SharedFolder | None:
+    """Return the folder of the server that a command line means. None after a mistake in the settings, which it explains."""
+    data, config = getattr(arguments, "data", None), getattr(arguments, "config", None)
+    try:
+        return SharedFolder(find_data_folder(data=data, config=config, environ=os.environ))
+    except (OSError, ValueError):
+        # Imported here: loading the settings takes long. It explains the mistake.
+        from ..config.load import load_for
+        from ..config.model import ConfigError
+
+        try:
+            return SharedFolder(load_for(arguments).data)
+        except ConfigError as error:
+            complain(str(error), USAGE)
+            return None
+
+
+def _describe(error: OSError, folder: SharedFolder) -> str:
+    return f"{error.filename or folder.path}: {error.strerror}"
+
+
+__all__ = ["run_pipe", "settings_of", "show_status", "stop"]

@@ -1,0 +1,87 @@
+"""Serves MCP to all stdio clients of one data folder over its Unix socket: the background server of `statehold --shared`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+import anyio
+
+from .config.model import Config, ConfigError
+from .logs import configure
+from .open_files import raise_limit
+from .serve import has_uvloop, open_gateway
+from .shared.folder import SERVER_LOCK, SharedFolder
+from .shared.server import SharedServer
+from .shutdown import Shutdown, cancel_start, watch_signals
+from .unix_sockets import is_listening
+
+LOCK_SECONDS = 50.0
+"""Seconds that the end of an earlier server may take."""
+
+
+def run_shared(config: Config, settings: Mapping[str, str]) -> int:
+    """Serve clients until a signal or `statehold stop` comes, or nobody needs the server. Return the exit code.
+
+    `settings` are those that the server was started with; clients with other ones are refused.
+
+    Raises:
+        ConfigError: another server runs for the data folder, `ephemeral` is set, or `store.url` names no database.
+        StoreUnavailable: the data folder or the database cannot be used.
+    """
+    if config.ephemeral:
+        raise ConfigError("--shared keeps its sessions in the data folder; leave out ephemeral")
+    configure(config.log)
+    raise_limit()
+    folder = SharedFolder(config.data)
+    try:
+        folder.create()
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}; choose another --data") from None
+    with _hold_server_lock(folder):
+        # Clients come and go; their folders may be removed while the server runs.
+        os.chdir(folder.data)
+        options = {"use_uvloop": has_uvloop()}
+        anyio.run(_serve, config, folder, settings, backend_options=options)
+    return 0
+
+
+@contextmanager
+def _hold_server_lock(folder: SharedFolder) -> Generator[None]:
+    """Be the one server of the folder during the block. Waits for the end of a server that has closed its socket."""
+    waits = int(LOCK_SECONDS)
+    for _ in range(waits):
+        with folder.lock(SERVER_LOCK, within=1.0) as is_held:
+            if is_held:
+                yield
+                return
+        if is_listening(folder.socket):
+            raise ConfigError(f"a server runs already for {folder.data}; see: statehold status")
+    stop = shlex.join(["statehold", "stop", "--data", str(folder.data)])
+    raise ConfigError(f"an earlier server of {folder.data} does not end; run: {stop}")
+
+
+async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, str]) -> None:
+    async with anyio.create_task_group() as tasks:
+        shutdown = Shutdown()
+        await tasks.start(watch_signals, shutdown)
+        tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
+        async with open_gateway(
+            config, address=f"shared, pid {os.getpid()}", alone=True
+        ) as gateway:
+            shutdown.is_serving = True
+            await SharedServer(gateway, folder, settings, shutdown).serve(_report_listening)
+        tasks.cancel_scope.cancel()
+
+
+def _report_listening(path: object) -> None:
+    """Write a line to stdout, for the client that waits for it. From then on descriptor 1 is the log."""
+    sys.stdout.write(f"Statehold serves {path}\n")
+    sys.stdout.flush()
+    os.dup2(2, 1)
+
+
+__all__ = ["run_shared"]

@@ -1,0 +1,65 @@
+"""The settings that a client asks of the background server, in a form in which two clients can be compared.
+
+The flags, the `STATEHOLD_*` variables and the contents of the files are compared one by one. Only digests of them leave the
+process, since values may be secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..config.data_folder import CONFIG_VARIABLE, DATA_VARIABLE, SERVICES_VARIABLE
+
+PREFIX = "STATEHOLD_"
+SESSION_VARIABLE = "STATEHOLD_SERVER__SESSION"
+_OF_CLIENTS = frozenset({DATA_VARIABLE, SESSION_VARIABLE, CONFIG_VARIABLE, SERVICES_VARIABLE})
+"""Variables that each client has for itself, that name the data folder, or that are compared as a flag."""
+
+
+def requested_settings(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a digest of each setting that the server has for all clients, by the name that a user knows.
+
+    `flags` are the values by flag, without those of clients.
+    """
+    flags = dict(flags)
+    files = {
+        "--config": flags.pop("--config", None) or environ.get(CONFIG_VARIABLE),
+        "--services": flags.pop("--services", None) or environ.get(SERVICES_VARIABLE),
+    }
+    values = {flag: str(value).encode() for flag, value in flags.items()}
+    values |= {name: os.fsencode(value) for name, value in _variables(environ).items()}
+    for flag, file in files.items():
+        if file:
+            values[flag] = _path_and_contents(Path(str(file)).expanduser().absolute())
+    return {name: hashlib.sha256(value).hexdigest()[:32] for name, value in values.items()}
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    found = {name.upper(): value for name, value in environ.items()}
+    names = {name for name in found if name.startswith(PREFIX)} - _OF_CLIENTS
+    if not names:
+        return {}
+    # Imported here: few environments have such variables.
+    from ...tools.processes.procfs import MARK
+
+    return {name: found[name] for name in names - {MARK}}
+
+
+def _path_and_contents(path: Path) -> bytes:
+    try:
+        contents = path.read_bytes()
+    except OSError:
+        # The server that is started with it reports it.
+        contents = b""
+    return str(path).encode() + b"\0" + contents
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the names of the settings in which two clients differ."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+__all__ = ["SESSION_VARIABLE", "differences", "requested_settings"]
