@@ -1,0 +1,110 @@
+"""Clients of one data folder that share its background server: `statehold --shared`, started as installed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+from gateway_process import JSON, STATEHOLD
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from piped import HELLO, Pipes
+
+from statehold.server.shared.connection import ask
+from statehold.server.shared.folder import SERVER_LOCK, SharedFolder
+from statehold.server.shared.handshake import Request
+
+
+@dataclass
+class SharedClients:
+    """A data folder with its configuration, and the clients that share its background server."""
+
+    config: Path
+    data: Path
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def folder(self) -> SharedFolder:
+        return SharedFolder(self.data)
+
+    def command(self, *options: str) -> list[str]:
+        flags = ["--config", str(self.config), "--data", str(self.data)]
+        return [*STATEHOLD, "--shared", *flags, *options]
+
+    @asynccontextmanager
+    async def connect(
+        self, *options: str, mode: Any = "legacy", **more: Any
+    ) -> AsyncGenerator[Client]:
+        """Connect a client of the SDK over stdio."""
+        command, *arguments = self.command(*options)
+        parameters = StdioServerParameters(command=command, args=arguments, env=dict(self.env))
+        async with Client(stdio_client(parameters), mode=mode, cache=None, **more) as client:
+            yield client
+
+    @asynccontextmanager
+    async def piped(self, *options: str, hello: bool = True) -> AsyncGenerator[Pipes]:
+        """Run a client whose lines the test writes and reads itself, up to the end of its handshake."""
+        async with await anyio.open_process(
+            self.command(*options), stderr=subprocess.PIPE
+        ) as process:
+            try:
+                pipes = Pipes(process)
+                if hello:
+                    await pipes.send(*HELLO)
+                    await pipes.answer(0)
+                yield pipes
+            finally:
+                if process.returncode is None:
+                    process.kill()
+
+    def run(self, *options: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run a client that writes some lines and closes its side."""
+        return subprocess.run(
+            self.command(*options), input=given, capture_output=True, timeout=90, check=False
+        )
+
+    def status(self) -> JSON | None:
+        """Return the status of the server, None if none runs."""
+        exchange = ask(self.folder, Request("status"))
+        if exchange is None:
+            return None
+        exchange.connection.close()
+        return dict(exchange.reply.status)
+
+    def servers(self) -> list[int]:
+        """Return the pids of the servers of this data folder, those that start or end included."""
+        found: list[int] = []
+        for process in psutil.process_iter(["cmdline"]):
+            words: list[str] = process.info["cmdline"] or []
+            if "serve" in words and f"--data={self.data}" in words:
+                found.append(process.pid)
+        return found
+
+    def wait_ended(self, *, within: float = 20.0) -> None:
+        """Wait until the server has ended, and its child processes with it."""
+        if not self.folder.path.exists():
+            return
+        processes = [psutil.Process(pid) for pid in self.servers()]
+        processes += [child for one in processes for child in one.children(recursive=True)]
+        with self.folder.lock(SERVER_LOCK, within=within) as has_ended:
+            assert has_ended, self.folder.log.read_text()
+        _, alive = psutil.wait_procs(processes, timeout=5)
+        assert not alive, alive
+
+    def stop(self) -> None:
+        """End the server, if one runs, and check that nothing is left of it."""
+        exchange = ask(self.folder, Request("stop"))
+        if exchange is not None:
+            exchange.connection.close()
+        self.wait_ended()
+        assert self.servers() == []
+        assert not self.folder.socket.exists()
+
+
+__all__ = ["SharedClients"]
