@@ -28,7 +28,7 @@ SETTINGS: Final = (
     Setting(
         ["--shared"],
         is_flag=True,
-        help="share one background server, and its sessions, with the other stdio clients of the data folder",
+        help="share one background server and its sessions with the other stdio clients of the data folder",
     ),
     Setting(["--auto-session"], is_flag=True, help="give older clients a session per connection"),
     Setting(["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"),

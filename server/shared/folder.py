@@ -14,7 +14,7 @@ from ..unix_sockets import claim_socket_path, create_private_folder, remove_sock
 FOLDER = "shared"
 SOCKET = "server"
 SERVER_LOCK = "server.lock"
-"""Held by the server for as long as its process lives."""
+"""Held by the server until its sessions are paused and its child processes have ended."""
 START_LOCK = "start.lock"
 """Held by the client that starts a server."""
 LOG_BYTES = 1 << 20

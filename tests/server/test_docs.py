@@ -82,7 +82,7 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
 
 def test_every_flag_of_a_setting_is_on_the_command_line() -> None:
     flags = {setting.opts[0] for setting in SETTINGS}
-    assert set(FLAGS.values()) | {"--config", "--services"} == flags
+    assert set(FLAGS.values()) | {"--config", "--services", "--shared"} == flags
     assert set(FLAGS) <= set(setting_names())
 
 

@@ -1,0 +1,331 @@
+"""The life of the background server: one per data folder, started by the first client, ended when nobody needs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from gateway_process import JSON, service, structured, toml
+from shared_clients import SharedClients
+
+from statehold.server.cli.commands import parse_command_line
+from statehold.server.cli.exit_codes import FAILURE, OK, USAGE
+from statehold.server.cli.main import main
+from statehold.server.cli.shared import settings_of
+from statehold.server.shared.connection import ask
+from statehold.server.shared.folder import LOG_BYTES
+from statehold.server.shared.handshake import Request, is_newer
+from statehold.server.unix_sockets import is_same_user
+
+RACING = 12
+STARTS = 12
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"server": {"linger_seconds": 600}, "services": {"quick": service("quick")}}
+
+
+def write(shared: SharedClients, settings: JSON, **server: Any) -> None:
+    table = {**settings, "server": {**settings.get("server", {}), **server}}
+    shared.config.write_text(toml(table))
+
+
+def status_of(shared: SharedClients) -> JSON:
+    status = shared.status()
+    assert status is not None
+    return status
+
+
+async def inc(client: Any) -> int:
+    return structured(await client.call_tool("inc", {}))["count"]
+
+
+async def test_racing_clients_start_one_server(shared: SharedClients) -> None:
+    counts: list[int] = []
+    all_counted = anyio.Event()
+
+    async def count() -> None:
+        async with shared.connect("--session", "race") as client:
+            counts.append(await inc(client))
+            if len(counts) == RACING:
+                all_counted.set()
+            await all_counted.wait()
+
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(RACING):
+                tasks.start_soon(count)
+    assert sorted(counts) == list(range(1, RACING + 1))
+    assert shared.servers() == [status_of(shared)["pid"]]
+
+
+def test_clients_that_come_and_go_leave_one_server_and_then_none(
+    shared: SharedClients, settings: JSON
+) -> None:
+    write(shared, settings, linger_seconds=1.5)
+    pids: set[int] = set()
+    for _ in range(STARTS):
+        assert shared.run().returncode == OK
+        pids.add(status_of(shared)["pid"])
+    assert len(pids) == 1
+    shared.wait_ended()
+    assert shared.status() is None
+    assert shared.servers() == []
+
+
+async def test_a_live_session_and_a_connected_client_keep_the_server(
+    shared: SharedClients, settings: JSON
+) -> None:
+    write(shared, settings, linger_seconds=0)
+    async with shared.connect("--session", "kept") as client:
+        assert await inc(client) == 1
+        pid = status_of(shared)["pid"]
+    # Its session is idle: the server stays, and the next client finds the session as it was.
+    async with shared.connect("--session", "kept") as client:
+        assert await inc(client) == 2
+        assert status_of(shared)["pid"] == pid
+        await client.call_tool("session_close", {})
+        assert status_of(shared)["clients"] == 1
+    with anyio.fail_after(30):
+        await anyio.to_thread.run_sync(shared.wait_ended)
+
+
+async def test_a_killed_server_is_replaced(shared: SharedClients) -> None:
+    async with shared.piped("--session", "s") as pipes:
+        await pipes.tool(1, "inc")
+        killed = status_of(shared)["pid"]
+        os.kill(killed, signal.SIGKILL)
+        with anyio.fail_after(20):
+            assert await pipes.rest() == []
+            assert await pipes.process.wait() == FAILURE
+        assert pipes.process.stderr is not None
+        assert b"has ended; start this client again" in await pipes.process.stderr.receive()
+    async with shared.connect("--session", "s") as client:
+        result = await client.call_tool("inc", {})
+        assert any("was replaced" in getattr(block, "text", "") for block in result.content)
+        assert status_of(shared)["pid"] != killed
+
+
+async def test_the_server_is_no_descendant_of_a_client(shared: SharedClients) -> None:
+    async with shared.piped() as pipes:
+        pid = status_of(shared)["pid"]
+        assert psutil.Process(pipes.process.pid).children(recursive=True) == []
+        assert os.getsid(pid) == pid
+
+
+async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClients) -> None:
+    async with shared.piped("--session", "s") as old:
+        await old.tool(1, "state_update", values={"step": 7})
+        before = status_of(shared)["pid"]
+        exchange = ask(shared.folder, Request(version="1000.0"))
+        assert exchange is not None
+        exchange.connection.close()
+        assert exchange.reply.outcome == "retry"
+        with anyio.fail_after(20):
+            assert await old.rest() == []
+            assert await old.process.wait() == FAILURE
+        async with shared.connect("--session", "s") as client:
+            state = structured(await client.call_tool("state_get", {}))
+            assert state["value"] == {"step": 7}
+            assert status_of(shared)["pid"] != before
+
+
+def test_an_older_client_is_served_and_a_version_has_an_order(shared: SharedClients) -> None:
+    shared.run()
+    exchange = ask(shared.folder, Request(version="0.0.1", settings=settings_in(shared)))
+    assert exchange is not None
+    exchange.connection.close()
+    assert exchange.reply.outcome == "welcome"
+    assert is_newer("0.10.0", "0.9.9")
+    assert is_newer("1.0", "0.9rc1")
+    assert not is_newer("0.9rc1", "0.9")
+    assert not is_newer("no version", "0.1")
+
+
+def settings_in(shared: SharedClients) -> dict[str, str]:
+    """Return the settings that the clients of a folder ask for."""
+    return settings_of(parse_command_line(shared.command()[3:]))
+
+
+Changed = Callable[[SharedClients, JSON, pytest.MonkeyPatch], list[str]]
+
+
+def a_flag(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return ["--toolsets", "core"]
+
+
+def a_variable(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
+    return []
+
+
+def a_file(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    write(shared, settings, linger_seconds=500)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [(a_flag, "--toolsets"), (a_variable, "STATEHOLD_TIMEOUTS__CALL"), (a_file, "--config")],
+)
+def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
+    shared: SharedClients,
+    settings: JSON,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Changed,
+    name: str,
+) -> None:
+    assert shared.run().returncode == OK
+    ran = shared.run(*change(shared, settings, monkeypatch))
+    assert ran.returncode == USAGE
+    assert ran.stdout == b""
+    [line] = ran.stderr.decode().splitlines()
+    assert f"({name})" in line
+    assert f"statehold stop --data {shared.data}" in line
+    shared.stop()
+    assert shared.run(*change(shared, settings, monkeypatch)).returncode == OK
+
+
+def test_the_session_of_a_client_is_its_own_also_in_the_environment(
+    shared: SharedClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shared.run().returncode == OK
+    monkeypatch.setenv("STATEHOLD_SERVER__SESSION", "mine")
+    assert shared.run().returncode == OK
+    monkeypatch.setenv("STATEHOLD_SERVER__SESSION", "no/name")
+    ran = shared.run()
+    assert ran.returncode == USAGE
+    assert b"should have 1 to 128 characters" in ran.stderr
+
+
+def test_a_server_that_cannot_start_gives_its_reason(shared: SharedClients, settings: JSON) -> None:
+    write(shared, settings, linger_seconds="soon")
+    ran = shared.run()
+    assert ran.returncode == FAILURE
+    [line] = ran.stderr.decode().splitlines()
+    assert "did not start: " in line
+    assert "server.linger_seconds" in line
+    write(shared, settings)
+    shared.data.joinpath("nodes").touch()
+    ran = shared.run()
+    assert ran.returncode == FAILURE
+    [line] = ran.stderr.decode().splitlines()
+    assert "nodes in the data folder cannot be used" in line
+    shared.data.joinpath("nodes").unlink()
+    assert shared.run("--ephemeral").returncode == FAILURE
+    assert shared.servers() == []
+
+
+def test_a_wrong_file_of_settings_is_explained(shared: SharedClients) -> None:
+    shared.config.write_text("[server\n")
+    command = [word for word in shared.command() if word not in ("--data", str(shared.data))]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == USAGE
+    [line] = ran.stderr.splitlines()
+    assert line.startswith(f"statehold: {shared.config}: line 1")
+
+
+def test_status_and_stop(shared: SharedClients, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--data", str(shared.data)]
+
+    def run(*words: str) -> str:
+        capsys.readouterr()
+        assert main([*words, *flags]) == OK
+        return capsys.readouterr().out
+
+    assert "no server runs" in run("status")
+    assert "no server runs" in run("stop")
+    assert json.loads(run("status", "--json")) == {"running": False, "data": str(shared.data)}
+    assert shared.run().returncode == OK
+    status = json.loads(run("status", "--json"))
+    assert status["running"]
+    assert status["clients"] == status["live_sessions"] == 0
+    assert psutil.pid_exists(status["pid"])
+    assert time.time() - 60 < status["started_at"] <= time.time()
+    text = run("status")
+    assert f"pid            {status['pid']}" in text
+    assert str(shared.folder.log) in text
+    assert f"(pid {status['pid']})" in run("stop")
+    shared.wait_ended()
+    assert shared.servers() == []
+    assert "no server runs" in run("status")
+
+
+def test_a_second_server_of_a_folder_does_not_start(shared: SharedClients) -> None:
+    assert shared.run().returncode == OK
+    words = shared.command()
+    words.remove("--shared")
+    ran = subprocess.run(
+        [*words, "serve", "--shared"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == USAGE
+    assert "a server runs already" in ran.stderr
+
+
+def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> None:
+    assert shared.run().returncode == OK
+    folder = shared.folder
+
+    def mode(path: Path) -> int:
+        return stat.S_IMODE(path.stat().st_mode)
+
+    assert mode(folder.path) == 0o700
+    assert mode(folder.socket) == mode(folder.log) == 0o600
+    one, other = socket.socketpair()
+    with one, other:
+        assert is_same_user(one)
+    shared.stop()
+    folder.path.chmod(0o755)
+    ran = shared.run()
+    assert ran.returncode == FAILURE
+    assert b"chmod 700" in ran.stderr
+    folder.path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"\n", b"no JSON\n", b"[]\n", b"{}\n", b"x" * 100_000 + b"\n"]
+)
+def test_a_malformed_request_ends_only_its_connection(shared: SharedClients, line: bytes) -> None:
+    assert shared.run().returncode == OK
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(os.fspath(shared.folder.socket))
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""
+    assert status_of(shared)["clients"] == 0
+    assert "Traceback" not in shared.folder.log.read_text()
+
+
+def test_a_data_folder_with_a_long_path_has_a_server_too(
+    settings: JSON, shared: SharedClients, tmp_path: Path
+) -> None:
+    data = tmp_path / ("long" * 20) / "data"
+    data.parent.mkdir(parents=True)
+    deep = SharedClients(shared.config, data)
+    try:
+        assert deep.run().returncode == OK
+        assert not deep.folder.socket.is_relative_to(data)
+        assert status_of(deep)["version"]
+    finally:
+        deep.stop()
+
+
+def test_a_long_log_is_set_aside_at_the_start(shared: SharedClients) -> None:
+    shared.folder.create()
+    shared.folder.log.write_text("old\n" * LOG_BYTES)
+    assert shared.run().returncode == OK
+    assert shared.folder.log.stat().st_size < LOG_BYTES
+    assert shared.folder.log.with_suffix(".log.1").stat().st_size == 4 * LOG_BYTES
