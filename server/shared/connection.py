@@ -65,9 +65,8 @@ def connect(folder: SharedFolder, request: Request, command: Sequence[str]) -> E
             )
         if exchange is None:
             _start_unless_running(folder, command, remaining)
-        else:
-            # The server ends, and has still to close its socket.
-            time.sleep(RETRY_SECONDS)
+        # A server that ends has still to close its socket, and one with many new clients to accept them.
+        time.sleep(RETRY_SECONDS)
 
 
 def _start_unless_running(folder: SharedFolder, command: Sequence[str], within: float) -> None:
@@ -101,7 +100,8 @@ def ask(folder: SharedFolder, request: Request) -> Exchange | None:
             connection.settimeout(None)
             return Exchange(connection, Reply.parse(line), received)
         connection.close()
-    except (FileNotFoundError, ConnectionError):
+    except (FileNotFoundError, ConnectionError, BlockingIOError):
+        # BlockingIOError: too many clients wait to be accepted.
         connection.close()
     except (TimeoutError, MalformedLine):
         connection.close()

@@ -9,7 +9,7 @@ import shlex
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ FIRST_CLIENT_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 """Seconds between two checks whether the server is needed."""
 LEAST_CHECK_SECONDS = 0.1
+ACCEPT_RETRY_SECONDS = 1.0
 
 logger = logging.getLogger("statehold.server")
 
@@ -100,8 +101,14 @@ class SharedServer:
     async def _accept(self, listener: socket.socket, connections: anyio.abc.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            connection, _ = await loop.sock_accept(listener)
-            connections.start_soon(self._serve_connection, connection)
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                # The process has no descriptor left; clients that leave return theirs.
+                logger.error("a client cannot be accepted: %s", error.strerror)
+                await anyio.sleep(ACCEPT_RETRY_SECONDS)
+            else:
+                connections.start_soon(self._serve_connection, connection)
 
     async def _end_when_unused(self) -> None:
         linger = self._gateway.config.server.linger_seconds
@@ -124,18 +131,20 @@ class SharedServer:
     # One connection.
 
     async def _serve_connection(self, connection: socket.socket) -> None:
-        if not is_same_user(connection):
-            connection.close()
-            return
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=LINE_LIMIT)
         try:
+            if not is_same_user(connection):
+                connection.close()
+                logger.warning("another user connected, and was refused")
+                return
             with suppress(ConnectionError):
-                await self._answer(reader, writer)
+                reader, writer = await asyncio.open_unix_connection(
+                    sock=connection, limit=LINE_LIMIT
+                )
+                with closing(writer):
+                    await self._answer(reader, writer)
         except Exception:
             # One client must not end the others.
             logger.exception("a connection failed")
-        finally:
-            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
@@ -171,9 +180,7 @@ class SharedServer:
             self._shutdown.begin()
             return Reply("stopping", status=self._status())
         if not self._shutdown.begin_event.is_set() and is_newer(request.version, self._version):
-            logger.info(
-                "a client of version %.40s connected: the server makes room", request.version
-            )
+            logger.info("a client of version %.40s connected: this server ends", request.version)
             self._shutdown.begin()
         if self._shutdown.begin_event.is_set():
             return Reply("retry")

@@ -26,7 +26,6 @@ from statehold.server.cli.shared import settings_of
 from statehold.server.shared.connection import ask
 from statehold.server.shared.folder import LOG_BYTES
 from statehold.server.shared.handshake import Request, is_newer
-from statehold.server.unix_sockets import is_same_user
 
 RACING = 12
 STARTS = 12
@@ -283,15 +282,37 @@ def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> No
 
     assert mode(folder.path) == 0o700
     assert mode(folder.socket) == mode(folder.log) == 0o600
-    one, other = socket.socketpair()
-    with one, other:
-        assert is_same_user(one)
     shared.stop()
     folder.path.chmod(0o755)
     ran = shared.run()
     assert ran.returncode == FAILURE
     assert b"chmod 700" in ran.stderr
     folder.path.chmod(0o700)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="becomes another user")
+def test_another_user_is_refused_even_where_the_folder_is_open(shared: SharedClients) -> None:
+    assert shared.run().returncode == OK
+    shared.folder.path.chmod(0o711)
+    shared.folder.socket.chmod(0o666)
+    child = os.fork()
+    if not child:
+        code = 7
+        try:
+            os.chdir(shared.folder.path)
+            os.setuid(65_534)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(20)
+                connection.connect(shared.folder.socket.name)
+                connection.sendall(Request("status", version="0").line())
+                code = len(connection.recv(1))
+        except ConnectionError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    shared.folder.path.chmod(0o700)
+    assert "another user connected" in shared.folder.log.read_text()
 
 
 @pytest.mark.parametrize(
