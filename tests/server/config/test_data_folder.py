@@ -10,8 +10,14 @@ from statehold.server.config.data_folder import default_data_folder, find_data_f
 from statehold.server.config.load import load
 from statehold.server.config.model import ConfigError
 
-CONFIGS = {"none": None, "empty": "", "absolute": 'data = "/tmp/a"', "relative": 'data = "b/c"'}
-CONFIGS |= {"home": 'data = "~/d"', "marked": "\ufeffdata = 'e'"}
+CONFIGS = {
+    "none": None,
+    "empty": "",
+    "absolute": 'data = "/tmp/a"',
+    "relative": 'data = "b/c"',
+    "home": 'data = "~/d"',
+    "marked": "\ufeffdata = 'e'",
+}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())

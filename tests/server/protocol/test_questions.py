@@ -423,6 +423,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
         },
         protocol_version="2026-07-28",
         request=None,
+        lifespan_context={},
         session=SimpleNamespace(client_capabilities=types.ClientCapabilities()),
     )
     refused = await mcp_server.call(ctx)

@@ -89,8 +89,8 @@ async def test_each_client_has_its_own_log_level(running: SharedClients) -> None
         running.connect(*pin, logging_callback=collect("low")) as low,
         running.connect(*pin, logging_callback=collect("high")) as high,
     ):
-        await low.set_logging_level("debug")
-        await high.set_logging_level("error")
+        await low.set_logging_level("debug")  # pyright: ignore[reportDeprecated]
+        await high.set_logging_level("error")  # pyright: ignore[reportDeprecated]
         for client in (low, high):
             for level in ("info", "error"):
                 await client.call_tool("log", {"level": level, "text": level})
@@ -116,7 +116,7 @@ async def test_each_client_has_its_own_roots(running: SharedClients) -> None:
 
 async def test_a_question_ends_with_its_client(running: SharedClients) -> None:
     """A 2026-07-28 call waits for answers beyond its request; a client that has left sends none."""
-    meta = {
+    meta: JSON = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
