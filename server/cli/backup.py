@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...sessions.errors import StoreUnavailable
-from ...sessions.store.backup import back_up
+from ...sessions.store.file.backup import back_up
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_remote, store_of
 from .command_line import CommandLine

@@ -28,7 +28,7 @@ from .dialect import (
     transaction,
 )
 from .drivers import Driver
-from .folder import DataFolder
+from .file.folder import DataFolder
 
 T = TypeVar("T")
 

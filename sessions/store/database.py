@@ -27,7 +27,7 @@ from .dialect import (
     use_wal,
 )
 from .drivers import Driver, FileDriver, ServerDriver
-from .folder import DatabaseDamaged, DataFolder
+from .file.folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
 from .upgrade import complete_revision, revision, upgrade
 

@@ -32,7 +32,7 @@ from .batch import WriteFunction, not_storable
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase, sync
-from .folder import DataFolder
+from .file.folder import DataFolder
 from .rows import Change, JournalAppend
 from .writer import Writer
 

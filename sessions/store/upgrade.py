@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, inspect, select
 from ..errors import StoreUnavailable
 from . import schema
 from .dialect import database_name
-from .folder import DatabaseDamaged
+from .file.folder import DatabaseDamaged
 from .schema import HEAD, metadata, version
 
 FIRST = "0001"

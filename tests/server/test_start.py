@@ -14,7 +14,7 @@ from gateway_process import JSON, MODULE, statehold, toml
 from piped import HELLO, Pipes, piped, tool_call
 
 from statehold.server.cli.exit_codes import FAILURE, OK
-from statehold.sessions.store.folder import DataFolder
+from statehold.sessions.store.file.folder import DataFolder
 
 LIST: JSON = {"id": 1, "method": "tools/list"}
 UNNEEDED = {

@@ -14,9 +14,9 @@ import anyio
 from ....sessions.errors import StoreUnavailable
 from ....sessions.records import NodeRecord
 from ....sessions.store.dialect import FILE_NAME
-from ....sessions.store.folder import DAMAGED, LEAST_FREE
+from ....sessions.store.file.folder import DAMAGED, LEAST_FREE
+from ....sessions.store.file.wal import is_orphaned
 from ....sessions.store.sql import SQLStore
-from ....sessions.store.wal import is_orphaned
 from ....tools.processes import procfs
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError

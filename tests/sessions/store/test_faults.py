@@ -21,7 +21,7 @@ from store_making import NODE, Sessions, entry, node_record
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import SessionFilter
 from statehold.sessions.store import Write, sql
-from statehold.sessions.store.folder import DataFolder
+from statehold.sessions.store.file.folder import DataFolder
 from statehold.sessions.store.sql import SQLStore
 
 

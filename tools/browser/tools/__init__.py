@@ -22,14 +22,13 @@ from . import (
     storage,
     tabs,
     testing,
-    tracing,
     video,
     web_storage,
 )
 
 _MODULES = (
     *(navigation, snapshot, mouse, form, dialogs, tabs, console, network, code),
-    *(cookies, web_storage, storage, route, pdf, testing, tracing, video, recording),
+    *(cookies, web_storage, storage, route, pdf, testing, recording, video),
     *(devtools, configuration),
 )
 

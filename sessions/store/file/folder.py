@@ -15,8 +15,8 @@ from typing import Final
 
 import anyio
 
-from ..errors import StoreUnavailable
-from .dialect import FILE_NAME, FULL, system_remedy
+from ...errors import StoreUnavailable
+from ..dialect import FILE_NAME, FULL, system_remedy
 from .wal import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"

@@ -8,8 +8,8 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from ..errors import StoreUnavailable
-from .dialect import FILE_NAME, explain
+from ...errors import StoreUnavailable
+from ..dialect import FILE_NAME, explain
 from .folder import DataFolder
 
 
