@@ -264,8 +264,8 @@ class BrowserService:
         session_id = session.id if owns_browser(self.config) else ""
         if self.config.is_attached:
             self._require_unattached()
-        process = await self._pool.acquire(session.owner, session_id)
         secrets = await self._load_secrets()
+        process = await self._pool.acquire(session.owner, session_id)
         opening = Opening(
             self.config,
             session,

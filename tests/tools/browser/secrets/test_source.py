@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from browsing import new_view
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig
@@ -70,6 +71,14 @@ async def test_a_command_that_fails_is_an_error_without_its_output(code: str, pr
         await load_secrets(command(code))
     assert "4711" not in caught.value.message
     assert "`secrets_command` gives no secrets" in caught.value.message
+
+
+async def test_no_browser_starts_without_the_secrets(tmp_path: Path) -> None:
+    secrets = str(tmp_path / "missing.env")
+    config = BrowserConfig(secrets=secrets, executable=str(tmp_path / "missing"))
+    async with BrowserService("browser", config) as service:
+        with pytest.raises(ServiceUnavailable, match="`secrets` gives no secrets"):
+            await service.open(new_view(), None)
 
 
 async def test_a_command_that_does_not_end_is_killed() -> None:
