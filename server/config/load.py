@@ -246,11 +246,19 @@ def _resolve(service: JSON, layer: Layer) -> None:
         if isinstance(service.get(key), str):
             service[key] = str(layer.path(service[key]))
     for key in ("uploads", "init_script", "init_page"):
-        paths = service.get(key)
-        if isinstance(paths, str):
-            paths = [part.strip() for part in paths.split(",") if part.strip()]
-        if isinstance(paths, list) and all(isinstance(p, str) for p in cast("list[Any]", paths)):
-            service[key] = [str(layer.path(path)) for path in cast("list[str]", paths)]
+        if paths := _texts(service.get(key)):
+            service[key] = [str(layer.path(path)) for path in paths]
+    if words := _texts(service.get("secrets_command")):
+        service["secrets_command"] = [_program_path(words[0], layer), *words[1:]]
+
+
+def _texts(value: object) -> list[str]:
+    """Return the texts of a list, also of one that an environment variable gives as `a,b`; empty if it is no such list."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    texts = [item for item in items if isinstance(item, str)]
+    return texts if len(texts) == len(items) else []
 
 
 def _program_path(command: str, layer: Layer) -> str:

@@ -92,6 +92,9 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
     assert browser.secrets == str(tmp_path / "my.env")
     assert browser.key == SECRET
     assert SECRET not in repr(browser)
+    text = "[services.browser]\nsecrets_command = ['./secrets.sh', './argument']"
+    browser = load(config=written(tmp_path, text), environ={}).browsers()["browser"]
+    assert browser.secrets_command == [str(tmp_path / "secrets.sh"), "./argument"]
 
 
 @pytest.mark.parametrize(
