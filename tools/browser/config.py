@@ -99,7 +99,8 @@ class BrowserConfig(BaseModel):
 
     # Properties of its pages.
     viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = Field(
-        default=(1280, 720), description="Width and height of a page."
+        default=(1280, 720),
+        description="Width and height of a page. If unset, `device` and `mobile` have their own.",
     )
     user_agent: str | None = Field(
         default=None,

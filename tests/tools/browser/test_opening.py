@@ -220,6 +220,14 @@ async def test_pages_believe_in_the_configured_device(tmp_path: Path, shell: str
         assert await browse.value(zone) == "Asia/Tokyo"
 
 
+async def test_a_configured_size_is_that_of_a_device_too(tmp_path: Path, shell: str) -> None:
+    settings = {"mobile": True, "viewport": [500, 600]}
+    async with running(tmp_path, shell, **settings) as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        assert browse.page.viewport_size == {"width": 500, "height": 600}
+        assert await browse.value("() => navigator.maxTouchPoints") > 0
+
+
 async def test_unknown_device_is_refused_with_the_nearest_name(tmp_path: Path, shell: str) -> None:
     async with running(tmp_path, shell, device="iphone 15") as service:
         with pytest.raises(ServiceUnavailable) as caught:

@@ -193,13 +193,15 @@ class Opening:
     def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
         config = self._config
         width, height = config.viewport
+        viewport = {"width": width, "height": height}
         options: dict[str, Any] = {
-            "viewport": {"width": width, "height": height},
+            "viewport": viewport,
             # By default the screen would be smaller than the window around the viewport.
             "screen": {"width": max(width, SCREEN[0]), "height": max(height, SCREEN[1])},
             **self._device(process),
         }
         settings: dict[str, Any] = {
+            "viewport": viewport if "viewport" in config.model_fields_set else None,
             "user_agent": config.user_agent or user_agent_of(process.browser),
             "locale": config.locale,
             "timezone_id": config.timezone,
