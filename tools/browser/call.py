@@ -240,7 +240,7 @@ class Call:
         await self.session.pause_if_stepping()
         try:
             result = await self.session.run_until_modal(tab, action, answers=answers)
-        except Error as error:
+        except (Error, ToolFailed) as error:
             await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
                 raise

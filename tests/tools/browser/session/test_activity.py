@@ -9,6 +9,7 @@ import pytest
 from browsing import Browse, section
 from lab import Lab
 
+from statehold.tools.browser.secrets.named import NamedSecret, NamedSecrets
 from statehold.tools.browser.session.activity import Activity, Rest
 
 pytestmark = pytest.mark.peer
@@ -126,6 +127,10 @@ async def test_a_page_has_its_own_functions_after_an_action_that_failed(effects:
     session.config = session.config.model_copy(update={"action_seconds": 0.3})
     await effects.value("() => { document.querySelector('button').style.visibility = 'hidden'; }")
     await effects.error("click", target="button >> nth=0")
+    assert await effects.value(NATIVE) == before
+    named = NamedSecrets([NamedSecret("TOKEN", "tok-4711", "https://shop.test")])
+    session.secrets.named = named
+    await effects.error("type", target="#words", text="%TOKEN%")
     assert await effects.value(NATIVE) == before
 
 
