@@ -79,7 +79,7 @@ async def _restore(
     now = time.time()
     valid_cookies = [cookie for cookie in state.cookies if not 0 <= cookie.get("expires", -1) < now]
     state = replace(state, cookies=valid_cookies)
-    refused_cookies = await _add_cookies(context, state.cookies)
+    refused_cookies = await add_cookies(context, state.cookies)
     # Their losses are reported now; the next snapshot must not report them again.
     saved_tabs = [replace(tab, lost=[]) for tab in state.tabs]
     tabs: list[Page | DormantTab] = [
@@ -100,7 +100,7 @@ async def _restore(
     return RestoredContext(context, origins, tabs, current, restore_report)
 
 
-async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
+async def add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
     """Add cookies. Return the number of those that the browser refused."""
     from playwright.async_api import Error
 
@@ -148,4 +148,4 @@ def _describe_lost(state: ContextSnapshot, report: TabReport, refused_cookies: i
     return [*losses, ALWAYS_LOST] if state.tabs else losses
 
 
-__all__ = ["RestoredContext", "attach_context", "restore_context"]
+__all__ = ["RestoredContext", "add_cookies", "attach_context", "restore_context"]

@@ -32,7 +32,15 @@ def parse_storage_state(data: bytes) -> ContextSnapshot:
         }
     except (KeyError, TypeError, AttributeError):
         raise ValueError("is no saved storage state: an origin is incomplete") from None
+    if not all(map(_is_cookie, state["cookies"])):
+        raise ValueError("is no saved storage state: a cookie is none")
     return ContextSnapshot(cookies=state["cookies"], origins=origins)
+
+
+def _is_cookie(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(
+        cast("JSON", entry).get("expires", -1), int | float
+    )
 
 
 async def load_storage_state(path: str | None) -> ContextSnapshot | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final
 
 import anyio.to_thread
 from pydantic import Field
@@ -14,7 +14,9 @@ from ..session.files import file_name
 from ..session.uploads import allowed_paths, upload_folders
 from ..snapshot.capture import capture
 from ..snapshot.model import ContextSnapshot
+from ..snapshot.restore import add_cookies
 from ..snapshot.storage_file import parse_storage_state
+from ..snapshot.tab import count_of
 from ..snapshot.world import WorldError, origin_of
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -69,13 +71,15 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
     }
     try:
         await context.clear_cookies()
-        await context.add_cookies(cast("Any", state.cookies))
+        refused_cookies = await add_cookies(context, state.cookies)
         await call.session.origins.replace(state.origins, shown_origins=shown_origins)
     except (Error, WorldError) as error:
         raise ToolFailed(
             f"{arguments.filename} was not restored: {describe_error(error)}"
         ) from None
     call.answer.result(f"Storage state restored from {arguments.filename}")
+    if refused_cookies:
+        call.answer.result(f"Not taken from it: {count_of(refused_cookies, 'cookie')}")
     call.answer.code(f"await page.context.set_storage_state({arguments.filename!r})")
 
 

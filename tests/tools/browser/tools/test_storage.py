@@ -203,11 +203,26 @@ async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
         assert "is no JSON" in await browse.error("set_storage_state", filename=filename)
 
 
-async def test_a_state_that_the_browser_refuses_is_said(browse: Browse) -> None:
-    broken = {"cookies": [{"name": 5}], "origins": []}
-    await browse.connection.session.files.write("broken.json", json.dumps(broken).encode())
-    text = await browse.error("set_storage_state", filename="broken.json")
-    assert "broken.json was not restored" in text
+async def test_a_cookie_that_the_browser_refuses_is_said_and_the_others_are_taken(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    good = {"name": "a", "value": "1", "domain": "127.0.0.1", "path": "/"}
+    items = [{"name": "login", "value": "ada"}]
+    broken = {
+        "cookies": [{"name": 5}, good],
+        "origins": [{"origin": lab, "localStorage": items}],
+    }
+    files = browse.connection.session.files
+    await files.write("broken.json", json.dumps(broken).encode())
+    text = await browse.text("set_storage_state", filename="broken.json")
+    assert "Not taken from it: 1 cookie" in text
+    script = "() => [document.cookie, localStorage.login]"
+    assert await browse.value(script) == ["a=1", "ada"]
+    for cookie in (1, {**good, "expires": "soon"}):
+        await files.write("none.json", json.dumps({"cookies": [cookie], "origins": []}).encode())
+        text = await browse.error("set_storage_state", filename="none.json")
+        assert "a cookie is none" in text
 
 
 async def test_a_saved_state_has_texts_that_are_no_texts(browse: Browse, lab: str) -> None:
