@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
@@ -51,6 +51,18 @@ async def evaluate(call: Call, arguments: Evaluate) -> None:
         locator = await call.locate(arguments.target, arguments.element)
         code = call.element_code
         script = partial(locator.evaluate, arguments.function, timeout=call.timeout)
+    values = await _values_of(call, script, "The script", quiet=quiet, snapshot=False)
+    call.answer.code(f"await {code}.evaluate({arguments.function!r})")
+    if values:
+        await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
+
+
+async def _values_of(call: Call, script: Script, what: str, **options: bool) -> Sequence[object]:
+    """Run a script as an action and return its value, the only one; none if a dialog keeps it from returning.
+
+    Events then say so, and later what it returned.
+    """
+    tab = await call.tab()
     values, is_late = list[object](), False
 
     async def run() -> None:
@@ -58,19 +70,15 @@ async def evaluate(call: Call, arguments: Evaluate) -> None:
         if is_late:
             text = as_json(values[0])
             more = "" if len(text) <= LATE_RESULT else f"... ({len(text)} characters)"
-            tab.event_lines.append(
-                f"The script that had waited returned {text[:LATE_RESULT]}{more}"
-            )
+            tab.event_lines.append(f"{what} that had waited returned {text[:LATE_RESULT]}{more}")
 
-    await call.act(run, quiet=quiet, snapshot=False)
-    call.answer.code(f"await {code}.evaluate({arguments.function!r})")
-    if values:
-        await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
-    else:
+    await call.act(run, **options)
+    if not values:
         is_late = True
         tab.event_lines.append(
-            "The script has not returned yet: it goes on when the page was answered."
+            f"{what} has not returned yet: it goes on when the page was answered."
         )
+    return values
 
 
 class RunCode(BrowserArguments):
@@ -139,15 +147,15 @@ async def webmcp_call(call: Call, arguments: CallPageTool) -> None:
     else:
         raise ToolFailed(f"The page offers no tool {name[:200]!r}; browser_webmcp_list lists them.")
     page_tools, seconds = frame.webmcp, call.config.script_seconds
-    value: object = await call.act(
-        lambda: page_tools.call_tool(name, given, timeout=seconds * 1000)
-    )
+    script = partial(page_tools.call_tool, name, given, timeout=seconds * 1000)
+    values = await _values_of(call, script, "The tool")
     owner = "page" if frame.parent_frame is None else f"page.frame(url={frame.url!r})"
     call.answer.code(f"await {owner}.webmcp.call_tool({name!r}, {given!r})")
-    text = as_json(value)
-    if isinstance(value, dict) and cast("JSON", value).get("isError") is True:
-        raise ToolFailed(text)
-    call.answer.result(text)
+    for value in values:
+        text = as_json(value)
+        if isinstance(value, dict) and cast("JSON", value).get("isError") is True:
+            raise ToolFailed(text)
+        call.answer.result(text)
 
 
 async def _frames(call: Call) -> list[Frame]:

@@ -17,6 +17,11 @@ REGISTER = """host => document.modelContext.registerTool({
 })"""
 
 
+ASK = """() => document.modelContext.registerTool({
+  name: "ask", description: "Asks", execute: async () => confirm("Sure?"),
+})"""
+
+
 async def test_tools_of_a_page_and_its_frames_are_listed_and_called(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
@@ -33,6 +38,12 @@ async def test_tools_of_a_page_and_its_frames_are_listed_and_called(
             assert json.loads(section(text, "Result"))["content"][0]["text"] == "42"
             assert f"webmcp.call_tool({name!r}" in section(text, "Ran Playwright code")
         assert "Page Title: added" in text
+        await browse.page.evaluate(ASK)
+        text = await browse.text("webmcp_call", name="ask")
+        assert "### Result" not in text
+        assert "The tool has not returned yet" in section(text, "Events")
+        text = await browse.text("handle_dialog", accept=True)
+        assert "The tool that had waited returned true" in section(text, "Events")
         failed = await browse.error("webmcp_call", name="add_page", arguments={"a": 1, "b": 0})
         assert '"isError": true' in section(failed, "Error")
         assert "offers no tool 'sub'" in await browse.error("webmcp_call", name="sub")
