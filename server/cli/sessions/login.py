@@ -16,7 +16,7 @@ from ..errors import CommandError
 from ..exit_codes import NOT_FOUND
 from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
-from .window import open_window
+from .window import open_window, with_window
 
 
 async def log_in(config: Config, store: SQLStore, arguments: CommandLine) -> int:
@@ -38,10 +38,13 @@ async def log_in(config: Config, store: SQLStore, arguments: CommandLine) -> int
             "there is no display for a window: log in where one is, save that session's logins with browser_storage_state, "
             "and set storage_state = FILE here",
         )
-    if not config.browsers():
+    browser = next(iter(config.browsers().values()), None)
+    if browser is None:
         raise CommandError("service_not_bound", "there is no browser in this configuration")
     record = await _find(config, store, name)
     if record is None:
+        # Checked here too, because a created session would stay.
+        with_window(browser)
         record = await _create(config, store, name)
     return await open_window(config, store, record, arguments, url=url)
 

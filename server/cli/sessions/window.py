@@ -60,7 +60,7 @@ async def open_window(
         raise CommandError.session_closed(record)
     async with ToolCaller(config, store) as caller:
         name, browser = await _browser_of(caller, record)
-        browser = _with_window(browser)
+        browser = with_window(browser)
         holder = None if record.status is Status.PAUSED else record.node
         record = await _take_over(caller, record, force=bool(arguments.force))
         try:
@@ -87,12 +87,17 @@ async def _browser_of(caller: ToolCaller, record: SessionRecord) -> tuple[str, B
     return name, browsers[name]
 
 
-def _with_window(browser: BrowserConfig) -> BrowserConfig:
+def with_window(browser: BrowserConfig) -> BrowserConfig:
     """Return the configuration of a local browser with a window, made from the configured one.
 
     Raises:
-        CommandError: there is no display, or no such browser.
+        CommandError: the session has a person's window already, there is no display, or no such browser.
     """
+    if browser.is_attached:
+        raise CommandError(
+            "attached",
+            f"sessions work in the tabs of the browser at {browser.place}: use its own window",
+        )
     machine = Machine()
     if not machine.display:
         raise CommandError(
@@ -220,4 +225,4 @@ async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine
     return OK
 
 
-__all__ = ["open_window"]
+__all__ = ["open_window", "with_window"]

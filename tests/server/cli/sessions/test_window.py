@@ -391,6 +391,18 @@ def test_login_that_cannot_be_says_so_and_creates_no_session(
     assert folder_cli.json("list", "--all")["sessions"] == []
 
 
+def test_a_session_in_the_tabs_of_a_persons_browser_gets_no_other_window(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":none")
+    attached = {"cdp_endpoint": "http://127.0.0.1:9", "attach": "tabs"}
+    folder_cli = commands.DataFolder(tmp_path, capsys, {"browser": attached})
+    assert main(["login", "https://x.test", "--session", "new", *folder_cli.flags]) == FAILURE
+    err = capsys.readouterr().err
+    assert "the tabs of the browser at http://127.0.0.1:9: use its own window" in err
+    assert folder_cli.json("list", "--all")["sessions"] == []
+
+
 def test_window_takes_no_memory_of_other_services_away(
     tmp_path: Path,
     headless_shell: str,
