@@ -380,7 +380,7 @@ class BrowserSession:
             )
         for tab in self.tabs:
             if tab.modal_text is not None:
-                return f"a page waits: {tab.modal_text}"
+                return f"a page waits: {self.secrets.named.mask(tab.modal_text)}"
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
     async def wait_for_downloads(self, requests: Sequence[Request], total_before: int) -> None:

@@ -307,6 +307,7 @@ async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool)
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
+    text = call.session.secrets.named.insert(text, tab.page.url)
     limit = call.config.action_seconds + seconds
 
     async def poll() -> bool:

@@ -14,7 +14,7 @@ from ..session.frames import find_element
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Locator
+    from playwright.async_api import Frame, Locator, Page
 
 _VALUE = """element => {
   const name = ['aria-valuetext', 'aria-valuenow'].find(each => element.hasAttribute(each));
@@ -67,14 +67,14 @@ async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
 
     Use the browser_verify tools for the checks of a test; to learn what a page shows, use browser_snapshot.
     """
-    role, name = arguments.role.lower(), arguments.accessible_name
+    page = (await call.ready_tab()).page
+    role, name = arguments.role.lower(), _with_secrets(call, page, arguments.accessible_name)
     code = f"page.get_by_role({role!r}, name={name!r})"
     what = f'Element with role "{role}" and accessible name "{name}"'
 
     def locate(frame: Frame, *, include_hidden: bool = False) -> Locator:
         return frame.get_by_role(cast("Any", role), name=name, include_hidden=include_hidden)
 
-    page = (await call.ready_tab()).page
     # An element without a size of its own counts too: its content may be seen.
     locator = await find_element(page, locate, code) or await find_element(
         page, locate, code, visible=False
@@ -93,11 +93,18 @@ class VerifyText(BrowserArguments):
 @tool("browser_verify_text_visible", title="Verify text visible", cap="testing", read_only=True)
 async def verify_text_visible(call: Call, arguments: VerifyText) -> None:
     """Check that a text can be seen, in the page or in a frame of it."""
-    page, code = (await call.ready_tab()).page, f"page.get_by_text({arguments.text!r})"
-    locator = await find_element(page, lambda frame: frame.get_by_text(arguments.text), code)
+    page = (await call.ready_tab()).page
+    text = _with_secrets(call, page, arguments.text)
+    code = f"page.get_by_text({text!r})"
+    locator = await find_element(page, lambda frame: frame.get_by_text(text), code)
     if locator is None:
         raise ToolFailed("Text not found")
     _confirm_visible(call, locator)
+
+
+def _with_secrets(call: Call, page: Page, text: str) -> str:
+    """Return a text as the page has it: snapshots show secrets by name."""
+    return call.session.secrets.named.insert(text, page.url)
 
 
 def _confirm_visible(call: Call, locator: str) -> None:
@@ -117,7 +124,8 @@ async def verify_list_visible(call: Call, arguments: VerifyList) -> None:
     locator = await call.locate(arguments.target, arguments.element)
     code = call.element_code
     lines = ["- list:"]
-    for item in arguments.items:
+    for name in arguments.items:
+        item = _with_secrets(call, locator.page, name)
         matches = locator.get_by_text(item).filter(visible=True)
         if await matches.count() == 0:
             raise ToolFailed(f'Item "{item}" not found')
@@ -145,7 +153,7 @@ async def verify_value(call: Call, arguments: VerifyValue) -> None:
     else:
         values, assertion = await _values(call, locator)
         code += assertion
-    if arguments.value not in values:
+    if _with_secrets(call, locator.page, arguments.value) not in values:
         raise ToolFailed(f'Expected value "{arguments.value}", but got "{values[-1]}"')
     call.answer.result("Done")
     call.answer.code(code)

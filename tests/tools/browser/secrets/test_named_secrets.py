@@ -35,7 +35,7 @@ async def with_secrets(
         "PIN@https://bank.test:443/=98761",
     )
     file.write_text("\n".join(lines), "utf-8")
-    caps = ["devtools", "storage"]
+    caps = ["devtools", "storage", "testing"]
     async with running(folder / "data", shell, caps=caps, secrets=str(file)) as service:
         yield service
 
@@ -151,6 +151,32 @@ async def test_cookies_storage_and_prompts_take_names(browse: Browse, lab: str) 
     assert await browse.page.title() == PASSWORD
     refused = await browse.error("cookie_set", name="p", value="%PIN%", domain="evil.test")
     assert "only for pages of https://bank.test" in refused
+
+
+async def test_what_a_snapshot_shows_by_name_is_found_by_it(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("type", target="[name=secret]", text="%PASSWORD%")
+    fill = "password => { document.body.insertAdjacentHTML('beforeend', '<ul><li></li></ul>');"
+    fill += "document.querySelector('li').textContent = `Hello ${password}`; }"
+    await browse.page.evaluate(fill, PASSWORD)
+    text = "Hello %PASSWORD%"
+    assert text in section(await browse.text("wait_for", text=text), "Snapshot")
+    await browse.text("verify_text_visible", text=text)
+    await browse.text("verify_list_visible", element="list", target="ul", items=[text])
+    field = {"type": "textbox", "element": "secret", "target": "[name=secret]"}
+    code = await browse.text("verify_value", **field, value="%PASSWORD%")
+    assert 'to_have_value(os.environ["PASSWORD"])' in code
+    assert "but got" in await browse.error("verify_value", **field, value="other")
+
+
+async def test_the_reason_against_a_pause_holds_no_value(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("type", target="[name=secret]", text="%PASSWORD%")
+    await browse.text(
+        "evaluate", function="() => alert(document.querySelector('[name=secret]').value)"
+    )
+    assert "%PASSWORD%" in (browse.connection.busy or "")
+    await browse.text("handle_dialog", accept=True)
 
 
 async def test_a_trace_holds_no_value(browse: Browse, lab: str) -> None:
