@@ -125,4 +125,4 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     return session.secrets.mask_snapshot(text)
 
 
-__all__ = ["ERROR_TOKENS", "Mode", "changes", "finish_snapshot", "fit", "read_snapshot"]
+__all__ = ["ERROR_TOKENS", "TOKEN", "Mode", "changes", "finish_snapshot", "fit", "read_snapshot"]

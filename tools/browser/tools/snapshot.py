@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field
 
 from ....sessions.json_codec import well_formed
-from ..answers.page_snapshot import fit
+from ..answers.page_snapshot import TOKEN, fit
 from ..call import Call
 from ..process.node import match_lines
 from ..session.failures import ToolFailed
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 TOKENS: Final = 20_000
-"""The most tokens of a snapshot that browser_snapshot answers with unless it is told otherwise."""
+"""The most tokens that browser_snapshot, unless it is told otherwise, and browser_find answer with."""
 CONTEXT_LINES: Final = 3
 """The number of lines shown around a match."""
 LONGEST: Final = 8000
@@ -92,7 +92,21 @@ async def find(call: Call, arguments: Find) -> None:
         return
     head = f"{len(matches)} {'lines match' if len(matches) > 1 else 'line matches'} {expression}:"
     text = "\n\n----\n\n".join(_excerpts(lines, matches))
+    if arguments.filename is None:
+        text = _cut(text, TOKENS * TOKEN)
     await call.add_text(f"{head}\n\n{text}", arguments.filename, label="Find results")
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return the lines that fit into so many characters, and a last line about the others."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind("\n", 0, limit)
+    end = limit if end < 0 else end
+    return (
+        f"{text[:end]}\n\n# {text.count(chr(10), end)} more lines were left out. Search for more of the text, or write"
+        " all to a file (filename)."
+    )
 
 
 def _split(regex: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -174,6 +175,11 @@ async def test_a_snapshot_is_bounded_too_unless_it_is_told_otherwise(browse: Bro
         assert tokens(text) > 20_000
         assert text.count("[ref=") > 600
         result = await browse.call("snapshot", filename="whole.yml")
+        assert result.payload["content"][1]["size"] > 80_000
+        text = await browse.text("find", text="order")
+        assert tokens(text, "Result") <= 20_050
+        assert re.search(r"# \d+ more lines were left out", text)
+        result = await browse.call("find", text="order", filename="found.txt")
         assert result.payload["content"][1]["size"] > 80_000
         ref = ref_of(await browse.text("find", text="Order 7,"), "Order 7,")
         part = section(await browse.text("snapshot", target=ref), "Snapshot")
