@@ -70,16 +70,22 @@ async def test_racing_clients_start_one_server(shared: SharedClients) -> None:
     assert shared.servers() == [status_of(shared)["pid"]]
 
 
-def test_clients_that_come_and_go_leave_one_server_and_then_none(
+async def test_clients_that_come_and_go_leave_one_server_and_then_none(
     shared: SharedClients, settings: JSON
 ) -> None:
-    write(shared, settings, linger_seconds=1.5)
-    pids: set[int] = set()
-    for _ in range(STARTS):
-        assert shared.run().returncode == OK
-        pids.add(status_of(shared)["pid"])
-    assert len(pids) == 1
-    shared.wait_ended()
+    write(shared, settings, linger_seconds=0)
+    async with shared.piped() as stays:
+        pids: set[int] = set()
+        for _ in range(STARTS):
+            async with shared.piped("--session", "comes and goes") as leaves:
+                await leaves.stdin.aclose()
+                assert await leaves.process.wait() == OK
+            pids.add(status_of(shared)["pid"])
+        assert shared.servers() == list(pids)
+        await stays.stdin.aclose()
+        assert await stays.process.wait() == OK
+    with anyio.fail_after(30):
+        await anyio.to_thread.run_sync(shared.wait_ended)
     assert shared.status() is None
     assert shared.servers() == []
 
@@ -141,9 +147,9 @@ async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClien
             assert status_of(shared)["pid"] != before
 
 
-def test_an_older_client_is_served_and_a_version_has_an_order(shared: SharedClients) -> None:
-    shared.run()
-    exchange = ask(shared.folder, Request(version="0.0.1", settings=settings_in(shared)))
+def test_an_older_client_is_served_and_a_version_has_an_order(running: SharedClients) -> None:
+    running.run()
+    exchange = ask(running.folder, Request(version="0.0.1", settings=settings_in(running)))
     assert exchange is not None
     exchange.connection.close()
     assert exchange.reply.outcome == "welcome"
@@ -198,13 +204,13 @@ def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
 
 
 def test_the_session_of_a_client_is_its_own_also_in_the_environment(
-    shared: SharedClients, monkeypatch: pytest.MonkeyPatch
+    running: SharedClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shared.run().returncode == OK
+    assert running.run().returncode == OK
     monkeypatch.setenv("STATEHOLD_SERVER__SESSION", "mine")
-    assert shared.run().returncode == OK
+    assert running.run().returncode == OK
     monkeypatch.setenv("STATEHOLD_SERVER__SESSION", "no/name")
-    ran = shared.run()
+    ran = running.run()
     assert ran.returncode == USAGE
     assert b"should have 1 to 128 characters" in ran.stderr
 
@@ -262,9 +268,9 @@ def test_status_and_stop(shared: SharedClients, capsys: pytest.CaptureFixture[st
     assert "no server runs" in run("status")
 
 
-def test_a_second_server_of_a_folder_does_not_start(shared: SharedClients) -> None:
-    assert shared.run().returncode == OK
-    words = shared.command()
+def test_a_second_server_of_a_folder_does_not_start(running: SharedClients) -> None:
+    assert running.run().returncode == OK
+    words = running.command()
     words.remove("--shared")
     ran = subprocess.run(
         [*words, "serve", "--shared"], capture_output=True, text=True, timeout=60, check=False
@@ -291,19 +297,19 @@ def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> No
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="becomes another user")
-def test_another_user_is_refused_even_where_the_folder_is_open(shared: SharedClients) -> None:
-    assert shared.run().returncode == OK
-    shared.folder.path.chmod(0o711)
-    shared.folder.socket.chmod(0o666)
+def test_another_user_is_refused_even_where_the_folder_is_open(running: SharedClients) -> None:
+    assert running.run().returncode == OK
+    running.folder.path.chmod(0o711)
+    running.folder.socket.chmod(0o666)
     child = os.fork()
     if not child:
         code = 7
         try:
-            os.chdir(shared.folder.path)
+            os.chdir(running.folder.path)
             os.setuid(65_534)
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(20)
-                connection.connect(shared.folder.socket.name)
+                connection.connect(running.folder.socket.name)
                 connection.sendall(Request("status", version="0").line())
                 code = len(connection.recv(1))
         except ConnectionError:
@@ -311,23 +317,23 @@ def test_another_user_is_refused_even_where_the_folder_is_open(shared: SharedCli
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    shared.folder.path.chmod(0o700)
-    assert "another user connected" in shared.folder.log.read_text()
+    running.folder.path.chmod(0o700)
+    assert "another user connected" in running.folder.log.read_text()
 
 
 @pytest.mark.parametrize(
     "line", [b"", b"\n", b"no JSON\n", b"[]\n", b"{}\n", b"x" * 100_000 + b"\n"]
 )
-def test_a_malformed_request_ends_only_its_connection(shared: SharedClients, line: bytes) -> None:
-    assert shared.run().returncode == OK
+def test_a_malformed_request_ends_only_its_connection(running: SharedClients, line: bytes) -> None:
+    assert running.run().returncode == OK
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
-        connection.connect(os.fspath(shared.folder.socket))
+        connection.connect(os.fspath(running.folder.socket))
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(1) == b""
-    assert status_of(shared)["clients"] == 0
-    assert "Traceback" not in shared.folder.log.read_text()
+    assert status_of(running)["clients"] == 0
+    assert "Traceback" not in running.folder.log.read_text()
 
 
 def test_a_data_folder_with_a_long_path_has_a_server_too(
