@@ -90,6 +90,15 @@ async def test_clients_that_come_and_go_leave_one_server_and_then_none(
     assert shared.servers() == []
 
 
+def test_a_client_that_comes_while_the_server_ends_is_served(
+    shared: SharedClients, settings: JSON
+) -> None:
+    write(shared, settings, linger_seconds=0)
+    for _ in range(4):
+        ran = shared.run()
+        assert (ran.returncode, ran.stderr) == (OK, b"")
+
+
 async def test_a_live_session_and_a_connected_client_keep_the_server(
     shared: SharedClients, settings: JSON
 ) -> None:
