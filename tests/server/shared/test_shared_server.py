@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,43 +172,29 @@ def settings_in(shared: SharedClients) -> dict[str, str]:
     return settings_of(parse_command_line(shared.command()[3:]))
 
 
-Changed = Callable[[SharedClients, JSON, pytest.MonkeyPatch], list[str]]
-
-
-def a_flag(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return ["--toolsets", "core"]
-
-
-def a_variable(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
-    return []
-
-
-def a_file(shared: SharedClients, settings: JSON, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    write(shared, settings, linger_seconds=500)
-    return []
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [(a_flag, "--toolsets"), (a_variable, "STATEHOLD_TIMEOUTS__CALL"), (a_file, "--config")],
-)
-def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
-    shared: SharedClients,
-    settings: JSON,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Changed,
-    name: str,
-) -> None:
-    assert shared.run().returncode == OK
-    ran = shared.run(*change(shared, settings, monkeypatch))
+def assert_refused(ran: subprocess.CompletedProcess[bytes], name: str, data: Path) -> None:
     assert ran.returncode == USAGE
     assert ran.stdout == b""
     [line] = ran.stderr.decode().splitlines()
     assert f"({name})" in line
-    assert f"statehold stop --data {shared.data}" in line
+    assert f"statehold stop --data {data}" in line
+
+
+def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
+    running: SharedClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert running.run().returncode == OK
+    assert_refused(running.run("--toolsets", "core"), "--toolsets", running.data)
+    monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
+    assert_refused(running.run(), "STATEHOLD_TIMEOUTS__CALL", running.data)
+
+
+def test_changed_settings_count_after_a_stop(shared: SharedClients, settings: JSON) -> None:
+    assert shared.run().returncode == OK
+    write(shared, settings, linger_seconds=500)
+    assert_refused(shared.run(), "--config", shared.data)
     shared.stop()
-    assert shared.run(*change(shared, settings, monkeypatch)).returncode == OK
+    assert shared.run().returncode == OK
 
 
 def test_the_session_of_a_client_is_its_own_also_in_the_environment(
