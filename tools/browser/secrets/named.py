@@ -18,6 +18,8 @@ SIMILARITY: Final = 0.8
 """How similar an unknown name must be to a configured one to count as a misspelling of it."""
 
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""Matches a text in quotes in Python. Quotes inside of it begin no other one."""
 _Text = TypeVar("_Text", str, bytes)
 
 _UNESCAPED: Final = ("", "!'()*", "*")
@@ -40,17 +42,17 @@ class NamedSecrets:
         self._secrets: dict[str, dict[str | None, str]] = {}
         """The values by name and by the origin that they are for."""
         references: dict[str, str] = {}
-        literals: dict[str, str] = {}
+        self._literals: dict[str, str] = {}
+        """The code that reads a value, by the texts in quotes in its place."""
         for secret in secrets:
             self._secrets.setdefault(secret.name, {})[secret.origin] = secret.value
             for form in _forms_of(secret.value):
                 references.setdefault(form, f"%{secret.name}%")
             for text in (f"%{secret.name}%", secret.value):
                 for literal in (repr(text), json.dumps(text, ensure_ascii=False)):
-                    literals.setdefault(literal, f'os.environ["{secret.name}"]')
+                    self._literals.setdefault(literal, f'os.environ["{secret.name}"]')
         self._reference = re.compile(f"%({'|'.join(map(re.escape, self._secrets))})%")
         self._text = _Replacements(references)
-        self._literals = _Replacements(literals)
         self._bytes = {form.encode(): name.encode() for form, name in references.items()}
         self._bytes_pattern = re.compile(b"|".join(map(re.escape, _longest_first(self._bytes))))
 
@@ -117,7 +119,9 @@ class NamedSecrets:
 
     def mask_code(self, code: str) -> str:
         """Return Python that reads values from the environment; where one is only part of a text, it is masked."""
-        return self._text.apply(self._literals.apply(code))
+        if self._secrets:
+            code = _QUOTED.sub(lambda match: self._literals.get(match[0], match[0]), code)
+        return self._text.apply(code)
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Return the bytes of a text in which each value is replaced as in mask()."""

@@ -169,6 +169,20 @@ async def test_what_a_snapshot_shows_by_name_is_found_by_it(browse: Browse, lab:
     assert "but got" in await browse.error("verify_value", **field, value="other")
 
 
+async def test_code_stays_code_where_a_value_is_part_of_a_text_with_quotes(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    script = (
+        f"() => {{ document.querySelector('h1').textContent = `Hello '{USER}'`; return '{USER}'; }}"
+    )
+    code = section(await browse.text("evaluate", function=script), "Ran Playwright code")
+    assert "return '%USER_NAME%'" in code
+    assert "os.environ" not in code
+    locator = section(await browse.text("generate_locator", target="h1"), "Result")
+    assert locator == """get_by_role("heading", name="Hello '%USER_NAME%'")"""
+
+
 async def test_the_reason_against_a_pause_holds_no_value(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("type", target="[name=secret]", text="%PASSWORD%")
