@@ -144,7 +144,9 @@ class Opening:
         if self._config.is_attached:
             context_snapshot = None
         if context_snapshot is not None:
-            connection.restore_report = restored_context.report
+            report = restored_context.report
+            # Addresses of pages may hold secrets.
+            connection.restore_report = replace(report, lost=self._secrets.mask(report.lost))
             # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
         elif initial_state is not None and (refused := restored_context.report.lost):

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from browsing import Browse, opened, running, section, text_of
+from browsing import Browse, again, lost, opened, running, section, text_of
+from changing import Changing
 
 from statehold.sessions.services import CallResult
 from statehold.tools.browser.service import BrowserService
@@ -191,6 +192,15 @@ async def test_the_reason_against_a_pause_holds_no_value(browse: Browse, lab: st
     )
     assert "%PASSWORD%" in (browse.connection.busy or "")
     await browse.text("handle_dialog", accept=True)
+
+
+async def test_the_report_of_a_restored_session_holds_no_value(browse: Browse) -> None:
+    with Changing() as site:
+        site.pages[f"/{USER}"] = "<h1>Berth</h1>"
+        await browse.text("navigate", url=f"{site.url}/{USER}")
+        site.pages.clear()
+        async with again(browse) as later:
+            assert "/%USER_NAME% answers 404 now" in lost(later)
 
 
 async def test_a_trace_holds_no_value(browse: Browse, lab: str) -> None:
