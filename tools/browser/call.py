@@ -244,6 +244,8 @@ class Call:
             await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
                 raise
+            if tab.closed:
+                return None
             if pending_url := tab.pending_url:
                 # The page does not respond until the server answers; the action has already waited for it.
                 tab.event_lines.append(f"It was done, but {pending_url} did not answer yet.")

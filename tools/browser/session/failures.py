@@ -10,6 +10,10 @@ _WAIT_REASON: Final = re.compile(
 )
 """Matches lines of Playwright's log that tell why it waited."""
 
+_LAST_STEP: Final = re.compile(r"performing (?:click|dblclick|tap) action|elementHandle\.press\(.*")
+"""Matches the line of Playwright's log about the step of an action that a page notices."""
+_INPUTS: Final = ("Keyboard.press:", "Mouse.click:", "Touchscreen.tap:")
+"""The beginnings of errors of actions that have this step only."""
 
 _CAUSES: Final = (
     (
@@ -71,11 +75,13 @@ def output_lines(error: BaseException) -> list[str]:
 
 
 def was_action_done(error: BaseException) -> bool:
-    """Return whether a timed-out action itself was done, and only the navigation that it caused is late.
+    """Return whether a failed action itself was done: the navigation that it caused is late, or its page has closed.
 
     False for a mouse press, which is only half of a drag.
     """
     steps = [line.strip("- ") for line in str(error).strip().splitlines()]
+    if steps and steps[0].endswith("has been closed"):
+        return steps[0].startswith(_INPUTS) or _LAST_STEP.fullmatch(steps[-1]) is not None
     if len(steps) < 2 or not steps[-1].startswith("waiting for scheduled navigations"):
         return False
     return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")

@@ -87,6 +87,34 @@ async def test_windows_that_open_and_close_within_a_call_are_told_and_none_of_ou
         assert "### Events" not in await browse.text("snapshot")
 
 
+@pytest.mark.parametrize(
+    ("html", "tool", "arguments"),
+    [
+        ("<button onmousedown='window.close()'>Bye", "click", {"target": "text=Bye"}),
+        ("<button onclick='window.close()'>Bye", "click", {"target": "text=Bye"}),
+        ("<body onkeydown='window.close()'>Bye", "press_key", {"key": "Enter"}),
+        (
+            "<input onkeydown='window.close()'>",
+            "type",
+            {"text": "x", "target": "input", "submit": True},
+        ),
+    ],
+)
+async def test_an_action_that_closes_its_window_is_done(
+    browse: Browse, html: str, tool: str, arguments: dict[str, Any]
+) -> None:
+    with Changing() as site:
+        site.pages |= {"/": "<button onclick='window.open(`/closing`)'>Open", "/closing": html}
+        await browse.text("navigate", url=site.url)
+        # Whether Playwright's action ends before the window does, is a matter of chance.
+        for _ in range(3):
+            await browse.text("click", target="text=Open")
+            await browse.text("tabs", action="select", index=1)
+            text = await browse.text(tool, **arguments)
+            assert "The current tab closed; another one is current now." in text
+            assert f"- Page URL: {site.url}" in text
+
+
 async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     for number in range(1, 4):
