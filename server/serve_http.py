@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import socket
 import sys
@@ -17,20 +16,19 @@ import uvicorn
 
 from .auth.tokens import StaticTokens
 from .config.http import HttpSettings
-from .config.model import Config, ConfigError
+from .config.model import Config
 from .gateway.gateway import Gateway
 from .http.app import HttpApplication
 from .http.clients import Clients
+from .http.listener import BACKLOG, listen, url_of
 from .http.open_streams import OpenStreams
-from .http.port_holder import holder_of
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
 from .protocol.server import StateholdServer
 from .serve import has_uvloop, open_gateway
 from .shutdown import Shutdown, cancel_start, watch_signals
+from .systemd import notify
 
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
 ACCEPTS = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
 ANSWER_SECONDS = 0.1
@@ -76,7 +74,7 @@ async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
         shutdown = Shutdown()
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
-        with _listen(config) as listener:
+        with listen(config) as listener:
             await _serve_on(listener, config, tokens, shutdown)
         tasks.cancel_scope.cancel()
 
@@ -84,7 +82,7 @@ async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
 async def _serve_on(
     listener: socket.socket, config: Config, tokens: StaticTokens | None, shutdown: Shutdown
 ) -> None:
-    url = _url(listener)
+    url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with open_gateway(config, address=address, alone=alone, port=port) as gateway:
@@ -112,6 +110,7 @@ async def _serve_on(
             tasks.start_soon(_force_exit, server, shutdown)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
+            notify("READY=1")
             await server.serve([listener])
             tasks.cancel_scope.cancel()
 
@@ -124,6 +123,7 @@ async def _end_http(
     shutdown: Shutdown,
 ) -> None:
     await shutdown.begin_event.wait()
+    notify("STOPPING=1")
     await gateway.registry.drain()
     # The answers of the last calls are still passing through the transports.
     await anyio.sleep(ANSWER_SECONDS)
@@ -135,27 +135,6 @@ async def _end_http(
 async def _force_exit(server: uvicorn.Server, shutdown: Shutdown) -> None:
     await shutdown.force_event.wait()
     server.force_exit = server.should_exit = True
-
-
-@contextlib.contextmanager
-def _listen(config: Config) -> Generator[socket.socket]:
-    host, port = config.server.host.strip("[]"), config.server.port
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        holder = holder_of(host, port) if error.errno == errno.EADDRINUSE else None
-        raise ConfigError(
-            f"cannot listen on {host} port {port}: {holder or error.strerror or error}; choose another with "
-            "--port (0: any free one) or --host"
-        ) from None
-    with listener:
-        yield listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _http_protocol(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:

@@ -1,0 +1,129 @@
+"""Socket activation: a server on the listening socket that systemd opened, and its notices about its state."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from gateway_process import STATEHOLD
+
+UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+ACTIVATE = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Runs a program as systemd does: with a socket as descriptor 3, and its own pid in LISTEN_PID."""
+
+
+@contextmanager
+def activated(
+    listener: socket.socket, folder: Path, *options: str, sockets: int = 1, notify: str = ""
+) -> Generator[subprocess.Popen[str]]:
+    """Run `statehold serve` on a socket until the block ends."""
+    command = [*STATEHOLD, "serve", "--data", str(folder / "data"), *options]
+    with subprocess.Popen(
+        [sys.executable, "-c", ACTIVATE, str(listener.fileno()), *command],
+        env={**os.environ, "LISTEN_FDS": str(sockets), "NOTIFY_SOCKET": notify},
+        pass_fds=[listener.fileno()],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def pid_at(port: int) -> int:
+    """Return the pid of the server that answers on a port."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/livez")
+        return json.loads(connection.getresponse().read())["pid"]
+    finally:
+        connection.close()
+
+
+def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(tmp_path: Path) -> None:
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notices.bind(str(tmp_path / "notices"))
+    notices.settimeout(30)
+    with notices, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        for _ in range(2):
+            # The client connects before there is a server.
+            with (
+                socket.create_connection(("127.0.0.1", port)) as early,
+                activated(listener, tmp_path, notify=str(tmp_path / "notices")) as process,
+            ):
+                early.settimeout(30)
+                early.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert early.recv(4096).startswith(b"HTTP/1.1 200 OK")
+                assert notices.recv(100) == b"READY=1"
+                assert pid_at(port) == process.pid
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 0
+                assert notices.recv(100) == b"STOPPING=1"
+
+
+def test_the_abstract_address_of_notices_is_understood(tmp_path: Path) -> None:
+    name = f"statehold-{os.getpid()}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        notices.bind(f"\0{name}")
+        notices.settimeout(30)
+        with activated(listener, tmp_path, notify=f"@{name}"):
+            assert notices.recv(100) == b"READY=1"
+
+
+def test_a_socket_that_others_reach_needs_a_configuration_for_that(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("0.0.0.0", 0)) as listener,
+        activated(listener, tmp_path) as process,
+    ):
+        assert process.wait(30) == 2
+        assert process.stderr is not None
+        assert "systemd listens on 0.0.0.0, and server.host is 127.0.0.1" in process.stderr.read()
+
+
+def test_other_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix, socket.create_server(("127.0.0.1", 0)) as tcp:
+        unix.bind(str(tmp_path / "unix"))
+        unix.listen()
+        for listener, count, problem in (
+            (unix, 1, "the socket of systemd is no listening TCP socket"),
+            (tcp, 2, "systemd passes 2 sockets, and one is served"),
+        ):
+            with activated(listener, tmp_path, sockets=count) as process:
+                assert process.wait(30) == 2
+                assert process.stderr is not None
+                assert problem in process.stderr.read()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_units_are_valid(tmp_path: Path) -> None:
+    for unit in UNITS.iterdir():
+        text = unit.read_text().replace("/usr/local/bin/statehold", sys.executable)
+        (tmp_path / unit.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, tmp_path.iterdir())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        done.returncode,
+        [line for line in done.stderr.splitlines() if "statehold" in line],
+    ) == (0, [])
