@@ -18,6 +18,8 @@ SIMILARITY: Final = 0.8
 """How similar an unknown name must be to a configured one to count as a misspelling of it."""
 
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
+_REF: Final = r"\[ref=[gtfe\d]+\]"
+"""Matches a ref of a snapshot, which stays as it is even if its number is a secret."""
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Matches a text in quotes in Python. Quotes inside of it begin no other one."""
 _Text = TypeVar("_Text", str, bytes)
@@ -54,7 +56,9 @@ class NamedSecrets:
         self._reference = re.compile(f"%({'|'.join(map(re.escape, self._secrets))})%")
         self._text = _Replacements(references)
         self._bytes = {form.encode(): name.encode() for form, name in references.items()}
-        self._bytes_pattern = re.compile(b"|".join(map(re.escape, _longest_first(self._bytes))))
+        self._bytes_pattern = re.compile(
+            b"|".join([_REF.encode(), *map(re.escape, _longest_first(self._bytes))])
+        )
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -127,7 +131,7 @@ class NamedSecrets:
         """Return the bytes of a text in which each value is replaced as in mask()."""
         if not any(each in data for each in self._bytes):
             return data
-        return self._bytes_pattern.sub(lambda match: self._bytes[match[0]], data)
+        return self._bytes_pattern.sub(lambda match: self._bytes.get(match[0], match[0]), data)
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
@@ -144,13 +148,13 @@ class _Replacements:
 
     def __init__(self, replacements: dict[str, str]) -> None:
         self._replacements = replacements
-        self._pattern = re.compile("|".join(map(re.escape, _longest_first(replacements))))
+        self._pattern = re.compile("|".join([_REF, *map(re.escape, _longest_first(replacements))]))
 
     def apply(self, text: str) -> str:
         # A search for each text is faster than the expression, and mostly finds none.
         if not any(each in text for each in self._replacements):
             return text
-        return self._pattern.sub(lambda match: self._replacements[match[0]], text)
+        return self._pattern.sub(lambda m: self._replacements.get(m[0], m[0]), text)
 
 
 def _longest_first(texts: Iterable[_Text]) -> list[_Text]:

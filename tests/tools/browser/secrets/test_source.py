@@ -25,6 +25,14 @@ def test_values_are_quoted_as_in_dotenv_files() -> None:
     assert secrets.insert("%D%", "https://b.test/x") == "other"
 
 
+def test_a_ref_stays_though_its_number_is_a_secret() -> None:
+    secrets = parse_secrets("PIN=4711")
+    snapshot = '- button "4711" [ref=e4711]\n- text: x4711'
+    masked = '- button "%PIN%" [ref=e4711]\n- text: x%PIN%'
+    assert secrets.mask(snapshot) == masked
+    assert secrets.mask_file(snapshot.encode()) == masked.encode()
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
