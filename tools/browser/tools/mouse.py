@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import anyio
 from pydantic import Field
@@ -12,6 +13,9 @@ from ..call import Call
 from ..session.failures import ToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api import Mouse
 
 Button: TypeAlias = Literal["left", "right", "middle"]
 Across = Annotated[float, Field(description="Pixels from the left edge of the viewport")]
@@ -75,15 +79,13 @@ class Drag(BrowserArguments):
 @tool("browser_drag", title="Drag mouse")
 async def drag(call: Call, arguments: Drag) -> None:
     """Drag one element onto another."""
-    from playwright.async_api import Error
-
     start = await call.locate(arguments.start_target, arguments.start_element)
     start_code = call.element_code
     end = await call.locate(arguments.end_target, arguments.end_element)
     mouse = (await call.tab()).page.mouse
 
     async def pull() -> None:
-        try:
+        async with _release_on_failure(mouse):
             # Not drag_to(): it scrolls to the end before the page has seen the mouse move, which starts no drag.
             await start.hover(timeout=call.timeout)
             box = await start.bounding_box(timeout=call.timeout)
@@ -97,15 +99,23 @@ async def drag(call: Call, arguments: Drag) -> None:
                 # A page learns where it is dragged to from the second move.
                 await mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
             await mouse.up()
-        except Error:
-            # The button may still be pressed; release it where the release clicks and drops nothing.
-            with anyio.move_on_after(RELEASE_SECONDS), suppress(Error):
-                await mouse.move(0, 0)
-                await mouse.up()
-            raise
 
     await call.act(pull)
     call.answer.code(f"await {start_code}.drag_to({call.element_code})")
+
+
+@asynccontextmanager
+async def _release_on_failure(mouse: Mouse) -> AsyncGenerator[None]:
+    """Release the mouse button if the block fails or is cancelled, where the release clicks and drops nothing."""
+    from playwright.async_api import Error
+
+    try:
+        yield
+    except BaseException:
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True), suppress(Error):
+            await mouse.move(0, 0)
+            await mouse.up()
+        raise
 
 
 class Drop(BrowserArguments):
@@ -185,10 +195,11 @@ async def mouse_drag_xy(call: Call, arguments: DragPoints) -> None:
     mouse = (await call.tab()).page.mouse
 
     async def drag() -> None:
-        await mouse.move(arguments.start_x, arguments.start_y)
-        await mouse.down()
-        await mouse.move(arguments.end_x, arguments.end_y)
-        await mouse.up()
+        async with _release_on_failure(mouse):
+            await mouse.move(arguments.start_x, arguments.start_y)
+            await mouse.down()
+            await mouse.move(arguments.end_x, arguments.end_y)
+            await mouse.up()
 
     await call.act(drag)
     call.answer.code(f"await page.mouse.move({arguments.start_x:.9g}, {arguments.start_y:.9g})")

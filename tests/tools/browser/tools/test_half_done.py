@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 from browsing import Browse, section
 
@@ -29,6 +31,21 @@ async def test_a_drag_onto_what_takes_nothing_fails_and_lets_go_of_the_mouse(
     assert "element is not visible" in section(text, "Error")
     assert "mousedown-a mouseup-" in text
     assert "click-a" not in text
+    await browse.text("hover", target="#log")
+    assert await browse.value("() => window.pressed") == 0
+
+
+async def test_a_drag_that_is_cancelled_lets_go_of_the_mouse(browse: Browse, lab: str) -> None:
+    await shown(browse, lab, "<button id=a>a</button><p id=z hidden>z</p><p id=log>log</p>")
+    await browse.value("""() => {
+      addEventListener("mousedown", () => { window.down = true; });
+      addEventListener("mousemove", e => { window.pressed = e.buttons; });
+    }""")
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(browse.call, "drag", startTarget="#a", endTarget="#z"))
+            await browse.page.wait_for_function("() => window.down && window.pressed")
+            tasks.cancel_scope.cancel()
     await browse.text("hover", target="#log")
     assert await browse.value("() => window.pressed") == 0
 
