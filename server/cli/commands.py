@@ -78,7 +78,7 @@ def build_commands() -> Group:
             _services(),
             Command(
                 "login",
-                "Log in once in a window, for a session, which is created if there is none of its name.",
+                "Log in once in a window, for the session that --session names; it is created if there is none.",
                 "statehold login https://example.com/login --session work",
                 click.Argument(["url"], metavar="URL", help="the page to log in on"),
                 click.Option(
