@@ -439,7 +439,8 @@ def test_command_that_is_interrupted_or_killed_gives_the_session_back(
         process.send_signal(signal.SIGINT)
         assert ended(process) == "paused"
     assert "Logged in as ada" in caller.call("browser_snapshot")
-    with window(folder_cli, statehold(), screen.env) as process:
+    # The real program: a forked one ends a moment after the process that is killed here.
+    with window(folder_cli, STATEHOLD, screen.env) as process:
         process.kill()
         process.wait(10)
     assert "Logged in as ada" in caller.call("browser_snapshot")
