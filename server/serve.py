@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import anyio
@@ -16,6 +17,9 @@ from ..sessions.store.deferred import DeferredStore
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .config.model import Config
+from .forwarding.address import NodeSockets
+from .forwarding.listener import ForwardingListener
+from .forwarding.peers import Peers
 from .gateway.gateway import Gateway
 from .gateway.list_changes import ListWatcher
 from .gateway.services import AnyService, forget, service_of, services_of
@@ -77,6 +81,8 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
             await ledger.sweep()
             node.bury = ledger.sweep
             async with (
+                # Before the gateway, whose last answers it still sends.
+                forwarding(gateway, folder),
                 gateway,
                 control(
                     gateway.registry, gateway.store, folder, node.id, gateway.describe_services
@@ -86,6 +92,29 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
         finally:
             with anyio.CancelScope(shield=True):
                 await ledger.aclose()
+
+
+@asynccontextmanager
+async def forwarding(gateway: Gateway, folder: Path | None) -> AsyncGenerator[None]:
+    """Let the nodes of a data folder answer for each other while the block runs.
+
+    Raises:
+        OSError: the folder of the sockets is not private to this user.
+    """
+    if folder is None:
+        yield
+        return
+    sockets = NodeSockets(folder)
+    peers = gateway.peers = Peers(sockets)
+    gateway.node.is_connected = peers.is_connected
+    listener = ForwardingListener(gateway.registry, lambda: gateway.answer_forwarded)
+    try:
+        async with listener.run(sockets, gateway.node.id), anyio.create_task_group() as tasks:
+            tasks.start_soon(peers.close_idle)
+            yield
+            tasks.cancel_scope.cancel()
+    finally:
+        await peers.aclose()
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

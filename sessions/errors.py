@@ -6,9 +6,11 @@
      ├── SessionClosed              closed by request
      ├── SessionPaused              paused, and resuming is not automatic
      ├── SessionFailed              in error, and not recovered
-     ├── SessionBusy                open in another process, or at its own limit
+     ├── SessionBusy                at its own limit, or being changed
+     │    └── OwnedByAnotherNode    open in another process
      ├── SessionLimit               a quota or the live budget is used up
      ├── ServiceUnavailable         a service cannot be opened
+     │    └── ShuttingDown          the process ends
      ├── ServiceNotBound            the session does not use that service
      ├── CallTimedOut               the call took longer than allowed
      ├── ConnectionLost             the live connection is gone, nothing was sent
@@ -123,6 +125,20 @@ class SessionBusy(SessionError):
     )
 
 
+class OwnedByAnotherNode(SessionBusy):
+    """Raised when another node that lives owns the session. Nothing ran; that node can serve the request.
+
+    `session_id` is the session, and `node` the id of its owner, which no caller sees.
+    """
+
+    recovery = "Use it there, or try again when it is closed there."
+
+    def __init__(self, session_id: str, node: str, address: str | None = None) -> None:
+        place = "" if address is None else f" ({address})"
+        super().__init__(f"The session is open in another process{place}.", session_id=session_id)
+        self.node = node
+
+
 class OperationBusy(SessionBusy):
     """Raised when another process runs a call with this operation id. This call was not run."""
 
@@ -149,6 +165,13 @@ class ServiceUnavailable(SessionError):
     code = "service_unavailable"
     retryable = True
     recovery = "Try again later; session_info shows the last error of each service."
+
+
+class ShuttingDown(ServiceUnavailable):
+    """Raised when this process ends and takes no new work. Nothing ran."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down.")
 
 
 class ServiceNotBound(SessionError):
@@ -275,8 +298,10 @@ __all__ = [
     "SessionPaused",
     "SessionFailed",
     "SessionBusy",
+    "OwnedByAnotherNode",
     "SessionLimit",
     "ServiceUnavailable",
+    "ShuttingDown",
     "ServiceNotBound",
     "CallTimedOut",
     "ConnectionLost",

@@ -50,6 +50,8 @@ class Node:
         self.bury: Callable[[], Awaitable[object]] | None = None
         """Called on proof that a node is dead, before any process can claim its sessions. It ends the child processes that
         the dead node left running, so that no session is ever open twice."""
+        self.is_connected: Callable[[str], bool] = lambda node: False
+        """Whether this process has an open connection to another node, which proves that the node lives."""
         self.record = NodeRecord(
             id=new_id(), proof_key="", address=address, started_at=clock(), pid=os.getpid()
         )

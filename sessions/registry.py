@@ -144,6 +144,14 @@ class Registry:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         return self.access.ready_nowait(principal, session_id)
 
+    def owns(self, session_id: str) -> bool:
+        """Whether this node owns a session and takes work for it."""
+        return not self.draining and self._directory.get(session_id) is not None
+
+    def forget_owner(self, session_id: str) -> None:
+        """Look for the owner of another node's session again; see Directory.forget_owner."""
+        self._directory.forget_owner(session_id)
+
     def owned_sessions(self) -> list[Session]:
         """Return every session this node owns, of all principals; for operators."""
         return list(self._directory)

@@ -30,6 +30,8 @@ from ...tools.processes.ledger import Ledger
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
+from ..forwarding.listener import AnswerForwarded
+from ..forwarding.peers import Peers
 from ..protocol.uris import page_uri
 from .opening import Opening
 from .own_tools import OwnToolCalls
@@ -72,6 +74,10 @@ class Gateway:
         """The child processes of this process."""
         self.services = dict(services)
         self.opening = Opening()
+        self.peers: Peers | None = None
+        """The connections to other nodes of the data folder; None without a data folder."""
+        self.answer_forwarded: AnswerForwarded | None = None
+        """Answers the requests that other nodes forward; None before there is an MCP server."""
         core = Core.create(
             store,
             node,

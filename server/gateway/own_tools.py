@@ -21,6 +21,7 @@ from ...sessions.calls.receipts import (
 from ...sessions.errors import (
     ConnectionLost,
     InvalidArgument,
+    OwnedByAnotherNode,
     SessionClosed,
     SessionError,
     SessionExpired,
@@ -34,6 +35,9 @@ from ...sessions.services import CallResult
 from ...tools.own.definition import Context, Outcome, OwnTool
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
+
+FORWARDED_IDS = 10_000
+"""Operation ids of forwarded calls that are remembered."""
 
 _CONTENT = "structuredContent"
 _SESSION = "session_id"
@@ -60,6 +64,8 @@ class OwnToolCalls:
         self.instance = core.node.id
         """The name of this process, unlike that of any other."""
         self._memory = ReceiptMemory(core.clock, core.policy, self.instance)
+        self._forwarded_ids: dict[tuple[str, str], None] = {}
+        """Principal and operation id of calls that another node ran. It stored their receipts with their sessions."""
 
     async def run(
         self, tool: OwnTool, context: Context, arguments: JSON, caller: Caller
@@ -85,7 +91,8 @@ class OwnToolCalls:
             operation = Operation(
                 principal.key, operation_id, digest, caller.instance, caller.is_repeat
             )
-            return await self._run_once(tool, context, arguments, operation, self._memory)
+            if (principal.key, operation_id) not in self._forwarded_ids:
+                return await self._run_here(tool, context, arguments, operation)
         tool.parse_call(context, arguments)
         receipts = ToolReceipts(self._registry, principal)
         if not tool.takes_session:
@@ -103,6 +110,18 @@ class OwnToolCalls:
             return await self._run_once(tool, context, arguments, operation, receipts)
         except SessionError as error:
             error.session_id = error.session_id or session_id
+            raise
+
+    async def _run_here(
+        self, tool: OwnTool, context: Context, arguments: JSON, operation: Operation
+    ) -> Outcome:
+        """Run a call whose receipt is kept in memory, unless another node owns its session: then the owner stores it."""
+        try:
+            return await self._run_once(tool, context, arguments, operation, self._memory)
+        except OwnedByAnotherNode:
+            if len(self._forwarded_ids) >= FORWARDED_IDS:
+                del self._forwarded_ids[next(iter(self._forwarded_ids))]
+            self._forwarded_ids[operation.scope, operation.id] = None
             raise
 
     async def _session(self, tool: OwnTool, context: Context, arguments: JSON) -> tuple[str, JSON]:

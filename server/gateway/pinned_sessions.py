@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import cast
 
 import anyio
 
-from ...sessions.errors import NameTaken, SessionNotFound
+from ...sessions.errors import NameTaken, OwnedByAnotherNode, SessionNotFound
 from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
@@ -37,6 +38,8 @@ class PinnedSessions:
         for _ in range(3):
             try:
                 return (await self._registry.find(principal, name, self._namespace)).id
+            except OwnedByAnotherNode as error:
+                return cast("str", error.session_id)
             except SessionNotFound:
                 if name.startswith("sh_"):
                     raise

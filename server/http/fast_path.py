@@ -22,7 +22,8 @@ from mcp_types import ErrorData
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
-from ..protocol.server import PIN_SCOPE, StateholdServer
+from ..protocol.forwarded_requests import PIN_SCOPE
+from ..protocol.server import StateholdServer
 from ..sdk.caller import DELIVERY_SCOPE
 from .fast_request import PlainRequest, parse_message, read_head
 from .legacy_era import LegacyEra

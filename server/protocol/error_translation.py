@@ -11,7 +11,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from ...sessions.errors import SessionError, StoreUnavailable
+from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown, StoreUnavailable
 from ...tools.upstream.errors import UpstreamRefused
 from ..sdk.access import RequestContext
 from .results import store_down
@@ -24,22 +24,26 @@ def translate_errors(*, but: tuple[type[Exception], ...] = ()) -> Generator[None
     """Raise errors of sessions as JSON-RPC errors, for requests whose results have no `isError`; not those of `but`.
 
     Raises:
+        OwnedByAnotherNode, ShuttingDown: as the block did: another node may serve the request.
         MCPError: the block raised SessionError, UpstreamRefused or StoreUnavailable.
     """
     try:
         yield
     except but:
         raise
+    except (OwnedByAnotherNode, ShuttingDown):
+        raise
     except UpstreamRefused as error:
         raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
     except SessionError as error:
-        raise _as_mcp_error(error) from None
+        raise as_mcp_error(error) from None
     except StoreUnavailable as error:
         logger.error("%s", error)
-        raise _as_mcp_error(store_down()) from None
+        raise as_mcp_error(store_down()) from None
 
 
-def _as_mcp_error(error: SessionError) -> MCPError:
+def as_mcp_error(error: SessionError) -> MCPError:
+    """Return the JSON-RPC error for an error of a session."""
     return MCPError(
         code=types.INVALID_PARAMS,
         message=f"{error.code}: {error.message} {error.recovery}",
@@ -51,11 +55,11 @@ async def hide_internal_error(call_next: CallNext, ctx: RequestContext) -> Handl
     """Answer a request. The text of an internal error is logged, not sent; the SDK would send it to a legacy client."""
     try:
         return await call_next(ctx)
-    except (MCPError, ValidationError):
+    except (MCPError, ValidationError, OwnedByAnotherNode, ShuttingDown):
         raise
     except Exception:
         logger.exception("%.100s failed", ctx.method)
         raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
 
-__all__ = ["hide_internal_error", "translate_errors"]
+__all__ = ["as_mcp_error", "hide_internal_error", "translate_errors"]

@@ -11,6 +11,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
+from ...sessions.errors import OwnedByAnotherNode
 from ..sdk.access import RequestContext, connection_of, is_modern
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
@@ -59,7 +60,7 @@ class SubscriptionHandlers:
         states: dict[str, tuple[str, int]] = {}
         topics: dict[Topic, str] = {}
         for uri in (requested.resource_subscriptions or ())[:SUBSCRIPTIONS]:
-            with suppress(MCPError):
+            with suppress(MCPError, OwnedByAnotherNode):
                 if parse_state_uri(str(uri)) is None:
                     topics[await self._resources.subscribe(ctx, str(uri))] = str(uri)
                 else:

@@ -35,9 +35,12 @@ from ...sessions.calls.request import Request
 from ...sessions.errors import (
     CallDeferred,
     InvalidArgument,
+    OutcomeUnknown,
+    OwnedByAnotherNode,
     RequestRefused,
     ServiceUnavailable,
     SessionError,
+    ShuttingDown,
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
@@ -52,7 +55,16 @@ from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from . import results
 from .auto_sessions import AutoSessions
 from .completion import Completion
-from .error_translation import hide_internal_error, translate_errors
+from .error_translation import as_mcp_error, hide_internal_error, translate_errors
+from .forwarded_requests import (
+    AUTO_SCOPE,
+    PIN_SCOPE,
+    PRINCIPAL_SCOPE,
+    ForwardedRequests,
+    is_forwarded,
+    is_handed_back,
+)
+from .forwarding import Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
 from .listening import SubscriptionHandlers
@@ -65,9 +77,6 @@ from .subscriptions import Subscriptions
 
 logger = logging.getLogger("statehold.server")
 
-PIN_SCOPE = "statehold.session"
-"""The key for the pinned session: in the ASGI scope of a request, for the session that its URL names; in the lifespan state
-of a connection, for the one that its client names."""
 CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(
         ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
@@ -119,6 +128,8 @@ class StateholdServer(Server[dict[str, Any]]):
             "notifications/initialized", types.NotificationParams, self._on_initialized
         )
         self.middleware.append(self._middleware)
+        self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
+        gateway.answer_forwarded = ForwardedRequests(self, self.call, self.return_notice)
         gateway.on_tools_changed.append(self._on_tools_changed)
         gateway.on_prompts_changed.append(self._on_prompts_changed)
 
@@ -146,6 +157,9 @@ class StateholdServer(Server[dict[str, Any]]):
     # The principal and the session of a request.
 
     def principal(self, ctx: RequestContext) -> Principal:
+        forwarded = None if ctx.request is None else ctx.request.scope.get(PRINCIPAL_SCOPE)
+        if forwarded is not None:
+            return forwarded
         token = get_access_token()
         return LOCAL if token is None else principal_of(token)
 
@@ -153,14 +167,16 @@ class StateholdServer(Server[dict[str, Any]]):
         """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
         request = ctx.request
         name = None if request is None else request.scope.get(PIN_SCOPE)
-        if isinstance(name, str):
+        if isinstance(name, str) or is_forwarded(ctx):
             return name
         return ctx.lifespan_context.get(PIN_SCOPE, self._pinned_name)
 
     def _naming(self, ctx: RequestContext) -> Naming:
         if self.pin(ctx) is not None:
             return "pinned"
-        auto = self._gateway.config.server.auto_session and not is_modern(ctx)
+        auto = None if ctx.request is None else ctx.request.scope.get(AUTO_SCOPE)
+        if auto is None:
+            auto = self._gateway.config.server.auto_session and not is_modern(ctx)
         return "auto" if auto else "explicit"
 
     # Lists.
@@ -235,8 +251,17 @@ class StateholdServer(Server[dict[str, Any]]):
         if ctx.method in ("initialize", "server/discover"):
             return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
-            return await hide_internal_error(call_next, ctx)
+            return await self._answer(ctx, call_next)
         return await self.call(ctx)
+
+    async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
+        try:
+            return await self._forwarder.run(ctx, partial(hide_internal_error, call_next, ctx))
+        except (OwnedByAnotherNode, ShuttingDown, OutcomeUnknown) as error:
+            if is_handed_back(ctx, error):
+                raise
+            raise as_mcp_error(error) from None
 
     async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict):
@@ -245,10 +270,25 @@ class StateholdServer(Server[dict[str, Any]]):
         return await add_introduction(self._gateway, result, is_pinned=is_pinned, own_service=own)
 
     async def call(self, ctx: RequestContext) -> JSON:
-        """Answer a tools/call with the JSON of its result.
+        """Answer a tools/call with the JSON of its result, or have the owner of the session answer it.
 
         Raises:
             MCPError: the call has to be answered with a JSON-RPC error.
+            OwnedByAnotherNode, ShuttingDown: another node forwarded the call, and this one does not serve it.
+        """
+        try:
+            return await self._forwarder.run(ctx, partial(self._call, ctx))
+        except (OwnedByAnotherNode, ShuttingDown, OutcomeUnknown) as error:
+            if is_handed_back(ctx, error):
+                raise
+            return await self._error_result(ctx, error)
+
+    async def _call(self, ctx: RequestContext) -> JSON:
+        """Answer a tools/call in this process.
+
+        Raises:
+            MCPError: the call has to be answered with a JSON-RPC error.
+            OwnedByAnotherNode, ShuttingDown: nothing ran.
         """
         params, modern = dict(ctx.params or {}), is_modern(ctx)
         started_at, outcome = anyio.current_time(), "refused"
@@ -266,6 +306,8 @@ class StateholdServer(Server[dict[str, Any]]):
             return result
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
+        except (OwnedByAnotherNode, ShuttingDown):
+            raise
         except SessionError as error:
             return await self._error_result(ctx, error)
         except StoreUnavailable as error:
@@ -446,6 +488,8 @@ class StateholdServer(Server[dict[str, Any]]):
             return (await registry.ready(principal, session, namespace)).id
         try:
             return (await registry.find(principal, session, namespace)).id
+        except OwnedByAnotherNode:
+            raise
         except SessionError:
             # A missing session has no parked calls: the caller gets the error about the call.
             return session
@@ -471,4 +515,4 @@ class StateholdServer(Server[dict[str, Any]]):
         raise missing_session(entry.session_argument)
 
 
-__all__ = ["PIN_SCOPE", "StateholdServer"]
+__all__ = ["StateholdServer"]

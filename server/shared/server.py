@@ -6,15 +6,15 @@ import asyncio
 import logging
 import os
 import shlex
-import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 from mcp.server.runner import serve_dual_era_loop
 from pydantic import ValidationError
 
@@ -23,20 +23,19 @@ from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_str
 from ..config.messages import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
-from ..protocol.server import PIN_SCOPE, StateholdServer
+from ..protocol.forwarded_requests import PIN_SCOPE
+from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown
-from ..unix_sockets import is_same_user
+from ..unix_listener import accept, listen
 from .folder import SharedFolder
 from .handshake import LINE_BYTES, READ_SECONDS, MalformedLine, Reply, Request, is_newer
 from .requested_settings import differences
 
-BACKLOG = 256
 FIRST_CLIENT_SECONDS = 10.0
 """Seconds that a server waits for its first client before it may end."""
 CHECK_SECONDS = 5.0
 """Seconds between two checks whether the server is needed."""
 LEAST_CHECK_SECONDS = 0.1
-ACCEPT_RETRY_SECONDS = 1.0
 
 logger = logging.getLogger("statehold.server")
 
@@ -75,40 +74,24 @@ class SharedServer:
             OSError: the socket cannot be created.
         """
         async with anyio.create_task_group() as connections:
-            async with self._listen() as listener, anyio.create_task_group() as tasks:
-                tasks.start_soon(self._accept, listener, connections)
-                tasks.start_soon(self._end_when_unused)
-                report_listening(self._folder.socket)
-                await self._shutdown.begin_event.wait()
-                tasks.cancel_scope.cancel()
+            await self._accept_clients(connections, report_listening)
             await self._gateway.registry.drain()
             self._mcp_server.stop_listening()
             self._drained.set()
 
-    @asynccontextmanager
-    async def _listen(self) -> AsyncGenerator[socket.socket]:
-        with socket.socket(socket.AF_UNIX) as listener:
-            path = self._folder.claim_socket()
-            listener.bind(os.fspath(path))
-            path.chmod(0o600)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-            try:
-                yield listener
-            finally:
-                self._folder.remove_socket()
-
-    async def _accept(self, listener: socket.socket, connections: anyio.abc.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                # The process has no descriptor left; clients that leave return theirs.
-                logger.error("a client cannot be accepted: %s", error.strerror)
-                await anyio.sleep(ACCEPT_RETRY_SECONDS)
-            else:
-                connections.start_soon(self._serve_connection, connection)
+    async def _accept_clients(
+        self, connections: TaskGroup, report_listening: Callable[[Path], None]
+    ) -> None:
+        """Accept clients until the shutdown begins."""
+        path = self._folder.claim_socket()
+        with listen(path, self._folder.remove_socket) as listener:
+            async with anyio.create_task_group() as tasks:
+                serve = partial(accept, line_limit=LINE_LIMIT)
+                tasks.start_soon(serve, listener, connections, self._answer)
+                tasks.start_soon(self._end_when_unused)
+                report_listening(path)
+                await self._shutdown.begin_event.wait()
+                tasks.cancel_scope.cancel()
 
     async def _end_when_unused(self) -> None:
         linger = self._gateway.config.server.linger_seconds
@@ -129,22 +112,6 @@ class SharedServer:
         return sum(s.status not in (Status.PAUSED, Status.CLOSED) for s in sessions)
 
     # One connection.
-
-    async def _serve_connection(self, connection: socket.socket) -> None:
-        try:
-            if not is_same_user(connection):
-                connection.close()
-                logger.warning("another user connected, and was refused")
-                return
-            with suppress(ConnectionError):
-                reader, writer = await asyncio.open_unix_connection(
-                    sock=connection, limit=LINE_LIMIT
-                )
-                with closing(writer):
-                    await self._answer(reader, writer)
-        except Exception:
-            # One client must not end the others.
-            logger.exception("a connection failed")
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.

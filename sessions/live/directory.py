@@ -11,6 +11,7 @@ import anyio
 
 from ..core import Core
 from ..errors import (
+    OwnedByAnotherNode,
     SessionBusy,
     SessionClosed,
     SessionError,
@@ -24,6 +25,9 @@ from ..records import ID_PREFIX, BindingStatus, Principal, SessionFilter, Sessio
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding
 from .session import Binding, Session
+
+KNOWN_OWNERS = 10_000
+"""Sessions of other nodes whose owner is remembered."""
 
 STORED = ""
 """Key in Deadlines for the due times that only the store knows."""
@@ -44,6 +48,9 @@ class Directory:
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
+        self._owners: dict[str, tuple[str, str]] = {}
+        """The owning principal and node of sessions of other nodes, as the store had them last. It may be out of date: the
+        node refuses requests for a session that it does not own any more."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -110,7 +117,7 @@ class Directory:
         Raises:
             SessionNotFound: unknown, foreign or purged; each takes the same time.
             SessionExpired, SessionClosed, SessionFailed: it is closed.
-            SessionBusy: another process holds it.
+            OwnedByAnotherNode: another process holds it.
         """
         key = self._key(principal, ref, namespace)
         for _ in range(8):
@@ -152,9 +159,16 @@ class Directory:
 
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
+        owner_key, owner_node = self._owners.get(ref, ("", ""))
+        if owner_key == principal.key and self._core.node.is_connected(owner_node):
+            raise OwnedByAnotherNode(ref, owner_node)
         record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
+        node = self._core.node
+        if record.node not in (None, node.id) and node.is_connected(record.node):
+            # Its owner lives: a claim, which writes, would be refused.
+            raise self._owned_by(record, record.node)
         await self.claim(record)
         return record.id
 
@@ -172,7 +186,7 @@ class Directory:
         """Claim a stored session for this node, or wait for a claim that is under way. The caller looks again afterwards.
 
         Raises:
-            SessionBusy: another process holds it.
+            OwnedByAnotherNode: another process holds it.
         """
         running_claim = self._claiming.get(record.id)
         if running_claim is not None:
@@ -222,11 +236,20 @@ class Directory:
         fresh = await self._core.store.get(record.id)
         if fresh is None or fresh.node is None or fresh.status is Status.CLOSED:
             return
-        raise SessionBusy(
-            f"The session is open in another process ({await self._where(fresh.node)}).",
-            session_id=record.id,
-            recovery="Use it there, or try again when it is closed there.",
-        )
+        raise self._owned_by(record, fresh.node, await self._where(fresh.node))
+
+    def _owned_by(
+        self, record: SessionRecord, node: str, address: str | None = None
+    ) -> OwnedByAnotherNode:
+        """Return the error for a session of another node, and remember that node."""
+        if len(self._owners) >= KNOWN_OWNERS:
+            del self._owners[next(iter(self._owners))]
+        self._owners[record.id] = record.owner, node
+        return OwnedByAnotherNode(record.id, node, address)
+
+    def forget_owner(self, session_id: str) -> None:
+        """Look for the owner of a session in the store again: the node that was known does not own it any more."""
+        self._owners.pop(session_id, None)
 
     async def _where(self, node: str) -> str:
         for record in await self._core.store.nodes():

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from ..core import Core
-from ..errors import ServiceUnavailable, SessionBusy, SessionFailed, SessionPaused
+from ..errors import SessionBusy, SessionFailed, SessionPaused, ShuttingDown
 from ..lifecycle import LIVE, Status
 from ..live.directory import Directory
 from ..live.session import Session
@@ -27,9 +27,9 @@ class Access:
         """Set when the process ends: new work is refused."""
 
     def refuse_when_draining(self) -> None:
-        """Raises ServiceUnavailable when the process ends."""
+        """Raises ShuttingDown when the process ends."""
         if self.draining:
-            raise ServiceUnavailable("The server is shutting down.")
+            raise ShuttingDown
 
     def ready_nowait(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once; None when it does not."""

@@ -27,3 +27,16 @@ async def wait_for_call(log: Path, tool: str) -> dict[str, Any]:
             if matches:
                 return matches[0]
             await anyio.sleep(0.01)
+
+
+async def wait_for_cancellation(log: Path) -> None:
+    """Wait at most 20 seconds until the upstream was told to cancel a call."""
+    with anyio.fail_after(20):
+        while not any(  # noqa: ASYNC110 - another process writes the log
+            entry.get("event") == "cancelled" for entry in entries(log)
+        ):
+            await anyio.sleep(0.01)
+
+
+def clear(log: Path) -> None:
+    log.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""Connections to the other nodes of a data folder, kept for the next request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from ..unix_sockets import is_same_user
+from .address import NodeSockets
+from .messages import LINE_LIMIT, MessageConnection
+
+IDLE_SECONDS = 60.0
+"""Seconds after which a connection without a request is closed."""
+CONNECT_SECONDS = 2.0
+CONNECTIONS = 256
+"""Requests at once to one node; further ones wait."""
+
+
+class NodeUnreachable(Exception):
+    """Raised when a node cannot be reached, so that a request was not begun. `is_silent`: the node lives, but is stopped."""
+
+    def __init__(self, *, is_silent: bool = False) -> None:
+        super().__init__("the node cannot be reached")
+        self.is_silent = is_silent
+
+
+class _Node:
+    """The connections to one node."""
+
+    def __init__(self) -> None:
+        self.idle: list[tuple[MessageConnection, float]] = []
+        self.used: set[MessageConnection] = set()
+        self.slots = anyio.Semaphore(CONNECTIONS)
+
+
+class Peers:
+    """The connections of this process to other nodes. A connection carries one request at a time.
+
+    Any task may use it. aclose() ends every connection and may be called twice.
+    """
+
+    def __init__(self, sockets: NodeSockets) -> None:
+        self._sockets = sockets
+        self._nodes: defaultdict[str, _Node] = defaultdict(_Node)
+
+    def is_connected(self, node: str) -> bool:
+        """Whether there is an open connection to a node, which proves that it lives."""
+        connections = self._nodes.get(node)
+        return connections is not None and (
+            any(connection.is_open for connection, _ in connections.idle)
+            or any(connection.is_open for connection in connections.used)
+        )
+
+    @asynccontextmanager
+    async def connection(self, node: str) -> AsyncGenerator[MessageConnection]:
+        """Use a connection for one request. It is kept when the block ends, and closed when the block fails.
+
+        Raises:
+            NodeUnreachable: the node takes no connections.
+        """
+        connections = self._nodes[node]
+        async with connections.slots:
+            connection = self._take_idle(connections) or await self._connect(node)
+            connections.used.add(connection)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                connections.used.discard(connection)
+            connections.idle.append((connection, anyio.current_time()))
+
+    def _take_idle(self, connections: _Node) -> MessageConnection | None:
+        while connections.idle:
+            connection, _ = connections.idle.pop()
+            if connection.is_open:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self, node: str) -> MessageConnection:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.setblocking(False)
+            path = os.fspath(self._sockets.path(node))
+            with anyio.fail_after(CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(connection, path)
+                if not is_same_user(connection):
+                    raise NodeUnreachable
+                reader, writer = await asyncio.open_unix_connection(
+                    sock=connection, limit=LINE_LIMIT
+                )
+            return MessageConnection(reader, writer)
+        except (OSError, TimeoutError):
+            connection.close()
+            raise NodeUnreachable from None
+        except BaseException:
+            connection.close()
+            raise
+
+    def drop(self, node: str) -> None:
+        """Close the unused connections to a node, which does not answer."""
+        for connection, _ in self._nodes[node].idle:
+            connection.close()
+        self._nodes[node].idle.clear()
+
+    async def close_idle(self) -> None:
+        """Close connections that were not used for IDLE_SECONDS, until cancelled."""
+        while True:
+            await anyio.sleep(IDLE_SECONDS / 2)
+            oldest = anyio.current_time() - IDLE_SECONDS
+            for node, connections in list(self._nodes.items()):
+                kept = [(c, since) for c, since in connections.idle if c.is_open and since > oldest]
+                for connection, _ in connections.idle:
+                    if all(connection is not c for c, _ in kept):
+                        connection.close()
+                connections.idle = kept
+                if not kept and not connections.used and connections.slots.value == CONNECTIONS:
+                    del self._nodes[node]
+
+    async def aclose(self) -> None:
+        for node, connections in self._nodes.items():
+            self.drop(node)
+            for connection in connections.used:
+                connection.close()
+
+
+__all__ = ["NodeUnreachable", "Peers"]

@@ -1,0 +1,207 @@
+"""Requests that another node has forwarded, answered as if their client were connected to this node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import anyio
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.server.runner import ServerRunner, aclose_shielded
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from pydantic import ValidationError
+
+from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown
+from ...sessions.json_codec import JSON
+from ...tools.upstream.tracing import is_tracing
+from ..forwarding.listener import Edge, NotOwner
+from ..forwarding.messages import ForwardedRequest, error_message
+from ..sdk.access import RequestContext
+from ..sdk.caller import LOG_LEVEL
+
+PIN_SCOPE: Final = "statehold.session"
+"""The key for the pinned session: in the ASGI scope of a request, for the session that its URL names, or that of a forwarded
+request; in the lifespan state of a connection, for the one that its client names."""
+PRINCIPAL_SCOPE: Final = "statehold.principal"
+"""The key in the scope of a forwarded request for its principal. No other request has it."""
+AUTO_SCOPE: Final = "statehold.auto"
+"""The key in the scope of a forwarded request for whether its client need not name the session."""
+
+
+SESSION_SCOPE: Final = "statehold.forwarded_session"
+"""The key in the scope of a forwarded request for the session that this node is expected to own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Stands in for the HTTP request of a context."""
+
+    scope: JSON
+
+
+class _RequestChannel:
+    """The SDK's DispatchContext of one forwarded request: its messages go to the node that received the request."""
+
+    headers = ()
+
+    def __init__(self, request: ForwardedRequest, edge: Edge, origin: _Origin) -> None:
+        self._request = request
+        self._edge = edge
+        self.transport = TransportContext(kind="forwarded", can_send_request=request.can_ask)
+        self.message_metadata = ServerMessageMetadata(request_context=origin)
+        self.request_id = 0
+
+    @property
+    def can_send_request(self) -> bool:
+        return self._request.can_ask
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        # Never set: the task of a cancelled request is cancelled.
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> JSON:
+        if not self.can_send_request:
+            raise NoBackChannelError(method)
+        return await self._edge.ask(method, None if params is None else dict(params))
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        await self._edge.notify(method, None if params is None else dict(params))
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        meta: JSON = (self._request.params or {}).get("_meta") or {}
+        token = meta.get("progressToken")
+        if token is None:
+            return
+        params: JSON = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedReply:
+    """The answer to a forwarded request, as a message to the node that received the request."""
+
+    message: JSON
+    context: RequestContext
+    on_undelivered: Callable[[RequestContext], None]
+
+    def return_notice(self) -> None:
+        self.on_undelivered(self.context)
+
+
+class ForwardedRequests:
+    """Answers forwarded requests with one server. It keeps nothing between requests.
+
+    `call` answers a tool call; `return_notice` makes the notice of an undelivered answer due again.
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        call: Callable[[RequestContext], Awaitable[JSON]],
+        return_notice: Callable[[RequestContext], None],
+    ) -> None:
+        self._server = server
+        self._call = call
+        self._return_notice = return_notice
+
+    async def __call__(self, request: ForwardedRequest, edge: Edge) -> ForwardedReply:
+        """Answer a request.
+
+        Raises:
+            NotOwner: this node does not own the session any more, or ends; nothing ran.
+        """
+        scope: JSON = {
+            PRINCIPAL_SCOPE: request.principal,
+            PIN_SCOPE: request.pin,
+            AUTO_SCOPE: request.is_auto,
+            SESSION_SCOPE: request.session_id,
+        }
+        channel = _RequestChannel(request, edge, _Origin(scope))
+        connection = Connection.from_envelope(request.version, None, request.capabilities)
+        if request.log_level is not None:
+            connection.state[LOG_LEVEL] = request.log_level
+        context = _context(request, channel, connection)
+        try:
+            message: JSON = {"result": await self._answer(request, channel, connection, context)}
+        except MCPError as error:
+            message = error_message(error)
+        except ValidationError:
+            error = MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+            message = error_message(error)
+        except (OwnedByAnotherNode, ShuttingDown):
+            raise NotOwner from None
+        finally:
+            await aclose_shielded(connection)
+        return ForwardedReply(message, context, self._return_notice)
+
+    async def _answer(
+        self,
+        request: ForwardedRequest,
+        channel: _RequestChannel,
+        connection: Connection,
+        context: RequestContext,
+    ) -> JSON:
+        if request.method == "tools/call" and not is_tracing():
+            return await self._call(context)
+        runner = ServerRunner(self._server, connection, {})
+        return await runner.on_request(channel, request.method, request.params)
+
+
+def _context(
+    request: ForwardedRequest, channel: _RequestChannel, connection: Connection
+) -> RequestContext:
+    meta = cast("types.RequestParamsMeta | None", (request.params or {}).get("_meta"))
+    return RequestContext(
+        session=ServerSession(channel, connection, request_meta=meta),
+        lifespan_context=cast("Any", {}),
+        protocol_version=request.version,
+        method=request.method,
+        params=request.params,
+        request_id=channel.request_id,
+        meta=meta,
+        request=channel.message_metadata.request_context,
+    )
+
+
+def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
+    """Whether an error means that this node does not serve a forwarded request, and another may."""
+    if ctx.request is None or not is_forwarded(ctx):
+        return False
+    if isinstance(error, OwnedByAnotherNode):
+        # Of a second session, the client gets the error: a request is forwarded once.
+        return error.session_id == ctx.request.scope[SESSION_SCOPE]
+    return isinstance(error, ShuttingDown)
+
+
+def is_forwarded(ctx: RequestContext) -> bool:
+    """Whether another node has forwarded a request."""
+    return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
+
+
+__all__ = [
+    "AUTO_SCOPE",
+    "PIN_SCOPE",
+    "PRINCIPAL_SCOPE",
+    "ForwardedReply",
+    "ForwardedRequests",
+    "is_forwarded",
+    "is_handed_back",
+]

@@ -1,0 +1,231 @@
+"""Requests for a session of another node: they are forwarded to the node that owns the session, and its answer passed on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import anyio
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+
+from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode
+from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
+from ...tools.catalog import Naming
+from ..forwarding.messages import (
+    ConnectionEnded,
+    ForwardedRequest,
+    MessageConnection,
+    error_message,
+    raise_error,
+)
+from ..forwarding.peers import NodeUnreachable, Peers
+from ..gateway.gateway import Gateway
+from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
+from ..sdk.caller import LOG_LEVEL, Caller
+from .forwarded_requests import is_forwarded
+from .results import INSTANCE_META
+
+BEGIN_SECONDS: Final = 3.0
+"""Seconds in which the owner has to begin a request."""
+MARGIN_SECONDS: Final = 0.5
+"""Seconds after that in which its first message has to arrive."""
+HANDOVER_SECONDS: Final = 40.0
+"""Seconds that a request waits for a session which its owner is giving up."""
+FIRST_RETRY_SECONDS: Final = 0.01
+LONGEST_RETRY_SECONDS: Final = 0.25
+ATTEMPTS: Final = 2
+"""Attempts to reach the owner: after the first one a dead owner's session is claimed here."""
+
+INSTANCE_KEY: Final = "statehold/operation_instance"
+_LOCAL_METHODS: Final = frozenset(
+    {"resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
+)
+"""Requests about the client's connection to this node."""
+
+
+class _NotOwner(Exception):
+    """Raised when the other node does not own the session any more; nothing ran."""
+
+
+class Forwarder:
+    """Forwards the requests of one server. It keeps nothing between requests.
+
+    A forwarded request is never forwarded again. Cancelling run() cancels the request at the owner.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        principal: Callable[[RequestContext], Principal],
+        pin: Callable[[RequestContext], str | None],
+        naming: Callable[[RequestContext], Naming],
+    ) -> None:
+        self._gateway = gateway
+        self._principal = principal
+        self._pin = pin
+        self._naming = naming
+
+    async def run(self, ctx: RequestContext, answer: Callable[[], Awaitable[Any]]) -> Any:
+        """Return `answer()`, or the answer of the node that owns the session.
+
+        `answer` is called again when its session changes hands meanwhile.
+
+        Raises:
+            OwnedByAnotherNode: the owner cannot be reached, or the request must not be forwarded; nothing ran.
+            OutcomeUnknown: the connection was lost after the owner had begun.
+        """
+        peers = self._gateway.peers
+        give_up_at = anyio.current_time() + HANDOVER_SECONDS
+        attempts, wait = 0, FIRST_RETRY_SECONDS
+        while True:
+            try:
+                return await answer()
+            except OwnedByAnotherNode as error:
+                if peers is None or ctx.method in _LOCAL_METHODS or is_forwarded(ctx):
+                    raise
+                owner = error
+            try:
+                return await self._forward(ctx, peers, owner)
+            except _NotOwner:
+                self._gateway.registry.forget_owner(cast("str", owner.session_id))
+                if anyio.current_time() >= give_up_at:
+                    raise owner from None
+            except NodeUnreachable as error:
+                attempts += 1
+                if error.is_silent or attempts == ATTEMPTS:
+                    raise owner from None
+            except OutcomeUnknown:
+                attempts += 1
+                if attempts == ATTEMPTS or not self._is_repeatable(ctx):
+                    raise
+            await anyio.sleep(wait)
+            wait = min(wait * 2, LONGEST_RETRY_SECONDS)
+
+    async def _forward(self, ctx: RequestContext, peers: Peers, owner: OwnedByAnotherNode) -> JSON:
+        request = self._request(ctx, owner)
+        async with peers.connection(owner.node) as connection:
+            message = await self._begin(request, peers, connection, owner.node)
+            try:
+                if "accepted" in message:
+                    message = await _relay(ctx, connection)
+            except ConnectionEnded:
+                raise OutcomeUnknown(
+                    "The process that holds the session ended during the call.",
+                    session_id=owner.session_id,
+                ) from None
+        if "not_owner" in message:
+            raise _NotOwner
+        if "refused" in message:
+            raise NodeUnreachable(is_silent=True)
+        if "error" in message:
+            raise_error(message["error"])
+        result: JSON = message["result"]
+        if _instance(ctx) is not None:
+            instance = self._gateway.own_tool_calls.instance
+            result["_meta"] = {**(result.get("_meta") or {}), INSTANCE_META: instance}
+        return result
+
+    async def _begin(
+        self, request: ForwardedRequest, peers: Peers, connection: MessageConnection, node: str
+    ) -> JSON:
+        """Send a request and return the owner's first message.
+
+        Raises:
+            NodeUnreachable: the owner has not begun the request, and will not.
+        """
+        try:
+            with anyio.fail_after(BEGIN_SECONDS + MARGIN_SECONDS):
+                await connection.send(request.to_json())
+                return await connection.receive()
+        except ConnectionEnded:
+            raise NodeUnreachable from None
+        except TimeoutError:
+            peers.drop(node)
+            raise NodeUnreachable(is_silent=True) from None
+
+    def _request(self, ctx: RequestContext, owner: OwnedByAnotherNode) -> ForwardedRequest:
+        params = dict(ctx.params or {})
+        is_auto = self._naming(ctx) == "auto"
+        caller = Caller(ctx, params)
+        if _instance(ctx) is not None:
+            # The owner keeps the receipt with the session, where this node finds it if it owns the session later.
+            meta = {key: value for key, value in params["_meta"].items() if key != INSTANCE_KEY}
+            params["_meta"] = meta
+        if is_auto and ctx.method == "tools/call":
+            params["arguments"] = self._named_arguments(params, owner)
+        return ForwardedRequest(
+            ctx.method,
+            params,
+            cast("str", owner.session_id),
+            self._principal(ctx),
+            self._pin(ctx),
+            self._gateway.config.namespace,
+            is_auto,
+            ctx.protocol_version,
+            caller.capabilities,
+            connection_of(ctx).state.get(LOG_LEVEL),
+            not is_modern(ctx) and ctx.session.can_send_request,
+            time.monotonic() + BEGIN_SECONDS,
+        )
+
+    def _named_arguments(self, params: JSON, owner: OwnedByAnotherNode) -> JSON:
+        """Return the arguments of a call with its session: the owner does not know that of the client's connection."""
+        entry = self._gateway.catalog_nowait("auto").entries.get(params["name"])
+        argument = "session_id" if entry is None else entry.session_argument
+        arguments: JSON = dict(params.get("arguments") or {})
+        if not arguments.get(argument):
+            arguments[argument] = owner.session_id
+        return arguments
+
+    def _is_repeatable(self, ctx: RequestContext) -> bool:
+        """Whether a call may be sent again after it was lost on the way."""
+        params = ctx.params or {}
+        if ctx.method != "tools/call" or Caller(ctx, params).operation_id is not None:
+            return False
+        naming = self._naming(ctx)
+        own_tool = self._gateway.own_tool(params["name"], naming)
+        if own_tool is not None:
+            return own_tool.read_only
+        entry = self._gateway.catalog_nowait(naming).entries.get(params["name"])
+        spec = None if entry is None else self._gateway.services[entry.service].tool(entry.tool)
+        return spec is not None and spec.repeatable
+
+
+async def _relay(ctx: RequestContext, connection: MessageConnection) -> JSON:
+    """Pass the owner's notifications and questions on to the client, and return the owner's last message."""
+    async with anyio.create_task_group() as tasks:
+        # Caught here, since the task group would wrap it.
+        with suppress(ConnectionEnded):
+            while True:
+                message = await connection.receive()
+                if "notify" in message:
+                    await outbound_of(ctx).notify(message["notify"], message["params"])
+                elif "ask" in message:
+                    tasks.start_soon(_ask, ctx, connection, message)
+                else:
+                    tasks.cancel_scope.cancel()
+                    return message
+        tasks.cancel_scope.cancel()
+    raise ConnectionEnded
+
+
+async def _ask(ctx: RequestContext, connection: MessageConnection, message: JSON) -> None:
+    try:
+        result = await outbound_of(ctx).send_raw_request(message["method"], message["params"])
+        answer: JSON = {"result": result}
+    except (MCPError, NoBackChannelError) as error:
+        answer = error_message(error)
+    with suppress(ConnectionEnded):
+        await connection.send({"answer": message["ask"], **answer})
+
+
+def _instance(ctx: RequestContext) -> object:
+    """Return the process to which the client addressed a call; see gateway/own_tools.py."""
+    meta: object = (ctx.params or {}).get("_meta")
+    return cast("JSON", meta).get(INSTANCE_KEY) if isinstance(meta, dict) else None
+
+
+__all__ = ["Forwarder"]

@@ -1,0 +1,75 @@
+"""A Unix socket that serves this user's processes, one task per connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from .unix_sockets import is_same_user
+
+BACKLOG = 256
+ACCEPT_RETRY_SECONDS = 1.0
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+logger = logging.getLogger("statehold.server")
+
+
+@contextmanager
+def listen(path: Path, remove: Callable[[], None]) -> Generator[socket.socket]:
+    """Listen at a path while the block runs; `remove` removes the file at its end.
+
+    Raises:
+        OSError: the socket cannot be created.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        try:
+            yield listener
+        finally:
+            remove()
+
+
+async def accept(
+    listener: socket.socket, connections: TaskGroup, serve: Serve, *, line_limit: int
+) -> None:
+    """Accept connections until cancelled, and serve each in a task of `connections`. A failing one is logged."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            # The process has no descriptor left; clients that leave return theirs.
+            logger.error("a client cannot be accepted: %s", error.strerror)
+            await anyio.sleep(ACCEPT_RETRY_SECONDS)
+        else:
+            connections.start_soon(_serve_connection, connection, serve, line_limit)
+
+
+async def _serve_connection(connection: socket.socket, serve: Serve, line_limit: int) -> None:
+    try:
+        if not is_same_user(connection):
+            connection.close()
+            logger.warning("another user connected, and was refused")
+            return
+        with suppress(ConnectionError):
+            reader, writer = await asyncio.open_unix_connection(sock=connection, limit=line_limit)
+            with closing(writer):
+                await serve(reader, writer)
+    except Exception:
+        # One client must not end the others.
+        logger.exception("a connection failed")
+
+
+__all__ = ["accept", "listen"]

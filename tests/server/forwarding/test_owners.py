@@ -1,0 +1,193 @@
+"""The process that owns a session ends, stops, or drains while another process is asked."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from gateway_process import (
+    JSON,
+    Running,
+    Way,
+    code_of,
+    count,
+    opened_session,
+    service,
+    serving,
+    structured,
+    text_of,
+    toml,
+)
+from mcp import Client
+from runs import entries, wait_for_call
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+@pytest.fixture
+def config(tmp_path: Path, log: Path) -> Path:
+    path = tmp_path / "statehold.toml"
+    services = {"quick": service("quick", "--log", str(log))}
+    path.write_text(toml({"timeouts": {"close_grace": 5}, "services": services}))
+    return path
+
+
+@asynccontextmanager
+async def owned_session(config: Path, data: Path) -> AsyncGenerator[tuple[Running, Client, str]]:
+    """A session of a `statehold serve`, with that process and a client of another one."""
+    with serving(config, data) as owner:
+        async with Way("http", "modern", config, data, url=owner.url).connect() as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+        async with Way("stdio", "modern", config, data).connect() as edge:
+            assert await count(edge, session) == 2
+            yield owner, edge, session
+
+
+async def test_the_session_of_a_killed_owner_is_served_here(config: Path, tmp_path: Path) -> None:
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        owner.process.send_signal(signal.SIGKILL)
+        owner.process.wait(10)
+        with anyio.fail_after(20):
+            result = await client.call_tool("inc", {"session_id": session})
+        assert structured(result)["count"] == 1
+        assert "generation 1 to 2" in str(result.content)
+
+
+async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_killed(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    operation: Any = {"statehold/operation_id": "op-1"}
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        outcomes: list[str] = []
+
+        async def call() -> None:
+            result = await client.call_tool("hang", {"session_id": session}, meta=operation)
+            outcomes.append(code_of(result))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await wait_for_call(log, "hang")
+                owner.process.send_signal(signal.SIGKILL)
+            await call()
+        assert outcomes == ["outcome_unknown", "outcome_unknown"]
+        assert [entry["tool"] for entry in entries(log)].count("hang") == 1
+        assert await count(client, session) == 1
+
+
+async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        # The calls of one connection run one after the other: `get` is accepted, and waits behind `hang`.
+        results: list[str] = []
+
+        async def call(tool: str) -> None:
+            result = await client.call_tool(tool, {"session_id": session})
+            results.append(code_of(result) if result.is_error else text_of(result))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "hang")
+                await wait_for_call(log, "hang")
+                tasks.start_soon(call, "get")
+                await wait_for_call(log, "get")
+                owner.process.send_signal(signal.SIGKILL)
+        assert sorted(results) in (["0", "outcome_unknown"], ["2", "outcome_unknown"])
+
+
+async def test_calls_while_the_owner_drains_see_no_error(config: Path, tmp_path: Path) -> None:
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        counts: list[int] = []
+        has_begun = anyio.Event()
+
+        async def call() -> None:
+            while len(counts) < 60:
+                counts.append(await count(client, session))
+                if len(counts) == 20:
+                    has_begun.set()
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await has_begun.wait()
+                owner.process.send_signal(signal.SIGTERM)
+        assert len(counts) == 60
+        restarted = counts.index(1)
+        assert counts == [*range(3, 3 + restarted), *range(1, 61 - restarted)]
+
+
+async def test_a_call_in_flight_is_answered_when_its_owner_drains(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        results: list[str] = []
+
+        async def call() -> None:
+            result = await client.call_tool("slow", {"session_id": session, "seconds": 0.5})
+            results.append(text_of(result))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await wait_for_call(log, "slow")
+                owner.process.send_signal(signal.SIGTERM)
+                assert await count(client, session) == 1
+        assert results == ["done"]
+
+
+async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+        owner.process.send_signal(signal.SIGSTOP)
+        try:
+            with anyio.fail_after(20):
+                refused = await client.call_tool("inc", {"session_id": session, "n": 100})
+        finally:
+            owner.process.send_signal(signal.SIGCONT)
+        assert code_of(refused) == "session_busy"
+        with anyio.fail_after(20):
+            assert await count(client, session) == 3
+        assert 100 not in [(entry["arguments"] or {}).get("n") for entry in entries(log)]
+
+
+async def test_a_session_of_another_principal_is_unknown(log: Path, tmp_path: Path) -> None:
+    tokens, config, data = tmp_path / "tokens", tmp_path / "statehold.toml", tmp_path / "data"
+    config.write_text(tokens_config(tokens, log))
+    with serving(config, data) as owner, serving(config, data) as other:
+
+        def way(running: Running, token: str) -> Any:
+            headers = {"Authorization": f"Bearer {token}"}
+            return Way("http", "modern", config, data, url=running.url).connect(headers=headers)
+
+        async with way(owner, ALICE) as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+        async with way(other, ALICE) as client:
+            assert await count(client, session) == 2
+        async with way(other, BOB) as client:
+            refused = await client.call_tool("inc", {"session_id": session})
+            assert code_of(refused) == "session_not_found"
+
+
+ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
+
+
+def tokens_config(tokens: Path, log: Path) -> str:
+    tokens.write_text(f"{ALICE} alice\n{BOB} bob\n")
+    tokens.chmod(0o600)
+    settings: JSON = {
+        "server": {"tokens": str(tokens)},
+        "services": {"quick": service("quick", "--log", str(log))},
+    }
+    return toml(settings)
