@@ -24,6 +24,7 @@ from .report import Table, against_targets
 
 PARTS = {
     "hop": "benchmarks.hop",
+    "forward": "benchmarks.forwarding",
     "open": "benchmarks.opening",
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",

@@ -67,12 +67,13 @@ async def test_progress_arrives_in_order_and_as_it_is_sent(pair: Pair) -> None:
 
 async def test_a_cancelled_call_is_cancelled_upstream(pair: Pair, log: Path) -> None:
     clear(log)
-    async with pair.edge.connect() as client, anyio.create_task_group() as tasks:
-        tasks.start_soon(client.call_tool, "quick_hang", pair.at)
-        await wait_for_call(log, "hang")
-        tasks.cancel_scope.cancel()
-    await wait_for_cancellation(log)
-    assert structured(await pair.client.call_tool("quick_inc", pair.at))["count"] == 1
+    async with pair.edge.connect() as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "quick_hang", pair.at)
+            await wait_for_call(log, "hang")
+            tasks.cancel_scope.cancel()
+        await wait_for_cancellation(log)
+        assert structured(await client.call_tool("quick_inc", pair.at))["count"] == 1
 
 
 async def test_a_question_is_asked_and_answered_through_the_other_process(pair: Pair) -> None:
