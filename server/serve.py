@@ -11,6 +11,7 @@ from typing import cast
 import anyio
 
 from ..sessions.clock import SystemClock
+from ..sessions.concurrency import unwrap_group
 from ..sessions.node import Node
 from ..sessions.store.base import Store
 from ..sessions.store.deferred import DeferredStore
@@ -113,6 +114,9 @@ async def forwarding(gateway: Gateway, folder: Path | None) -> AsyncGenerator[No
             tasks.start_soon(peers.close_idle)
             yield
             tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The task groups have wrapped an error of the block.
+        raise unwrap_group(group) from None
     finally:
         await peers.aclose()
 
