@@ -108,7 +108,7 @@ async def forwarding(gateway: Gateway, folder: Path | None) -> AsyncGenerator[No
     sockets = NodeSockets(folder)
     peers = gateway.peers = Peers(sockets)
     gateway.node.is_connected = peers.is_connected
-    listener = ForwardingListener(gateway.registry, lambda: gateway.answer_forwarded)
+    listener = ForwardingListener(gateway.registry, lambda: gateway.owner_server)
     try:
         async with listener.run(sockets, gateway.node.id), anyio.create_task_group() as tasks:
             tasks.start_soon(peers.close_idle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -45,19 +45,20 @@ class Edge(Protocol):
         ...
 
 
-class Reply(Protocol):
-    """The answer to a forwarded request."""
+class OwnerServer(Protocol):
+    """The MCP server of this node, as forwarded requests reach it."""
 
-    @property
-    def message(self) -> JSON: ...
+    async def answer(self, request: ForwardedRequest, edge: Edge) -> JSON:
+        """Return the last message about a request.
 
-    def return_notice(self) -> None:
-        """Make the notice that the answer carries due again, because the answer was not delivered."""
+        Raises:
+            NotOwner: nothing ran.
+        """
         ...
 
-
-AnswerForwarded = Callable[[ForwardedRequest, Edge], Awaitable[Reply]]
-"""Answers a forwarded request. Raises NotOwner if nothing ran."""
+    def return_notice(self, number: int) -> None:
+        """Make the notice that an answer carries due again, because the answer was not delivered."""
+        ...
 
 
 class _EdgeConnection:
@@ -92,9 +93,9 @@ class _EdgeConnection:
 class ForwardingListener:
     """Serves forwarded requests while run() is open. A request whose connection ends is cancelled."""
 
-    def __init__(self, registry: Registry, answer: Callable[[], AnswerForwarded | None]) -> None:
+    def __init__(self, registry: Registry, server: Callable[[], OwnerServer | None]) -> None:
         self._registry = registry
-        self._answer = answer
+        self._server = server
         self._running = 0
         self._idle = anyio.Event()
 
@@ -126,6 +127,8 @@ class ForwardingListener:
                     message = await edge.connection.receive()
                     if "answer" in message:
                         edge.take_answer(message)
+                    elif "undelivered" in message:
+                        self._return_notice(message["undelivered"])
                     else:
                         tasks.start_soon(self._run, ForwardedRequest.parse(message), edge)
             except ConnectionEnded:
@@ -144,8 +147,8 @@ class ForwardingListener:
                 self._idle = anyio.Event()
 
     async def _respond(self, request: ForwardedRequest, edge: _EdgeConnection) -> None:
-        answer, connection = self._answer(), edge.connection
-        if answer is None or not self._may_begin(request):
+        server, connection = self._server(), edge.connection
+        if server is None or not self._may_begin(request):
             await connection.send(NOT_OWNER)
             return
         if request.namespace != self._registry.core.policy.namespace:
@@ -154,19 +157,24 @@ class ForwardingListener:
             return
         connection.send_nowait(ACCEPTED)
         try:
-            reply = await answer(request, edge)
+            message = await server.answer(request, edge)
         except NotOwner:
             await connection.send(NOT_OWNER)
             return
         try:
-            await connection.send(reply.message)
+            await connection.send(message)
         except BaseException:
-            reply.return_notice()
+            self._return_notice(message.get("notice"))
             raise
+
+    def _return_notice(self, number: object) -> None:
+        server = self._server()
+        if server is not None and isinstance(number, int):
+            server.return_notice(number)
 
     def _may_begin(self, request: ForwardedRequest) -> bool:
         # A node that was stopped must not begin what its sender has given up.
         return time.monotonic() < request.begin_before and self._registry.owns(request.session_id)
 
 
-__all__ = ["AnswerForwarded", "Edge", "ForwardingListener", "NotOwner", "Reply"]
+__all__ = ["Edge", "ForwardingListener", "NotOwner", "OwnerServer"]

@@ -5,7 +5,8 @@ The first message on a kept connection is a request; the next request follows th
 then `{"result"}` or `{"error": {"code", "message", "data"}}`. It sends `{"not_owner": true}` instead if nothing ran, because
 it does not own the session or ends, and `{"refused": true}` if it cannot serve the other node's clients. The other node
 answers a question with `{"answer": N, "result"}` or `{"answer": N, "error"}`, and cancels the request by closing the
-connection.
+connection. A result that carries a notice has its number as `"notice"`; between requests, `{"undelivered": NUMBER}` says
+that the client did not get it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ...tools.processes.ledger import Ledger
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
-from ..forwarding.listener import AnswerForwarded
+from ..forwarding.listener import OwnerServer
 from ..forwarding.peers import Peers
 from ..protocol.uris import page_uri
 from .opening import Opening
@@ -76,7 +76,7 @@ class Gateway:
         self.opening = Opening()
         self.peers: Peers | None = None
         """The connections to other nodes of the data folder; None without a data folder."""
-        self.answer_forwarded: AnswerForwarded | None = None
+        self.owner_server: OwnerServer | None = None
         """Answers the requests that other nodes forward; None before there is an MCP server."""
         core = Core.create(
             store,

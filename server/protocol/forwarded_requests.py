@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, cast
 
 import anyio
@@ -24,7 +25,7 @@ from ...tools.upstream.tracing import is_tracing
 from ..forwarding.listener import Edge, NotOwner
 from ..forwarding.messages import ForwardedRequest, error_message
 from ..sdk.access import RequestContext
-from ..sdk.caller import LOG_LEVEL
+from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL
 
 PIN_SCOPE: Final = "statehold.session"
 """The key for the pinned session: in the ASGI scope of a request, for the session that its URL names, or that of a forwarded
@@ -37,6 +38,10 @@ AUTO_SCOPE: Final = "statehold.auto"
 
 SESSION_SCOPE: Final = "statehold.forwarded_session"
 """The key in the scope of a forwarded request for the session that this node is expected to own."""
+
+
+NOTICES: Final = 256
+"""Notices that are kept until a further one, in case that their answers are not delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +99,8 @@ class _RequestChannel:
         await self.notify("notifications/progress", params)
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedReply:
-    """The answer to a forwarded request, as a message to the node that received the request."""
-
-    message: JSON
-    context: RequestContext
-    on_undelivered: Callable[[RequestContext], None]
-
-    def return_notice(self) -> None:
-        self.on_undelivered(self.context)
-
-
 class ForwardedRequests:
-    """Answers forwarded requests with one server. It keeps nothing between requests.
+    """Answers forwarded requests with one server. Between requests it keeps the notices of the last answers.
 
     `call` answers a tool call; `return_notice` makes the notice of an undelivered answer due again.
     """
@@ -121,9 +114,12 @@ class ForwardedRequests:
         self._server = server
         self._call = call
         self._return_notice = return_notice
+        self._numbers = count(1)
+        self._noticed: dict[int, RequestContext] = {}
+        """The contexts of answers that carry a notice, by the number of the notice."""
 
-    async def __call__(self, request: ForwardedRequest, edge: Edge) -> ForwardedReply:
-        """Answer a request.
+    async def answer(self, request: ForwardedRequest, edge: Edge) -> JSON:
+        """Return the last message about a request.
 
         Raises:
             NotOwner: this node does not own the session any more, or ends; nothing ran.
@@ -150,7 +146,22 @@ class ForwardedRequests:
             raise NotOwner from None
         finally:
             await aclose_shielded(connection)
-        return ForwardedReply(message, context, self._return_notice)
+        if DELIVERY_SCOPE in scope:
+            message["notice"] = self._note(context)
+        return message
+
+    def _note(self, context: RequestContext) -> int:
+        if len(self._noticed) >= NOTICES:
+            del self._noticed[next(iter(self._noticed))]
+        number = next(self._numbers)
+        self._noticed[number] = context
+        return number
+
+    def return_notice(self, number: int) -> None:
+        """Make the notice of an answer due again, because the answer was not delivered. A second call does nothing."""
+        context = self._noticed.pop(number, None)
+        if context is not None:
+            self._return_notice(context)
 
     async def _answer(
         self,
@@ -200,7 +211,6 @@ __all__ = [
     "AUTO_SCOPE",
     "PIN_SCOPE",
     "PRINCIPAL_SCOPE",
-    "ForwardedReply",
     "ForwardedRequests",
     "is_forwarded",
     "is_handed_back",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import anyio
@@ -24,7 +25,7 @@ from ..forwarding.messages import (
 from ..forwarding.peers import NodeUnreachable, Peers
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
-from ..sdk.caller import LOG_LEVEL, Caller
+from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller
 from .forwarded_requests import is_forwarded
 from .results import INSTANCE_META
 
@@ -44,6 +45,14 @@ _LOCAL_METHODS: Final = frozenset(
     {"resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
 )
 """Requests about the client's connection to this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedNotice:
+    """The notice that a forwarded answer carries. Its owner makes it due again if the answer is not delivered."""
+
+    node: str
+    number: int
 
 
 class _NotOwner(Exception):
@@ -120,6 +129,8 @@ class Forwarder:
             raise _NotOwner
         if "refused" in message:
             raise NodeUnreachable(is_silent=True)
+        if "notice" in message and ctx.request is not None:
+            ctx.request.scope[DELIVERY_SCOPE] = ForwardedNotice(owner.node, message["notice"])
         if "error" in message:
             raise_error(message["error"])
         result: JSON = message["result"]
@@ -145,6 +156,15 @@ class Forwarder:
         except TimeoutError:
             peers.drop(node)
             raise NodeUnreachable(is_silent=True) from None
+
+    async def return_notice(self, notice: ForwardedNotice) -> None:
+        """Tell the owner that the client did not get the answer that carries a notice."""
+        peers = self._gateway.peers
+        if peers is not None:
+            # The notice of an owner that ended meanwhile is gone with it.
+            with suppress(NodeUnreachable, ConnectionEnded):
+                async with peers.connection(notice.node) as connection:
+                    await connection.send({"undelivered": notice.number})
 
     def _request(self, ctx: RequestContext, owner: OwnedByAnotherNode) -> ForwardedRequest:
         params = dict(ctx.params or {})
@@ -228,4 +248,4 @@ def _instance(ctx: RequestContext) -> object:
     return cast("JSON", meta).get(INSTANCE_KEY) if isinstance(meta, dict) else None
 
 
-__all__ = ["Forwarder"]
+__all__ = ["ForwardedNotice", "Forwarder"]

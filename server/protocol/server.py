@@ -64,7 +64,7 @@ from .forwarded_requests import (
     is_forwarded,
     is_handed_back,
 )
-from .forwarding import Forwarder
+from .forwarding import ForwardedNotice, Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
 from .listening import SubscriptionHandlers
@@ -129,7 +129,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.middleware.append(self._middleware)
         self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
-        gateway.answer_forwarded = ForwardedRequests(self, self.call, self.return_notice)
+        gateway.owner_server = ForwardedRequests(self, self.call, self.return_notice)
         gateway.on_tools_changed.append(self._on_tools_changed)
         gateway.on_prompts_changed.append(self._on_prompts_changed)
 
@@ -332,8 +332,11 @@ class StateholdServer(Server[dict[str, Any]]):
 
     def return_notice(self, ctx: RequestContext) -> None:
         """Put the notice of a call back for the next answer, because this answer was not delivered."""
-        if ctx.request is not None:
-            self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
+        delivery = None if ctx.request is None else ctx.request.scope.get(DELIVERY_SCOPE)
+        if isinstance(delivery, ForwardedNotice):
+            self._gateway.registry.spawn(self._forwarder.return_notice, delivery)
+        else:
+            self._gateway.router.return_notice(delivery)
 
     async def _error_result(self, ctx: RequestContext, error: SessionError) -> JSON:
         session: JSON | None = None

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import httpx2
 import pytest
 from gateway_process import (
@@ -137,3 +138,22 @@ async def test_a_repeat_has_the_note_of_an_answer_that_was_not_delivered(
     following = await client.call_tool("inc", {"session_id": session})
     assert structured(following)["count"] == 2
     assert NOTICE not in meta_of(following)
+
+
+@pytest.mark.timeout(60)
+async def test_the_next_result_has_the_note_of_an_undelivered_forwarded_answer(
+    tmp_path: Path,
+) -> None:
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    config.write_text(toml({"services": {"asking": service("asking")}}))
+    with serving(config, data) as owner, serving(config, data) as other:
+        async with Way("http", "modern", config, tmp_path, url=owner.url).connect() as client:
+            session = await lost_session(client)
+            headers = await legacy(other, "2025-06-18")
+            vanish(other, request("POST", headers, message("tools/call", inc(session))))
+            await ran(client, session, 2)
+            with anyio.fail_after(20):
+                while NOTICE not in meta_of(await client.call_tool("inc", {"session_id": session})):
+                    pass
+            again = await client.call_tool("inc", {"session_id": session})
+            assert NOTICE not in meta_of(again)
