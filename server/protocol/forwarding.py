@@ -116,7 +116,7 @@ class Forwarder:
     async def _forward(self, ctx: RequestContext, peers: Peers, owner: OwnedByAnotherNode) -> JSON:
         request = self._request(ctx, owner)
         async with peers.connection(owner.node) as connection:
-            message = await self._begin(request, peers, connection, owner.node)
+            message = await begin(request, peers, connection, owner.node)
             try:
                 if "accepted" in message:
                     message = await _relay(ctx, connection)
@@ -138,24 +138,6 @@ class Forwarder:
             instance = self._gateway.own_tool_calls.instance
             result["_meta"] = {**(result.get("_meta") or {}), INSTANCE_META: instance}
         return result
-
-    async def _begin(
-        self, request: ForwardedRequest, peers: Peers, connection: MessageConnection, node: str
-    ) -> JSON:
-        """Send a request and return the owner's first message.
-
-        Raises:
-            NodeUnreachable: the owner has not begun the request, and will not.
-        """
-        try:
-            with anyio.fail_after(BEGIN_SECONDS + MARGIN_SECONDS):
-                await connection.send(request.to_json())
-                return await connection.receive()
-        except ConnectionEnded:
-            raise NodeUnreachable from None
-        except TimeoutError:
-            peers.drop(node)
-            raise NodeUnreachable(is_silent=True) from None
 
     async def return_notice(self, notice: ForwardedNotice) -> None:
         """Tell the owner that the client did not get the answer that carries a notice."""
@@ -214,6 +196,25 @@ class Forwarder:
         return spec is not None and spec.repeatable
 
 
+async def begin(
+    request: ForwardedRequest, peers: Peers, connection: MessageConnection, node: str
+) -> JSON:
+    """Send a request and return the owner's first message.
+
+    Raises:
+        NodeUnreachable: the owner has not begun the request, and will not.
+    """
+    try:
+        with anyio.fail_after(BEGIN_SECONDS + MARGIN_SECONDS):
+            await connection.send(request.to_json())
+            return await connection.receive()
+    except ConnectionEnded:
+        raise NodeUnreachable from None
+    except TimeoutError:
+        peers.drop(node)
+        raise NodeUnreachable(is_silent=True) from None
+
+
 async def _relay(ctx: RequestContext, connection: MessageConnection) -> JSON:
     """Pass the owner's notifications and questions on to the client, and return the owner's last message."""
     async with anyio.create_task_group() as tasks:
@@ -248,4 +249,4 @@ def _instance(ctx: RequestContext) -> object:
     return cast("JSON", meta).get(INSTANCE_KEY) if isinstance(meta, dict) else None
 
 
-__all__ = ["ForwardedNotice", "Forwarder"]
+__all__ = ["BEGIN_SECONDS", "ForwardedNotice", "Forwarder", "begin"]

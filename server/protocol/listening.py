@@ -13,6 +13,8 @@ from mcp.shared.exceptions import MCPError
 
 from ...sessions.errors import OwnedByAnotherNode
 from ..sdk.access import RequestContext, connection_of, is_modern
+from .forwarded_requests import is_forwarded
+from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import RenamingSession, Subscriptions, Topic
@@ -33,11 +35,14 @@ class SubscriptionHandlers:
         resources: Resources,
         state_subscriptions: StateSubscriptions,
         subscriptions: Subscriptions,
+        forwarded: ForwardedSubscriptions,
         listen: ListenHandler,
     ) -> None:
         self._resources = resources
         self._state_subscriptions = state_subscriptions
         self._subscriptions = subscriptions
+        self._forwarded = forwarded
+        subscriptions.on_released = forwarded.end
         self._listen_handler = listen
         resources.on_list = self._subscribe_to_list
 
@@ -62,7 +67,7 @@ class SubscriptionHandlers:
         for uri in (requested.resource_subscriptions or ())[:SUBSCRIPTIONS]:
             with suppress(MCPError, OwnedByAnotherNode):
                 if parse_state_uri(str(uri)) is None:
-                    topics[await self._resources.subscribe(ctx, str(uri))] = str(uri)
+                    topics[await self._subscribe_to(ctx, str(uri))] = str(uri)
                 else:
                     states[str(uri)] = await self._resources.find_state(ctx, str(uri))
         list_topic = (
@@ -91,7 +96,7 @@ class SubscriptionHandlers:
         if parse_state_uri(uri) is not None:
             self._state_subscriptions.join(connection, *await self._resources.find_state(ctx, uri))
             return types.EmptyResult()
-        topic = await self._resources.subscribe(ctx, uri)
+        topic = await self._subscribe_to(ctx, uri)
         self._subscriptions.join(connection, topic, self._resources.principal(ctx), uri)
         return types.EmptyResult()
 
@@ -102,9 +107,35 @@ class SubscriptionHandlers:
         if session_id is not None:
             self._state_subscriptions.leave(connection_of(ctx), session_id)
         else:
-            topic = await self._resources.find_topic(ctx, str(params.uri))
+            uri = str(params.uri)
+            try:
+                topic = await self._resources.find_topic(ctx, uri)
+            except OwnedByAnotherNode as owner:
+                topic = await self._foreign_topic(ctx, uri, owner)
             self._subscriptions.leave(connection_of(ctx), topic)
         return types.EmptyResult()
+
+    async def _subscribe_to(self, ctx: RequestContext, uri: str) -> Topic:
+        """Subscribe to a resource of a service in this process, or at the owner of its session.
+
+        Raises:
+            MCPError: the text is no address of a resource, or the subscription is refused.
+            OwnedByAnotherNode: the request was forwarded, and this node does not own the session.
+        """
+        try:
+            return await self._resources.subscribe(ctx, uri)
+        except OwnedByAnotherNode as owner:
+            if is_forwarded(ctx):
+                raise
+            topic = await self._foreign_topic(ctx, uri, owner)
+            await self._forwarded.follow(topic, owner.node, self._resources.principal(ctx))
+            return topic
+
+    async def _foreign_topic(
+        self, ctx: RequestContext, uri: str, owner: OwnedByAnotherNode
+    ) -> Topic:
+        _, service, upstream_uri = await self._resources.resolve_address(ctx, uri)
+        return Topic(cast("str", owner.session_id), service, upstream_uri)
 
     def _subscribe_to_list(self, ctx: RequestContext, topic: Topic) -> None:
         """Subscribe a legacy client to the resource list of a session: it has just read that list."""

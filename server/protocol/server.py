@@ -64,6 +64,7 @@ from .forwarded_requests import (
     is_forwarded,
     is_handed_back,
 )
+from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarding import ForwardedNotice, Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
@@ -119,7 +120,11 @@ class StateholdServer(Server[dict[str, Any]]):
         self.state_subscriptions = StateSubscriptions(gateway, self._bus, self._notify)
         self.subscriptions = Subscriptions(gateway, self._bus, self._notify)
         self._listening = SubscriptionHandlers(
-            self._resources, self.state_subscriptions, self.subscriptions, self._listen
+            self._resources,
+            self.state_subscriptions,
+            self.subscriptions,
+            ForwardedSubscriptions(gateway),
+            self._listen,
         )
         self._listening.register(self)
         self.add_request_handler("server/discover", types.RequestParams, self._discover)

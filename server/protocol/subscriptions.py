@@ -55,6 +55,8 @@ class Subscriptions:
         self._notify = notify
         self._connections_by_topic: dict[Topic, dict[Connection, tuple[Principal, str]]] = {}
         self._principals_by_topic: dict[Topic, list[Principal]] = {}
+        self.on_released: Callable[[Topic], None] = lambda topic: None
+        """Called with a topic that has no subscriber any more."""
         gateway.on_resource_changed.append(self._on_changed)
 
     def __len__(self) -> int:
@@ -94,6 +96,7 @@ class Subscriptions:
             and topic not in self._connections_by_topic
             and topic not in self._principals_by_topic
         ):
+            self.on_released(topic)
             self._gateway.registry.spawn(self._unsubscribe, topic, principal)
 
     async def _unsubscribe(self, topic: Topic, principal: Principal) -> None:
