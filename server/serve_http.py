@@ -124,7 +124,7 @@ async def _end_http(
 ) -> None:
     await shutdown.begin_event.wait()
     notify("STOPPING=1")
-    await gateway.registry.drain()
+    await gateway.drain()
     # The answers of the last calls are still passing through the transports.
     await anyio.sleep(ANSWER_SECONDS)
     mcp_server.stop_listening()

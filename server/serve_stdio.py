@@ -96,7 +96,7 @@ async def _end(
 ) -> None:
     await shutdown.begin_event.wait()
     if gateway.opening.is_complete:
-        await gateway.registry.drain()
+        await gateway.drain()
     mcp_server.stop_listening()
     await streams.end()
 

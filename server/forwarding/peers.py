@@ -6,8 +6,8 @@ import asyncio
 import os
 import socket
 from collections import defaultdict
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 
@@ -48,6 +48,26 @@ class Peers:
     def __init__(self, sockets: NodeSockets) -> None:
         self._sockets = sockets
         self._nodes: defaultdict[str, _Node] = defaultdict(_Node)
+        self._requests = 0
+        self._answered = anyio.Event()
+
+    @contextmanager
+    def count_request(self) -> Generator[None]:
+        """Have wait_answered() wait for a request until the block ends."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._answered.set()
+                self._answered = anyio.Event()
+
+    async def wait_answered(self, within: float) -> None:
+        """Wait until every counted request is answered, or `within` seconds have passed."""
+        with anyio.move_on_after(within):
+            while self._requests:
+                await self._answered.wait()
 
     def is_connected(self, node: str) -> bool:
         """Whether there is an open connection to a node, which proves that it lives."""

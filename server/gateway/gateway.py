@@ -134,6 +134,13 @@ class Gateway:
         self._end_waits()
         return await self._stack.__aexit__(kind, error, traceback)
 
+    async def drain(self) -> None:
+        """Refuse new work, end the calls within `close_grace`, also those that other nodes run, and pause every session."""
+        async with anyio.create_task_group() as tasks:
+            if self.peers is not None:
+                tasks.start_soon(self.peers.wait_answered, self.config.timeouts.close_grace)
+            await self.registry.drain()
+
     @property
     def offers_state(self) -> bool:
         """Whether callers may see and change the states of their sessions."""

@@ -97,7 +97,8 @@ class Forwarder:
                     raise
                 owner = error
             try:
-                return await self._forward(ctx, peers, owner)
+                with peers.count_request():
+                    return await self._forward(ctx, peers, owner)
             except _NotOwner:
                 self._gateway.registry.forget_owner(cast("str", owner.session_id))
                 if anyio.current_time() >= give_up_at:

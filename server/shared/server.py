@@ -75,7 +75,7 @@ class SharedServer:
         """
         async with anyio.create_task_group() as connections:
             await self._accept_clients(connections, report_listening)
-            await self._gateway.registry.drain()
+            await self._gateway.drain()
             self._mcp_server.stop_listening()
             self._drained.set()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, count, meta_of, service, structured, text_of
+from gateway_process import JSON, Running, count, meta_of, service, structured, text_of
 from pairs import Pair
 from runs import clear, wait_for_call, wait_for_cancellation
+
+from statehold.client import connect
 
 LOG = "calls.jsonl"
 
@@ -169,6 +172,39 @@ async def test_a_session_is_found_by_its_name(pair: Pair) -> None:
         assert await count(client, "named") == 1
         assert await count(client, "named") == 2
         await client.call_tool("session_close", {"session_id": session})
+
+
+async def test_a_pinned_session_may_be_another_processs(pair: Pair, other: Running) -> None:
+    created = await pair.client.call_tool("session_create", {"name": f"pinned-{pair.session}"})
+    session = {"session_id": structured(created)["session_id"]}
+    way = replace(pair.edge, transport="http", url=other.url)
+    async with way.connect(f"/s/pinned-{pair.session}/mcp") as client:
+        for expected in range(1, 5, 2):
+            assert structured(await client.call_tool("inc"))["count"] == expected
+            result = await pair.client.call_tool("inc", session)
+            assert structured(result)["count"] == expected + 1
+        updated = await client.call_tool("state_update", {"values": {"a": 1}})
+        assert structured(updated)["version"] == 1
+        uris = {str(resource.uri) for resource in (await client.list_resources()).resources}
+        assert f"session://{session['session_id']}/state" in uris
+        part = (
+            await client.read_resource("session://" + session["session_id"] + "/state")
+        ).contents
+        assert isinstance(part[0], types.TextResourceContents)
+        assert part[0].text == '{"a":1}'
+
+
+async def test_the_python_client_uses_a_session_of_another_process(
+    pair: Pair, other: Running
+) -> None:
+    async with connect(other.url) as client:
+        session = await client.get(pair.session)
+        assert (await session.call_tool("inc")).text == "1"
+        assert await session.state.update({"a": 1}) == 1
+        assert await session.state.get() == {"a": 1}
+        await session.pause()
+        assert (await session.call_tool("inc")).text == "2"
+        await session.close()
 
 
 async def test_errors_are_those_of_the_owner(pair: Pair) -> None:

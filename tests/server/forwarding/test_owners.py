@@ -145,6 +145,29 @@ async def test_a_call_in_flight_is_answered_when_its_owner_drains(
         assert results == ["done"]
 
 
+async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with serving(config, data) as owner, serving(config, data) as edge:
+        async with Way("http", "modern", config, data, url=owner.url).connect() as client:
+            session = await opened_session(client)
+            await count(client, session)
+        async with Way("http", "modern", config, data, url=edge.url).connect() as client:
+            results: list[str] = []
+
+            async def call() -> None:
+                result = await client.call_tool("slow", {"session_id": session, "seconds": 3})
+                results.append(text_of(result))
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call)
+                    await wait_for_call(log, "slow")
+                    edge.process.send_signal(signal.SIGTERM)
+            assert results == ["done"]
+
+
 async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
