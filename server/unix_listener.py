@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from .unix_sockets import is_same_user
 
 BACKLOG = 256
+SEND_BYTES = 1 << 20
 ACCEPT_RETRY_SECONDS = 1.0
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -63,6 +64,8 @@ async def _serve_connection(connection: socket.socket, serve: Serve, line_limit:
             connection.close()
             logger.warning("another user connected, and was refused")
             return
+        # A screenshot then takes one write; the system limits the size.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         with suppress(ConnectionError):
             reader, writer = await asyncio.open_unix_connection(sock=connection, limit=line_limit)
             with closing(writer):

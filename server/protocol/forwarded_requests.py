@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import Any, Final, cast
 
@@ -20,7 +21,7 @@ from mcp.shared.transport_context import TransportContext
 from pydantic import ValidationError
 
 from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, dumps, loads
 from ...tools.upstream.tracing import is_tracing
 from ..forwarding.listener import Edge, NotOwner
 from ..forwarding.messages import ForwardedRequest, error_message
@@ -131,12 +132,14 @@ class ForwardedRequests:
             SESSION_SCOPE: request.session_id,
         }
         channel = _RequestChannel(request, edge, _Origin(scope))
-        connection = Connection.from_envelope(request.version, None, request.capabilities)
-        if request.log_level is not None:
-            connection.state[LOG_LEVEL] = request.log_level
+        capabilities = dumps(request.capabilities)
+        connection = _call_connection(request.version, capabilities, request.log_level)
         context = _context(request, channel, connection)
         try:
-            message: JSON = {"result": await self._answer(request, channel, connection, context)}
+            if request.method == "tools/call" and not is_tracing():
+                message: JSON = {"result": await self._call(context)}
+            else:
+                message = {"result": await self._run(request, channel)}
         except MCPError as error:
             message = error_message(error)
         except ValidationError:
@@ -144,8 +147,6 @@ class ForwardedRequests:
             message = error_message(error)
         except (OwnedByAnotherNode, ShuttingDown):
             raise NotOwner from None
-        finally:
-            await aclose_shielded(connection)
         if DELIVERY_SCOPE in scope:
             message["notice"] = self._note(context)
         return message
@@ -163,17 +164,27 @@ class ForwardedRequests:
         if context is not None:
             self._return_notice(context)
 
-    async def _answer(
-        self,
-        request: ForwardedRequest,
-        channel: _RequestChannel,
-        connection: Connection,
-        context: RequestContext,
-    ) -> JSON:
-        if request.method == "tools/call" and not is_tracing():
-            return await self._call(context)
+    async def _run(self, request: ForwardedRequest, channel: _RequestChannel) -> JSON:
+        """Answer a request with the SDK's handlers, which may keep something with the connection."""
+        connection = _new_connection(request.version, request.capabilities, request.log_level)
         runner = ServerRunner(self._server, connection, {})
-        return await runner.on_request(channel, request.method, request.params)
+        try:
+            return await runner.on_request(channel, request.method, request.params)
+        finally:
+            await aclose_shielded(connection)
+
+
+def _new_connection(version: str, capabilities: JSON, log_level: str | None) -> Connection:
+    connection = Connection.from_envelope(version, None, capabilities)
+    if log_level is not None:
+        connection.state[LOG_LEVEL] = log_level
+    return connection
+
+
+@lru_cache(maxsize=64)
+def _call_connection(version: str, capabilities: str, log_level: str | None) -> Connection:
+    """Return the SDK's connection for tool calls of such clients. Calls share it: they keep nothing with it."""
+    return _new_connection(version, loads(capabilities), log_level)
 
 
 def _context(
