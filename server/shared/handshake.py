@@ -36,7 +36,7 @@ class Request:
     session: str | None = None
     """The pinned session of a client; None for the default of the server."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What a client asks of the server; see requested_settings()."""
+    """The digests of the settings that a client asks of the server; see requested_settings()."""
 
     def line(self) -> bytes:
         return _line(asdict(self))
