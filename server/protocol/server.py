@@ -68,6 +68,7 @@ from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarding import ForwardedNotice, Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
+from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
 from .prepared_calls import ForwardedCall, OwnCall, named_session, parked_call_state
 from .request_checks import refuse_unencodable
@@ -89,8 +90,6 @@ METHODS_BEFORE_OPENING = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
 )
 """Requests that are answered before the sessions are open."""
-NOTIFY_SECONDS = 10.0
-"""Seconds that notifying a legacy client of a changed list may take."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
@@ -111,14 +110,13 @@ class StateholdServer(Server[dict[str, Any]]):
         self._pinned_name = pinned_name
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
         self._auto_sessions = AutoSessions(gateway)
-        self._legacy_connections: set[Connection] = set()
-        self._connections_by_session: dict[str, Connection] = {}
+        self._legacy_connections = LegacyConnections(gateway.registry.spawn)
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         self._resources = Resources(gateway, self.principal, self.pin, self.run_or_resume)
         self._resources.register(self)
         Completion(self._resources).register(self)
-        self.state_subscriptions = StateSubscriptions(gateway, self._bus, self._notify)
-        self.subscriptions = Subscriptions(gateway, self._bus, self._notify)
+        self.state_subscriptions = StateSubscriptions(gateway, self._bus, notify)
+        self.subscriptions = Subscriptions(gateway, self._bus, notify)
         self._listening = SubscriptionHandlers(
             self._resources,
             self.state_subscriptions,
@@ -130,7 +128,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
-            "notifications/initialized", types.NotificationParams, self._on_initialized
+            "notifications/initialized", types.NotificationParams, self._legacy_connections.add
         )
         self.middleware.append(self._middleware)
         self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
@@ -209,42 +207,17 @@ class StateholdServer(Server[dict[str, Any]]):
         connection_of(ctx).state[LOG_LEVEL] = params.level
         return types.EmptyResult()
 
-    async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
-        connection = connection_of(ctx)
-        if connection not in self._legacy_connections:
-            self._legacy_connections.add(connection)
-            connection.exit_stack.callback(self._legacy_connections.discard, connection)
-            if connection.session_id is not None:
-                self._connections_by_session[connection.session_id] = connection
-                connection.exit_stack.callback(
-                    self._connections_by_session.pop, connection.session_id
-                )
-
     def connection(self, session_id: str) -> Connection | None:
         """Return the initialized connection of a session of Streamable HTTP."""
-        return self._connections_by_session.get(session_id)
+        return self._legacy_connections.of_session(session_id)
 
     async def _on_tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
-        self._notify_legacy("notifications/tools/list_changed")
+        self._legacy_connections.notify_all("notifications/tools/list_changed")
 
     async def _on_prompts_changed(self) -> None:
         await self._bus.publish(PromptsListChanged())
-        self._notify_legacy("notifications/prompts/list_changed")
-
-    def _notify_legacy(self, method: str) -> None:
-        for connection in list(self._legacy_connections):
-            # In a task of its own: a client that reads nothing must not delay the others.
-            self._gateway.registry.spawn(self._notify, connection, method)
-
-    async def _notify(
-        self, connection: Connection, method: str, params: Mapping[str, Any] | None = None
-    ) -> None:
-        with anyio.move_on_after(NOTIFY_SECONDS):
-            try:
-                await connection.outbound.notify(method, params)
-            except Exception:
-                logger.debug("a client disconnected before it was notified", exc_info=True)
+        self._legacy_connections.notify_all("notifications/prompts/list_changed")
 
     # Calls.
 
