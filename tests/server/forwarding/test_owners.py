@@ -52,6 +52,24 @@ async def owned_session(config: Path, data: Path) -> AsyncGenerator[tuple[Runnin
             yield owner, edge, session
 
 
+@asynccontextmanager
+async def slow_call(
+    client: Client, session: str, log: Path, *, seconds: float
+) -> AsyncGenerator[list[str]]:
+    """A call of `slow` that runs when the block begins, and has ended after it; yields the list of its result."""
+    results: list[str] = []
+
+    async def call() -> None:
+        result = await client.call_tool("slow", {"session_id": session, "seconds": seconds})
+        results.append(text_of(result))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await wait_for_call(log, "slow")
+            yield results
+
+
 async def test_the_session_of_a_killed_owner_is_served_here(config: Path, tmp_path: Path) -> None:
     async with owned_session(config, tmp_path / "data") as (owner, client, session):
         owner.process.send_signal(signal.SIGKILL)
@@ -130,18 +148,9 @@ async def test_a_call_in_flight_is_answered_when_its_owner_drains(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
     async with owned_session(config, tmp_path / "data") as (owner, client, session):
-        results: list[str] = []
-
-        async def call() -> None:
-            result = await client.call_tool("slow", {"session_id": session, "seconds": 0.5})
-            results.append(text_of(result))
-
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call)
-                await wait_for_call(log, "slow")
-                owner.process.send_signal(signal.SIGTERM)
-                assert await count(client, session) == 1
+        async with slow_call(client, session, log, seconds=0.5) as results:
+            owner.process.send_signal(signal.SIGTERM)
+            assert await count(client, session) == 1
         assert results == ["done"]
 
 
@@ -154,17 +163,8 @@ async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends
             session = await opened_session(client)
             await count(client, session)
         async with Way("http", "modern", config, data, url=edge.url).connect() as client:
-            results: list[str] = []
-
-            async def call() -> None:
-                result = await client.call_tool("slow", {"session_id": session, "seconds": 3})
-                results.append(text_of(result))
-
-            with anyio.fail_after(20):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(call)
-                    await wait_for_call(log, "slow")
-                    edge.process.send_signal(signal.SIGTERM)
+            async with slow_call(client, session, log, seconds=3) as results:
+                edge.process.send_signal(signal.SIGTERM)
             assert results == ["done"]
 
 
