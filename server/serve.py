@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
@@ -47,7 +48,15 @@ async def create_gateway(
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
     store = cast("Store", DeferredStore(partial(_build_store, config)))
-    node = Node(store, folder, address=address, clock=clock.now)
+    node = Node(
+        store,
+        folder,
+        address=address,
+        clock=clock.now,
+        lease_seconds=config.cluster.lease_seconds if config.cluster.enabled else 0.0,
+        capacity=config.node_capacity,
+        version=version("statehold"),
+    )
     ledger = Ledger(folder, node=node.id)
     services = services_of(config, ledger, alone=alone, port=port)
     gateway = Gateway(config, store, node, ledger, services, clock=clock)

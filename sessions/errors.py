@@ -126,17 +126,29 @@ class SessionBusy(SessionError):
 
 
 class OwnedByAnotherNode(SessionBusy):
-    """Raised when another node that lives owns the session. Nothing ran; that node can serve the request.
+    """Raised when another node is to serve the request: it owns the session, or is to take it on. Nothing ran.
 
-    `session_id` is the session, and `node` the id of its owner, which no caller sees.
+    `session_id` is the session, None for one that is yet to be created. No caller sees the other attributes: `node` is the
+    id of the other node, `epoch` the epoch of the session as far as it is known (0: it is not), and `adopt` says that the
+    other node does not own the session, but is to claim or create it.
     """
 
     recovery = "Use it there, or try again when it is closed there."
 
-    def __init__(self, session_id: str, node: str, address: str | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str | None,
+        node: str,
+        address: str | None = None,
+        *,
+        epoch: int = 0,
+        adopt: bool = False,
+    ) -> None:
         place = "" if address is None else f" ({address})"
         super().__init__(f"The session is open in another process{place}.", session_id=session_id)
         self.node = node
+        self.epoch = epoch
+        self.adopt = adopt
 
 
 class OperationBusy(SessionBusy):

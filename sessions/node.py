@@ -19,7 +19,7 @@ from typing import Self
 import anyio
 
 from .errors import StoreUnavailable
-from .records import NodeRecord
+from .records import NodeRecord, NodeState
 from .store.base import Store
 
 NODES = "nodes"
@@ -46,6 +46,9 @@ class Node:
         address: str,
         clock: Callable[[], float],
         new_id: Callable[[], str] = _new_id,
+        lease_seconds: float = 0.0,
+        capacity: int = 0,
+        version: str = "",
     ) -> None:
         self.bury: Callable[[], Awaitable[object]] | None = None
         """Called on proof that a node is dead, before any process can claim its sessions. It ends the child processes that
@@ -53,18 +56,57 @@ class Node:
         self.is_connected: Callable[[str], bool] = lambda node: False
         """Whether this process has an open connection to another node, which proves that the node lives."""
         self.record = NodeRecord(
-            id=new_id(), proof_key="", address=address, started_at=clock(), pid=os.getpid()
+            id=new_id(),
+            proof_key="",
+            address=address,
+            started_at=clock(),
+            pid=os.getpid(),
+            capacity=capacity,
+            version=version,
+            lease_seconds=lease_seconds,
         )
         """The record of this node. Its proof key is set when the node joins."""
         self._store = store
         self._locks = None if folder is None else LockFolder(folder / NODES)
         self._clock = clock
         self._has_left = False
+        self._seen: dict[str, NodeRecord] = {}
 
     @property
     def id(self) -> str:
         """Id of this node in the store. New at every start."""
         return self.record.id
+
+    def advertise(self, peer: str) -> None:
+        """Set the `host:port` at which nodes on other machines reach this one. Call it before the node joins."""
+        self.record = self.record.model_copy(update={"peer": peer})
+
+    def may_act(self) -> bool:
+        """Whether this node may use the connections of its sessions. Without a lease it always may."""
+        return True
+
+    def database_now(self) -> float:
+        """Return the time of the database's clock in seconds since 1970, as far as this node knows it."""
+        return self._clock()
+
+    def up_nodes(self) -> list[NodeRecord]:
+        """Return the other nodes that take on sessions, as they were last seen; none without leases."""
+        return [record for record in self._seen.values() if record.state is NodeState.UP]
+
+    async def find(self, node: str) -> NodeRecord | None:
+        """Return another node that is not dead, as it was last seen, or from the store if it was not seen yet.
+
+        Raises:
+            StoreUnavailable: when the store cannot be read.
+        """
+        record = self._seen.get(node)
+        if record is None:
+            self._seen_all(await self._store.nodes())
+            record = self._seen.get(node)
+        return record
+
+    def _seen_all(self, records: Iterable[NodeRecord]) -> None:
+        self._seen = {record.id: record for record in records if record.id != self.id}
 
     async def __aenter__(self) -> Self:
         """Join the nodes of the data folder.

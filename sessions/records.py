@@ -284,6 +284,16 @@ class NodeRecord(Record):
     state: NodeState = NodeState.UP
     started_at: float
     pid: int = 0
+    peer: str = ""
+    """`host:port` at which nodes on other machines reach it; empty when they cannot."""
+    sessions: int = 0
+    """Number of sessions that it owned at its last heartbeat."""
+    capacity: int = 0
+    """Number of sessions that it takes on."""
+    version: str = ""
+    """The version of its program."""
+    lease_seconds: float = 0.0
+    """How long it lives without a heartbeat, in the eyes of nodes that cannot see its lock; 0 for a node without a lease."""
 
 
 class SessionFilter(Record):

@@ -183,6 +183,13 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
             store["url_file"] = str(layer.path(file))
         if "url" in store:
             store["url"] = expand(store["url"], f"{layer.name}: store.url", layer.base, environ)
+    if isinstance(cluster := values.get("cluster"), dict):
+        cluster = values["cluster"] = dict(cast(JSON, cluster))
+        if isinstance(file := cluster.get("keys_file"), str):
+            cluster["keys_file"] = str(layer.path(file))
+        if "keys" in cluster:
+            where = f"{layer.name}: cluster.keys"
+            cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
     return values
 
 

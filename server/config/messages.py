@@ -61,7 +61,7 @@ class Layer:
 
 
 def describe(error: ValidationError, layers: list[Layer]) -> str:
-    """Return the first mistake in one line. Values of `services` and `store` are not shown: they may be secret."""
+    """Return the first mistake in one line. Values that may be secret are not shown."""
     # A wrong name explains the errors that follow from it, so it goes first.
     details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
     first = details[0]
@@ -88,7 +88,7 @@ def _problem(
     problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         problem = "should be a table of settings"
-    if key[0] in ("services", "store"):
+    if key[0] in ("services", "store") or key[:2] == ("cluster", "keys"):
         return f"{problem}; correct it"
     return f"{problem}, found {_abbreviate(detail['input'])}; {_remedy(key)}"
 

@@ -26,6 +26,7 @@ from ...sessions.policy import JournalLimits, Policy
 from ...sessions.records import Timeouts
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
+from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
 from .secrets import secrets_of
@@ -351,6 +352,7 @@ class Config(Section):
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
+    cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
@@ -396,6 +398,12 @@ class Config(Section):
             receipt_bytes=self.history.receipt_bytes,
             receipts_bytes=self.history.receipts_bytes,
         )
+
+    @property
+    def node_capacity(self) -> int:
+        """Number of sessions that this node takes on."""
+        capacity = self.cluster.capacity
+        return self.limits.live_sessions if capacity is None else capacity
 
     def journal_limits(self) -> JournalLimits:
         """Return the limits of the journal of one session."""
@@ -485,6 +493,24 @@ class Config(Section):
             raise wrong(
                 ("store", "url_file"),
                 "url and url_file say where the same thing is; drop one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Config:
+        cluster = self.cluster
+        if not cluster.enabled:
+            return self
+        if self.ephemeral or (self.store.url is None and self.store.url_file is None):
+            raise wrong(
+                ("cluster", "enabled"),
+                "the nodes of a cluster share a PostgreSQL database; give its URL as store.url",
+            )
+        if not cluster.keys and cluster.keys_file is None:
+            raise wrong(
+                ("cluster", "keys"),
+                "the nodes of a cluster sign what they send each other; give a secret of 32 characters or more, the same "
+                "on all nodes",
             )
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
+from ..config.cluster import KEY_LENGTH
 from ..config.model import Config, ConfigError
 
 
@@ -24,6 +25,8 @@ def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
         return SQLStore.sqlite(
             config.data, retention=retention, limits=limits, replace_damaged=replace_damaged
         )
+    if config.cluster.enabled and not url.startswith(("postgres:", "postgresql")):
+        raise ConfigError("cluster.enabled: store.url has to name a PostgreSQL database")
     try:
         return SQLStore.remote(url, retention=retention, limits=limits)
     except ValueError as error:
@@ -48,6 +51,26 @@ def url_of(config: Config) -> str | None:
     raise ConfigError(f"store.url_file: cannot be read: {reason}; correct the path")
 
 
+def cluster_keys(config: Config) -> list[bytes]:
+    """Return the keys of the cluster; the first one signs.
+
+    Raises:
+        ConfigError: the file that holds them cannot be read, or one is too short.
+    """
+    keys = [key.get_secret_value() for key in config.cluster.keys]
+    if config.cluster.keys_file is not None:
+        try:
+            lines = config.cluster.keys_file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError):
+            raise ConfigError("cluster.keys_file: cannot be read; correct the path") from None
+        keys += [line.strip() for line in lines if line.strip()]
+    if not keys or min(map(len, keys)) < KEY_LENGTH:
+        raise ConfigError(
+            f"cluster.keys_file: a key needs at least {KEY_LENGTH} characters; write one on each line"
+        )
+    return [key.encode() for key in keys]
+
+
 def is_remote(config: Config) -> bool:
     """Whether the store is on a database server."""
     return config.store.url is not None or config.store.url_file is not None
@@ -58,4 +81,4 @@ def may_exist(config: Config) -> bool:
     return is_remote(config) or (config.data / FILE_NAME).exists()
 
 
-__all__ = ["may_exist", "is_remote", "store_of", "url_of"]
+__all__ = ["cluster_keys", "may_exist", "is_remote", "store_of", "url_of"]

@@ -48,9 +48,9 @@ class Directory:
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
-        self._owners: dict[str, tuple[str, str]] = {}
-        """The owning principal and node of sessions of other nodes, as the store had them last. It may be out of date: the
-        node refuses requests for a session that it does not own any more."""
+        self._owners: dict[str, tuple[str, str, int]] = {}
+        """The owning principal, node and epoch of sessions of other nodes, as the store had them last. It may be out
+        of date: the node refuses requests for a session that it does not own any more."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -159,16 +159,16 @@ class Directory:
 
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
-        owner_key, owner_node = self._owners.get(ref, ("", ""))
+        owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
         if owner_key == principal.key and self._core.node.is_connected(owner_node):
-            raise OwnedByAnotherNode(ref, owner_node)
+            raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
         record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
         node = self._core.node
         if record.node not in (None, node.id) and node.is_connected(record.node):
             # Its owner lives: a claim, which writes, would be refused.
-            raise self._owned_by(record, record.node)
+            raise self._owned_by(record, record.node, record.epoch)
         await self.claim(record)
         return record.id
 
@@ -236,16 +236,17 @@ class Directory:
         fresh = await self._core.store.get(record.id)
         if fresh is None or fresh.node is None or fresh.status is Status.CLOSED:
             return
-        raise self._owned_by(record, fresh.node, await self._where(fresh.node))
+        address = await self._where(fresh.node)
+        raise self._owned_by(record, fresh.node, fresh.epoch, address)
 
     def _owned_by(
-        self, record: SessionRecord, node: str, address: str | None = None
+        self, record: SessionRecord, node: str, epoch: int, address: str | None = None
     ) -> OwnedByAnotherNode:
         """Return the error for a session of another node, and remember that node."""
         if len(self._owners) >= KNOWN_OWNERS:
             del self._owners[next(iter(self._owners))]
-        self._owners[record.id] = record.owner, node
-        return OwnedByAnotherNode(record.id, node, address)
+        self._owners[record.id] = record.owner, node, epoch
+        return OwnedByAnotherNode(record.id, node, address, epoch=epoch)
 
     def forget_owner(self, session_id: str) -> None:
         """Look for the owner of a session in the store again: the node that was known does not own it any more."""

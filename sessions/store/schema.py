@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -57,6 +57,12 @@ node: Final = Table(
     # For nodes on other machines, whose death only a lease can show.
     _integer("beat"),
     _time("lease_ends_at", null=True),
+    # With defaults, for nodes that run the program before them.
+    Column("peer", String(255), nullable=False, server_default=text("''")),
+    Column("sessions", BigInteger, nullable=False, server_default=text("0")),
+    Column("capacity", BigInteger, nullable=False, server_default=text("0")),
+    Column("version", String(64), nullable=False, server_default=text("''")),
+    Column("lease_seconds", Double, nullable=False, server_default=text("0")),
 )
 
 session: Final = Table(

@@ -1,0 +1,85 @@
+"""The settings of nodes on several machines that share one PostgreSQL database."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
+
+from .types import Count, Names, Section, not_bool, split
+
+KEY_LENGTH: Final = 32
+"""The fewest characters of a key."""
+
+
+class ClusterSettings(Section):
+    """Nodes on several machines. Each has its own data folder; all have the same `store.url`, on PostgreSQL."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Be a node among others of the same database, also on other machines. Needs PostgreSQL as `store.url`, "
+        "and `keys`.",
+    )
+    keys: Annotated[
+        list[Annotated[SecretStr, Field(min_length=KEY_LENGTH)]], BeforeValidator(split)
+    ] = Field(
+        default_factory=list[SecretStr],
+        description="Secrets that the nodes share, of at least 32 characters, with which they sign the requests that they "
+        "pass on. The first signs, all are accepted, so that a key can be replaced. Write each as `${NAME}` of an "
+        "environment variable.",
+    )
+    keys_file: Path | None = Field(
+        default=None, description="File that holds such secrets, one on each line."
+    )
+    listen: str = Field(
+        default="127.0.0.1:0",
+        description="Address and port on which this node takes the requests that other nodes pass on. Port 0: any free one. "
+        "Only the other nodes may reach it.",
+    )
+    advertise: str = Field(
+        default="",
+        description="Address, or address and port, at which the other nodes reach `listen`. Default: the address listened "
+        "on; for one such as `0.0.0.0`, that of this machine on the way to the database.",
+    )
+    networks: Names = Field(
+        default_factory=lambda: [
+            *("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+        ],
+        description="Networks of the nodes. A node outside of them is not connected to.",
+    )
+    lease_seconds: Annotated[float, BeforeValidator(not_bool), Field(ge=2, le=300)] = Field(
+        default=10.0,
+        description="Time without a sign of life after which the other nodes take over the sessions of a node. Must be the "
+        "same on all nodes.",
+    )
+    capacity: Count | None = Field(
+        default=None,
+        description="Sessions that this node takes on. 0: none, it only passes requests on. Default: "
+        "`limits.live_sessions`.",
+    )
+
+    @field_validator("networks")
+    @classmethod
+    def _check_networks(cls, networks: list[str]) -> list[str]:
+        for network in networks:
+            try:
+                ip_network(network)
+            except ValueError:
+                raise PydanticCustomError(
+                    "network", "Input should be networks such as 10.0.0.0/8"
+                ) from None
+        return networks
+
+    def admits(self, address: str) -> bool:
+        """Whether a numeric address is in one of the networks of the nodes."""
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        return any(found in ip_network(network) for network in self.networks)
+
+
+__all__ = ["KEY_LENGTH", "ClusterSettings"]
