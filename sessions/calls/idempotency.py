@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Final, Protocol
 
@@ -46,6 +46,10 @@ RESULTS_BYTES: Final = 4 << 20
 REMEMBERED: Final = 900.0
 """Seconds after the end of a call in which its caller may repeat it, if the receipt is in memory."""
 
+UNRECORDED_SECONDS: Final = 10.0
+"""Seconds that an answer waits for a store that refuses the end of its call."""
+RETRY_SECONDS: Final = 0.5
+
 Outcome = CallResult | BaseException
 
 
@@ -70,7 +74,10 @@ class Receipts(Protocol):
         ...
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
-        """Keep the outcome of a call and set `operation.receipt`, or give its id free. Not interrupted by cancellation."""
+        """Keep the outcome of a call and set `operation.receipt`, or give its id free. Not interrupted by cancellation.
+
+        If the store refuses the outcome, return when it takes it again, when cancelled, or after UNRECORDED_SECONDS.
+        """
         ...
 
 
@@ -258,12 +265,23 @@ class CallReceipts:
             logger.error("the end of an operation is not recorded yet: %s", error)
             if not forget:
                 core.store.append_end(entry, receipt, core.node.id)
+                await _wait_for_store(core)
         finally:
             session.operations.discard(operation.id)
         if session.stored_receipts is not None and not forget:
             count, size = session.stored_receipts
             size += receipt.bytes if receipt.result else 0
             session.stored_receipts = count + 1, size
+
+
+async def _wait_for_store(core: Core) -> None:
+    """Wait until the store takes writes again: if the process ended before, an answered call would be recorded as lost."""
+    with anyio.move_on_after(UNRECORDED_SECONDS):
+        while True:
+            await anyio.sleep(RETRY_SECONDS)
+            with suppress(StoreUnavailable):
+                await core.store.flush()
+                return
 
 
 class ToolReceipts:

@@ -79,3 +79,33 @@ def test_a_start_and_the_doctor_say_in_one_line_that_the_disk_is_full(
     assert doctor.returncode == FAILURE
     assert found["disk"]["status"] == found["store"]["status"] == "fail"
     assert "the disk is full" in found["store"]["detail"]
+
+
+async def test_a_call_is_answered_when_its_end_is_recorded(config: Path, disk: Path) -> None:
+    data, running_call = disk / "data", anyio.Event()
+    meta: Any = {"statehold/operation_id": "one"}
+
+    async def note_progress(*_: Any, **__: Any) -> None:
+        running_call.set()
+
+    with serving(config, data) as running:
+        async with Way("http", "modern", config, data, url=running.url).connect() as client:
+            session = await opened_session(client)
+            slow = {"session_id": session, "seconds": 1}
+
+            async def call_and_kill() -> None:
+                await client.call_tool("slow", slow, meta=meta, progress_callback=note_progress)
+                running.process.kill()
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call_and_kill)
+                    await running_call.wait()
+                    with full(disk):
+                        while "not recorded yet" not in running.log:  # noqa: ASYNC110 - another process
+                            await anyio.sleep(0.01)
+        running.process.wait()
+    with serving(config, data) as running:
+        async with Way("http", "modern", config, data, url=running.url).connect() as client:
+            repeat = await client.call_tool("slow", slow, meta=meta)
+    assert not repeat.is_error, repeat.content
