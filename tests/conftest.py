@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from databases import MariaDB, PostgreSQL
 from fork_server import ForkServer
 from lab import Lab
 from listening import run_listening
+from reverse_proxies import StartProxy, running_proxy
 from screen import Screen
 
 from statehold.sessions.json_codec import JSON
@@ -42,6 +44,8 @@ INSTALLED_BY = {
     "screen": "screen",
     "postgresql": "postgres",
     "mariadb": "mariadb",
+    "nginx": "nginx",
+    "haproxy": "haproxy",
 }
 """Fixture to the part of tests/peers/install.py that it needs."""
 
@@ -183,6 +187,20 @@ def mariadb(pytestconfig: pytest.Config) -> Generator[MariaDB]:
     server = MariaDB()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def nginx(pytestconfig: pytest.Config) -> StartProxy:
+    """`nginx(folder, ports)` runs nginx in front of nodes; see tests/support/reverse_proxies.py."""
+    _needed(pytestconfig, "nginx")
+    return partial(running_proxy, "nginx")
+
+
+@pytest.fixture(scope="session")
+def haproxy(pytestconfig: pytest.Config) -> StartProxy:
+    """`haproxy(folder, ports)` runs HAProxy in front of nodes; see tests/support/reverse_proxies.py."""
+    _needed(pytestconfig, "haproxy")
+    return partial(running_proxy, "haproxy")
 
 
 @pytest.fixture(scope="session")

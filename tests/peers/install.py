@@ -1,10 +1,10 @@
 """Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell] [screen] [postgres]
-[mariadb]`, by default all.
+[mariadb] [nginx] [haproxy]`, by default all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
 Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
-`screen` is a screen without a monitor and a program that types and clicks on it; `postgres` and `mariadb` are the programs
-of the servers, none of which is left running. Exit 1 with one line that names the remedy.
+`screen` is a screen without a monitor and a program that types and clicks on it; the parts
+after it are the programs of servers, none of which is left running. Exit 1 with one line that names the remedy.
 """
 
 from __future__ import annotations
@@ -115,7 +115,19 @@ def postgres() -> None:
 def mariadb() -> None:
     """Find the server of MariaDB; as root on Debian install it."""
     remedy = "Install MariaDB (Debian: apt-get install mariadb-server)."
-    _installed("mariadb-server", _found_mariadb, remedy)
+    _installed("mariadb-server", lambda: _found_server("mariadbd"), remedy)
+
+
+def nginx() -> None:
+    """Find nginx; as root on Debian install it."""
+    remedy = "Install nginx (Debian: apt-get install nginx-light)."
+    _installed("nginx-light", lambda: _found_server("nginx"), remedy)
+
+
+def haproxy() -> None:
+    """Find HAProxy; as root on Debian install it."""
+    remedy = "Install HAProxy (Debian: apt-get install haproxy)."
+    _installed("haproxy", lambda: _found_server("haproxy"), remedy)
 
 
 def _installed(package: str, find: Callable[[], Path | None], remedy: str) -> Path:
@@ -159,9 +171,9 @@ def _found_postgres() -> Path | None:
     return _on_path(("initdb",)) or (of_debian[-1] if of_debian else None)
 
 
-def _found_mariadb() -> Path | None:
-    beside = Path("/usr/sbin/mariadbd")
-    return _on_path(("mariadbd",)) or (beside if beside.exists() else None)
+def _found_server(name: str) -> Path | None:
+    beside = Path("/usr/sbin", name)
+    return _on_path((name,)) or (beside if beside.exists() else None)
 
 
 def _on_path(names: tuple[str, ...]) -> Path | None:
@@ -234,6 +246,8 @@ def main(parts: list[str]) -> int:
         "screen": screen,
         "postgres": postgres,
         "mariadb": mariadb,
+        "nginx": nginx,
+        "haproxy": haproxy,
     }
     unknown = sorted(set(parts) - set(known))
     if unknown:
