@@ -6,25 +6,21 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import cast
 
 import anyio
 
 from ..sessions.clock import SystemClock
-from ..sessions.concurrency import unwrap_group
 from ..sessions.node import Node
 from ..sessions.store.base import Store
 from ..sessions.store.deferred import DeferredStore
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .config.model import Config
-from .forwarding.address import NodeSockets
-from .forwarding.listener import ForwardingListener
-from .forwarding.peers import Peers
 from .gateway.gateway import Gateway
 from .gateway.list_changes import ListWatcher
 from .gateway.services import AnyService, forget, service_of, services_of
+from .serve_forwarding import forwarding, peer_port
 
 
 @asynccontextmanager
@@ -79,20 +75,20 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
     Child processes that an earlier process left behind are ended before any session is adopted.
 
     Raises:
-        ConfigError: `store.url` names no database.
+        ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
     from .control.handler import control
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
-    async with gateway.store, node:
+    async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
             node.bury = ledger.sweep
             async with (
                 # Before the gateway, whose last answers it still sends.
-                forwarding(gateway, folder),
+                forwarding(gateway, folder, port),
                 gateway,
                 control(
                     gateway.registry, gateway.store, folder, node.id, gateway.describe_services
@@ -102,32 +98,6 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
         finally:
             with anyio.CancelScope(shield=True):
                 await ledger.aclose()
-
-
-@asynccontextmanager
-async def forwarding(gateway: Gateway, folder: Path | None) -> AsyncGenerator[None]:
-    """Let the nodes of a data folder answer for each other while the block runs.
-
-    Raises:
-        OSError: the folder of the sockets is not private to this user.
-    """
-    if folder is None:
-        yield
-        return
-    sockets = NodeSockets(folder)
-    peers = gateway.peers = Peers(sockets)
-    gateway.node.is_connected = peers.is_connected
-    listener = ForwardingListener(gateway.registry, lambda: gateway.owner_server)
-    try:
-        async with listener.run(sockets, gateway.node.id), anyio.create_task_group() as tasks:
-            tasks.start_soon(peers.close_idle)
-            yield
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # The task groups have wrapped an error of the block.
-        raise unwrap_group(group) from None
-    finally:
-        await peers.aclose()
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

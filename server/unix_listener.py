@@ -7,17 +7,17 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
-import anyio
 from anyio.abc import TaskGroup
 
+from .accept_loop import accept_sockets
 from .unix_sockets import is_same_user
 
 BACKLOG = 256
 SEND_BYTES = 1 << 20
-ACCEPT_RETRY_SECONDS = 1.0
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -46,33 +46,19 @@ async def accept(
     listener: socket.socket, connections: TaskGroup, serve: Serve, *, line_limit: int
 ) -> None:
     """Accept connections until cancelled, and serve each in a task of `connections`. A failing one is logged."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            connection, _ = await loop.sock_accept(listener)
-        except OSError as error:
-            # The process has no descriptor left; clients that leave return theirs.
-            logger.error("a client cannot be accepted: %s", error.strerror)
-            await anyio.sleep(ACCEPT_RETRY_SECONDS)
-        else:
-            connections.start_soon(_serve_connection, connection, serve, line_limit)
+    await accept_sockets(listener, connections, partial(_serve_connection, serve, line_limit))
 
 
-async def _serve_connection(connection: socket.socket, serve: Serve, line_limit: int) -> None:
-    try:
-        if not is_same_user(connection):
-            connection.close()
-            logger.warning("another user connected, and was refused")
-            return
-        # A screenshot then takes one write; the system limits the size.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-        with suppress(ConnectionError):
-            reader, writer = await asyncio.open_unix_connection(sock=connection, limit=line_limit)
-            with closing(writer):
-                await serve(reader, writer)
-    except Exception:
-        # One client must not end the others.
-        logger.exception("a connection failed")
+async def _serve_connection(serve: Serve, line_limit: int, connection: socket.socket) -> None:
+    if not is_same_user(connection):
+        connection.close()
+        logger.warning("another user connected, and was refused")
+        return
+    # A screenshot then takes one write; the system limits the size.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=line_limit)
+    with closing(writer):
+        await serve(reader, writer)
 
 
 __all__ = ["accept", "listen"]

@@ -138,6 +138,8 @@ class Node:
         for record in await self._store.nodes():
             if record.id == self.id:
                 continue
+            if record.lease_seconds and record.proof_key != self.record.proof_key:
+                continue
             with self._locks.proof(record, self.record.proof_key) as is_dead:
                 if not is_dead:
                     continue

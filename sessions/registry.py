@@ -144,9 +144,10 @@ class Registry:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         return self.access.ready_nowait(principal, session_id)
 
-    def owns(self, session_id: str) -> bool:
-        """Whether this node owns a session and takes work for it."""
-        return not self.draining and self._directory.get(session_id) is not None
+    def owns(self, session_id: str, epoch: int = 0) -> bool:
+        """Whether this node owns a session and takes work for it. `epoch`: only if it owns it in that epoch."""
+        session = self._directory.get(session_id)
+        return not self.draining and session is not None and epoch in (0, session.record.epoch)
 
     def forget_owner(self, session_id: str) -> None:
         """Look for the owner of another node's session again; see Directory.forget_owner."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
@@ -29,6 +29,12 @@ from .messages import (
 
 ANSWER_SECONDS = 2.0
 """Seconds that the last results may take when the process ends."""
+
+
+AcceptPeers = Callable[
+    [TaskGroup, Callable[[MessageConnection], Awaitable[None]]], Coroutine[Any, Any, None]
+]
+"""Serves the connections of nodes on other machines in tasks, until cancelled."""
 
 
 class NotOwner(Exception):
@@ -100,8 +106,12 @@ class ForwardingListener:
         self._idle = anyio.Event()
 
     @asynccontextmanager
-    async def run(self, sockets: NodeSockets, node: str) -> AsyncGenerator[None]:
-        """Listen while the block runs. The results of the last requests are sent before it ends.
+    async def run(
+        self, sockets: NodeSockets, node: str, peers: AcceptPeers | None = None
+    ) -> AsyncGenerator[None]:
+        """Listen while the block runs, on the Unix socket of this node, and with `peers` on its peer port.
+
+        The results of the last requests are sent before it ends.
 
         Raises:
             OSError: the socket cannot be created.
@@ -110,7 +120,9 @@ class ForwardingListener:
         with listen(path, partial(sockets.remove, node)) as listener:
             async with anyio.create_task_group() as tasks:
                 serve = partial(accept, line_limit=LINE_LIMIT)
-                tasks.start_soon(serve, listener, tasks, self._serve)
+                tasks.start_soon(serve, listener, tasks, self._serve_unix)
+                if peers is not None:
+                    tasks.start_soon(peers, tasks, self._serve)
                 try:
                     yield
                 finally:
@@ -119,8 +131,11 @@ class ForwardingListener:
                             await self._idle.wait()
                     tasks.cancel_scope.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        edge = _EdgeConnection(MessageConnection(reader, writer))
+    async def _serve_unix(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(MessageConnection(reader, writer))
+
+    async def _serve(self, connection: MessageConnection) -> None:
+        edge = _EdgeConnection(connection)
         async with anyio.create_task_group() as tasks:
             try:
                 while True:
@@ -148,7 +163,7 @@ class ForwardingListener:
 
     async def _respond(self, request: ForwardedRequest, edge: _EdgeConnection) -> None:
         server, connection = self._server(), edge.connection
-        if server is None or not self._may_begin(request):
+        if server is None or not self._may_begin(request, connection.clock()):
             await connection.send(NOT_OWNER)
             return
         if request.namespace != self._registry.core.policy.namespace:
@@ -172,9 +187,13 @@ class ForwardingListener:
         if server is not None and isinstance(number, int):
             server.return_notice(number)
 
-    def _may_begin(self, request: ForwardedRequest) -> bool:
+    def _may_begin(self, request: ForwardedRequest, now: float) -> bool:
         # A node that was stopped must not begin what its sender has given up.
-        return time.monotonic() < request.begin_before and self._registry.owns(request.session_id)
+        if now >= request.begin_before:
+            return False
+        if request.adopt:
+            return not self._registry.draining
+        return self._registry.owns(request.session_id, request.epoch)
 
 
 __all__ = ["Edge", "ForwardingListener", "NotOwner", "OwnerServer"]

@@ -7,13 +7,17 @@ it does not own the session or ends, and `{"refused": true}` if it cannot serve 
 answers a question with `{"answer": N, "result"}` or `{"answer": N, "error"}`, and cancels the request by closing the
 connection. A result that carries a notice has its number as `"notice"`; between requests, `{"undelivered": NUMBER}` says
 that the client did not get it.
+
+Nodes of one data folder use a Unix socket. Between two machines a connection begins with a handshake, see handshake.py, and
+each message to the owner follows the line of its assertion, see assertion.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -38,13 +42,18 @@ class ConnectionEnded(Exception):
 class ForwardedRequest:
     """An MCP request as its client sent it, with what the owner has to know of the client.
 
-    `principal` travels as the node that authenticated the client knows it: the socket admits only this user's processes.
+    `principal` travels as the node that authenticated the client knows it: the Unix socket admits only this user's
+    processes, and the peer port only requests that a node of the cluster has signed. The client's token stays behind.
     """
 
     method: str
     params: JSON | None
     session_id: str
-    """The session that the owner is expected to own."""
+    """The session that the owner is expected to own. Empty for one that is yet to be created."""
+    epoch: int
+    """The epoch in which the owner is expected to own it. 0: any."""
+    adopt: bool
+    """Whether the other node is to claim or create the session, because the sender takes on no more."""
     principal: Principal
     pin: str | None
     """The name of the client's pinned session."""
@@ -59,8 +68,8 @@ class ForwardedRequest:
     """The level that a legacy client has set."""
     can_ask: bool
     """Whether the client can be asked while the request runs."""
-    begin_before: float
-    """The time of this machine's monotonic clock, in seconds, after which the owner must not begin the request."""
+    begin_before: float = 0.0
+    """The time of the connection's clock, in seconds, after which the owner must not begin. Set when the request is sent."""
 
     def to_json(self) -> JSON:
         return {
@@ -83,7 +92,10 @@ class ForwardedRequest:
 
 
 class MessageConnection:
-    """One connection between two nodes, at either end. close() may be called twice."""
+    """One connection between two nodes of a machine, at either end. close() may be called twice."""
+
+    clock: Callable[[], float] = time.monotonic
+    """A clock that both nodes can read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
@@ -96,7 +108,7 @@ class MessageConnection:
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     def send_nowait(self, message: Mapping[str, Any]) -> None:
-        self._writer.write(encode(message))
+        self._writer.write(self._lines(message))
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Return when the message is written.
@@ -105,10 +117,13 @@ class MessageConnection:
             ConnectionEnded: the other node reads no more.
         """
         try:
-            self._writer.write(encode(message))
+            self._writer.write(self._lines(message))
             await self._writer.drain()
         except (OSError, RuntimeError):
             raise ConnectionEnded from None
+
+    def _lines(self, message: Mapping[str, Any]) -> bytes:
+        return encode(message)
 
     async def receive(self) -> JSON:
         """Return the next message.
@@ -116,18 +131,36 @@ class MessageConnection:
         Raises:
             ConnectionEnded: there is none.
         """
+        return parse(await self._receive_line())
+
+    async def _receive_line(self) -> bytes:
         try:
-            line = await self._reader.readline()
-            # Not orjson: it would turn an integer beyond 64 bits into a float.
-            message: object = decode(line) if line.endswith(b"\n") else None
+            return await self._reader.readline()
         except (OSError, ValueError):
             raise ConnectionEnded from None
-        if not isinstance(message, dict):
-            raise ConnectionEnded
-        return cast("JSON", message)
 
     def close(self) -> None:
         self._writer.close()
+
+    def abort(self) -> None:
+        """Close it without waiting for what the other node has not read."""
+        self._writer.transport.abort()
+
+
+def parse(line: bytes) -> JSON:
+    """Return the message of a line.
+
+    Raises:
+        ConnectionEnded: the line is not whole, or no message.
+    """
+    try:
+        # Not orjson: it would turn an integer beyond 64 bits into a float.
+        message: object = decode(line) if line.endswith(b"\n") else None
+    except ValueError:
+        raise ConnectionEnded from None
+    if not isinstance(message, dict):
+        raise ConnectionEnded
+    return cast("JSON", message)
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -164,6 +197,8 @@ __all__ = [
     "ConnectionEnded",
     "ForwardedRequest",
     "MessageConnection",
+    "encode",
     "error_message",
+    "parse",
     "raise_error",
 ]

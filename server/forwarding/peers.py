@@ -1,33 +1,22 @@
-"""Connections to the other nodes of a data folder, kept for the next request."""
+"""Connections to other nodes, kept for the next request."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 
-from ..unix_sockets import is_same_user
-from .address import NodeSockets
-from .messages import LINE_LIMIT, MessageConnection
+from .dialer import Dialer
+from .messages import MessageConnection
 
 IDLE_SECONDS = 60.0
 """Seconds after which a connection without a request is closed."""
-CONNECT_SECONDS = 2.0
+DEATH_SECONDS = 1.0
+"""Seconds between two looks for dead nodes that have connections."""
 CONNECTIONS = 256
 """Requests at once to one node; further ones wait."""
-
-
-class NodeUnreachable(Exception):
-    """Raised when a node cannot be reached, so that a request was not begun. `is_silent`: the node lives, but is stopped."""
-
-    def __init__(self, *, is_silent: bool = False) -> None:
-        super().__init__("the node cannot be reached")
-        self.is_silent = is_silent
 
 
 class _Node:
@@ -45,8 +34,8 @@ class Peers:
     Any task may use it. aclose() ends every connection and may be called twice.
     """
 
-    def __init__(self, sockets: NodeSockets) -> None:
-        self._sockets = sockets
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
         self._nodes: defaultdict[str, _Node] = defaultdict(_Node)
         self._requests = 0
         self._answered = anyio.Event()
@@ -86,7 +75,7 @@ class Peers:
         """
         connections = self._nodes[node]
         async with connections.slots:
-            connection = self._take_idle(connections) or await self._connect(node)
+            connection = self._take_idle(connections) or await self._dialer.connect(node)
             connections.used.add(connection)
             try:
                 yield connection
@@ -104,26 +93,6 @@ class Peers:
                 return connection
             connection.close()
         return None
-
-    async def _connect(self, node: str) -> MessageConnection:
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.setblocking(False)
-            path = os.fspath(self._sockets.path(node))
-            with anyio.fail_after(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(connection, path)
-                if not is_same_user(connection):
-                    raise NodeUnreachable
-                reader, writer = await asyncio.open_unix_connection(
-                    sock=connection, limit=LINE_LIMIT
-                )
-            return MessageConnection(reader, writer)
-        except (OSError, TimeoutError):
-            connection.close()
-            raise NodeUnreachable from None
-        except BaseException:
-            connection.close()
-            raise
 
     def drop(self, node: str) -> None:
         """Close the unused connections to a node, which does not answer."""
@@ -145,6 +114,18 @@ class Peers:
                 if not kept and not connections.used and connections.slots.value == CONNECTIONS:
                     del self._nodes[node]
 
+    async def close_dead(self, is_dead: Callable[[str], Awaitable[bool]]) -> None:
+        """Close the connections to nodes that were declared dead, until cancelled.
+
+        A stopped process and a lost machine keep their connections open, and requests on them would wait for ever.
+        """
+        while True:
+            await anyio.sleep(DEATH_SECONDS)
+            for node, connections in list(self._nodes.items()):
+                if connections.used and await is_dead(node):
+                    for connection in connections.used:
+                        connection.abort()
+
     async def aclose(self) -> None:
         for node, connections in self._nodes.items():
             self.drop(node)
@@ -152,4 +133,4 @@ class Peers:
                 connection.close()
 
 
-__all__ = ["NodeUnreachable", "Peers"]
+__all__ = ["Peers"]

@@ -6,6 +6,7 @@ import logging
 
 from mcp.server.connection import Connection
 
+from ...sessions.cluster.placement import place_here
 from ...sessions.errors import SessionError, SessionNotFound
 from ...sessions.records import Principal
 from ...sessions.transitions.create import SessionOptions
@@ -31,9 +32,10 @@ class AutoSessions:
             session_id = None
         if session_id is not None:
             return session_id
-        session = await self._gateway.registry.create(
-            principal, SessionOptions(namespace=self._gateway.config.namespace)
-        )
+        options = SessionOptions(namespace=self._gateway.config.namespace)
+        # On this node, to which the connection belongs.
+        with place_here():
+            session = await self._gateway.registry.create(principal, options)
         session_id = connection.state.setdefault(AUTO_SESSION, session.id)
         if session_id == session.id:
             # Below the existing callbacks, so that it runs after them: calls have to end before the session closes.

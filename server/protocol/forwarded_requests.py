@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -20,6 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from pydantic import ValidationError
 
+from ...sessions.cluster.placement import place_here
 from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown
 from ...sessions.json_codec import JSON, dumps, loads
 from ...tools.upstream.tracing import is_tracing
@@ -38,7 +40,7 @@ AUTO_SCOPE: Final = "statehold.auto"
 
 
 SESSION_SCOPE: Final = "statehold.forwarded_session"
-"""The key in the scope of a forwarded request for the session that this node is expected to own."""
+"""The key in the scope of a forwarded request for the session that this node is expected to own; empty for a new one."""
 
 
 NOTICES: Final = 256
@@ -136,10 +138,11 @@ class ForwardedRequests:
         connection = _call_connection(request.version, capabilities, request.log_level)
         context = _context(request, channel, connection)
         try:
-            if request.method == "tools/call" and not is_tracing():
-                message: JSON = {"result": await self._call(context)}
-            else:
-                message = {"result": await self._run(request, channel)}
+            with place_here() if request.adopt else nullcontext():
+                if request.method == "tools/call" and not is_tracing():
+                    message: JSON = {"result": await self._call(context)}
+                else:
+                    message = {"result": await self._run(request, channel)}
         except MCPError as error:
             message = error_message(error)
         except ValidationError:
@@ -209,7 +212,7 @@ def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
         return False
     if isinstance(error, OwnedByAnotherNode):
         # Of a second session, the client gets the error: a request is forwarded once.
-        return error.session_id == ctx.request.scope[SESSION_SCOPE]
+        return ctx.request.scope[SESSION_SCOPE] in ("", error.session_id)
     return isinstance(error, ShuttingDown)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import anyio
@@ -12,10 +11,11 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
+from ..forwarding.dialer import NodeUnreachable
 from ..forwarding.messages import ConnectionEnded, ForwardedRequest, MessageConnection
-from ..forwarding.peers import NodeUnreachable, Peers
+from ..forwarding.peers import Peers
 from ..gateway.gateway import Gateway
-from .forwarding import BEGIN_SECONDS, begin
+from .forwarding import begin
 from .subscriptions import UPDATED, Topic
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -117,6 +117,8 @@ class ForwardedSubscriptions:
             method="subscriptions/listen",
             params={"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
             session_id=topic.session,
+            epoch=0,
+            adopt=False,
             principal=principal,
             pin=None,
             namespace=self._gateway.config.namespace,
@@ -125,7 +127,6 @@ class ForwardedSubscriptions:
             capabilities={},
             log_level=None,
             can_ask=False,
-            begin_before=time.monotonic() + BEGIN_SECONDS,
         )
 
 

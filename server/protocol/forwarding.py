@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode
+from ...sessions.cluster.placement import place_here
+from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import Naming
+from ..forwarding.dialer import NodeUnreachable
 from ..forwarding.messages import (
     ConnectionEnded,
     ForwardedRequest,
@@ -22,7 +23,7 @@ from ..forwarding.messages import (
     error_message,
     raise_error,
 )
-from ..forwarding.peers import NodeUnreachable, Peers
+from ..forwarding.peers import Peers
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller
@@ -33,6 +34,8 @@ BEGIN_SECONDS: Final = 3.0
 """Seconds in which the owner has to begin a request."""
 MARGIN_SECONDS: Final = 0.5
 """Seconds after that in which its first message has to arrive."""
+LEASE_WAIT_SECONDS: Final = 15.5
+"""Seconds that a request waits for an owner with a lease that cannot be reached: until it answers, or is declared dead."""
 HANDOVER_SECONDS: Final = 40.0
 """Seconds that a request waits for a session which its owner is giving up."""
 FIRST_RETRY_SECONDS: Final = 0.01
@@ -57,6 +60,10 @@ class ForwardedNotice:
 
 class _NotOwner(Exception):
     """Raised when the other node does not own the session any more; nothing ran."""
+
+
+class _Refused(Exception):
+    """Raised when the other node does not serve the clients of this one."""
 
 
 class Forwarder:
@@ -87,7 +94,7 @@ class Forwarder:
             OutcomeUnknown: the connection was lost after the owner had begun.
         """
         peers = self._gateway.peers
-        give_up_at = anyio.current_time() + HANDOVER_SECONDS
+        began_at = anyio.current_time()
         attempts, wait = 0, FIRST_RETRY_SECONDS
         while True:
             try:
@@ -99,13 +106,21 @@ class Forwarder:
             try:
                 with peers.count_request():
                     return await self._forward(ctx, peers, owner)
+            except _Refused:
+                raise owner from None
             except _NotOwner:
-                self._gateway.registry.forget_owner(cast("str", owner.session_id))
-                if anyio.current_time() >= give_up_at:
+                if owner.session_id is not None:
+                    self._gateway.registry.forget_owner(owner.session_id)
+                if anyio.current_time() >= began_at + HANDOVER_SECONDS:
                     raise owner from None
             except NodeUnreachable as error:
                 attempts += 1
-                if error.is_silent or attempts == ATTEMPTS:
+                if owner.adopt:
+                    with place_here():
+                        return await answer()
+                if self._gateway.config.cluster.enabled:
+                    await self._wait_for_lease(owner, peers, attempts, began_at)
+                elif error.is_silent or attempts == ATTEMPTS:
                     raise owner from None
             except OutcomeUnknown:
                 attempts += 1
@@ -113,6 +128,29 @@ class Forwarder:
                     raise
             await anyio.sleep(wait)
             wait = min(wait * 2, LONGEST_RETRY_SECONDS)
+
+    async def _wait_for_lease(
+        self, owner: OwnedByAnotherNode, peers: Peers, attempts: int, began_at: float
+    ) -> None:
+        """Wait until an owner can be reached, or is known to be dead. A failed connection proves nothing.
+
+        Raises:
+            OwnedByAnotherNode: this took too long.
+        """
+        if attempts < ATTEMPTS:
+            # First the caller tries to claim the session, which finds a dead process of this machine by its lock.
+            return
+        wait = FIRST_RETRY_SECONDS
+        while anyio.current_time() < began_at + LEASE_WAIT_SECONDS:
+            with suppress(StoreUnavailable):
+                if await self._gateway.node.find(owner.node) is None:
+                    return
+            with suppress(NodeUnreachable):
+                async with peers.connection(owner.node):
+                    return
+            await anyio.sleep(wait)
+            wait = min(wait * 2, LONGEST_RETRY_SECONDS)
+        raise owner from None
 
     async def _forward(self, ctx: RequestContext, peers: Peers, owner: OwnedByAnotherNode) -> JSON:
         request = self._request(ctx, owner)
@@ -129,7 +167,7 @@ class Forwarder:
         if "not_owner" in message:
             raise _NotOwner
         if "refused" in message:
-            raise NodeUnreachable(is_silent=True)
+            raise _Refused
         if "notice" in message and ctx.request is not None:
             ctx.request.scope[DELIVERY_SCOPE] = ForwardedNotice(owner.node, message["notice"])
         if "error" in message:
@@ -162,7 +200,9 @@ class Forwarder:
         return ForwardedRequest(
             ctx.method,
             params,
-            cast("str", owner.session_id),
+            owner.session_id or "",
+            owner.epoch,
+            owner.adopt,
             self._principal(ctx),
             self._pin(ctx),
             self._gateway.config.namespace,
@@ -171,7 +211,6 @@ class Forwarder:
             caller.capabilities,
             connection_of(ctx).state.get(LOG_LEVEL),
             not is_modern(ctx) and ctx.session.can_send_request,
-            time.monotonic() + BEGIN_SECONDS,
         )
 
     def _named_arguments(self, params: JSON, owner: OwnedByAnotherNode) -> JSON:
@@ -179,7 +218,7 @@ class Forwarder:
         entry = self._gateway.catalog_nowait("auto").entries.get(params["name"])
         argument = "session_id" if entry is None else entry.session_argument
         arguments: JSON = dict(params.get("arguments") or {})
-        if not arguments.get(argument):
+        if owner.session_id is not None and not arguments.get(argument):
             arguments[argument] = owner.session_id
         return arguments
 
@@ -200,14 +239,15 @@ class Forwarder:
 async def begin(
     request: ForwardedRequest, peers: Peers, connection: MessageConnection, node: str
 ) -> JSON:
-    """Send a request and return the owner's first message.
+    """Send a request, which has to begin soon, and return the owner's first message.
 
     Raises:
         NodeUnreachable: the owner has not begun the request, and will not.
     """
+    begin_before = connection.clock() + BEGIN_SECONDS
     try:
         with anyio.fail_after(BEGIN_SECONDS + MARGIN_SECONDS):
-            await connection.send(request.to_json())
+            await connection.send(replace(request, begin_before=begin_before).to_json())
             return await connection.receive()
     except ConnectionEnded:
         raise NodeUnreachable from None

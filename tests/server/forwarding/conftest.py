@@ -1,25 +1,68 @@
-"""Two Statehold processes on one data folder: one owns the session of a test, the other one is called for it."""
+"""Two Statehold processes: one owns the session of a test, the other one is called for it.
+
+They share a data folder, and forward over a Unix socket; or each has its own, as on two machines, and they share a database
+and forward over the peer port.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from gateway_process import Era, Running, Transport, Way, opened_session, serving
+from gateway_process import JSON, Era, Running, Transport, Way, opened_session, serving, toml
+from machines import cluster
 from pairs import Pair
 
-EDGES: list[tuple[Transport, Era]] = [
-    ("stdio", "modern"),
-    ("stdio", "legacy"),
-    ("http", "modern"),
-    ("http", "legacy"),
+Hop = Literal["unix", "peer"]
+
+LINKS: list[tuple[Hop, tuple[Transport, Era]]] = [
+    ("unix", ("stdio", "modern")),
+    ("unix", ("stdio", "legacy")),
+    ("unix", ("http", "modern")),
+    ("unix", ("http", "legacy")),
+    ("peer", ("stdio", "legacy")),
+    ("peer", ("http", "modern")),
 ]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "edge" in metafunc.fixturenames:
+        ids = [f"{hop}-{transport}-{era}" for hop, (transport, era) in LINKS]
+        metafunc.parametrize(("hop", "edge"), LINKS, indirect=True, ids=ids, scope="module")
+
+
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shared")
+def hop(request: pytest.FixtureRequest) -> Hop:
+    """The way between the two processes."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def config_file(
+    settings: JSON,
+    hop: Hop,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    path = tmp_path_factory.mktemp("config") / "statehold.toml"
+    if hop == "peer":
+        settings = {**settings, **cluster(request.getfixturevalue("postgresql").fresh())}
+    path.write_text(toml(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(hop: Hop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the owner."""
+    return tmp_path_factory.mktemp("owner")
+
+
+@pytest.fixture(scope="module")
+def edge_data(hop: Hop, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the other process."""
+    return data if hop == "unix" else tmp_path_factory.mktemp("edge")
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +72,17 @@ def owner(config_file: Path, data: Path) -> Generator[Running]:
 
 
 @pytest.fixture(scope="module")
-def other(config_file: Path, data: Path) -> Generator[Running]:
+def other(config_file: Path, edge_data: Path) -> Generator[Running]:
     """A second process over HTTP."""
-    with serving(config_file, data) as running:
+    with serving(config_file, edge_data) as running:
         yield running
 
 
-@pytest.fixture(params=EDGES, ids="-".join)
-def edge(request: pytest.FixtureRequest, config_file: Path, data: Path) -> Way:
+@pytest.fixture(scope="module")
+def edge(request: pytest.FixtureRequest, config_file: Path, edge_data: Path) -> Way:
+    """The way to the other process."""
     transport, era = request.param
-    way = Way(transport, era, config_file, data)
+    way = Way(transport, era, config_file, edge_data)
     if transport == "http":
         way.url = request.getfixturevalue("other").url
     return way

@@ -1,0 +1,98 @@
+"""The peer port of a node: the TCP port at which nodes on other machines reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
+from ipaddress import ip_address
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..accept_loop import accept_sockets
+from . import tcp
+from .assertion import AssertionRefused, Assertions
+from .handshake import admit
+from .messages import LINE_LIMIT, ConnectionEnded, MessageConnection
+from .signed_connection import VerifiedConnection
+
+HANDSHAKE_SECONDS: Final = 2.0
+
+Serve = Callable[[MessageConnection], Awaitable[None]]
+
+logger = logging.getLogger("statehold.server")
+
+
+class PeerPort:
+    """A peer port, listened on until close(), which may be called twice. Connections wait until accept() serves them."""
+
+    def __init__(self, listener: socket.socket, address: str) -> None:
+        self._listener = listener
+        self.address = address
+        """`host:port` at which the other nodes reach it."""
+
+    async def accept(self, assertions: Assertions, tasks: TaskGroup, serve: Serve) -> None:
+        """Serve the connections of nodes of the cluster in tasks of `tasks`, until cancelled."""
+        await accept_sockets(self._listener, tasks, partial(_serve, assertions, serve))
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+async def open_peer_port(listen: str, advertise: str, database: str) -> PeerPort:
+    """Listen at `HOST:PORT`; `advertise` is `HOST` or `HOST:PORT`, or empty.
+
+    If it is empty and the host is every address, the port is advertised with the address from which this machine reaches
+    the host `database`.
+
+    Raises:
+        OSError: the address is in use, or not of this machine.
+        ValueError: an address is malformed, or the one to advertise is not known.
+    """
+    host, port = tcp.split_address(listen)
+    listener = await tcp.listen(host, port or 0)
+    try:
+        bound = listener.getsockname()
+        return PeerPort(listener, _advertised(str(bound[0]), int(bound[1]), advertise, database))
+    except BaseException:
+        listener.close()
+        raise
+
+
+def _advertised(host: str, port: int, advertise: str, database: str) -> str:
+    if advertise:
+        given_host, given_port = tcp.split_address(advertise)
+        return tcp.join_address(given_host, given_port or port)
+    if ip_address(host).is_unspecified:
+        if not database:
+            raise ValueError(f"{host} is every address of this machine")
+        host = tcp.route_address(database, port)
+    return tcp.join_address(host, port)
+
+
+async def _serve(assertions: Assertions, serve: Serve, connection: socket.socket) -> None:
+    try:
+        tcp.set_options(connection)
+        with anyio.fail_after(HANDSHAKE_SECONDS):
+            await admit(connection, assertions)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
+    except AssertionRefused as error:
+        connection.close()
+        logger.warning("a connection to the peer port was refused: its assertion %s", error)
+        return
+    except (OSError, TimeoutError, ConnectionEnded):
+        connection.close()
+        return
+    except BaseException:
+        connection.close()
+        raise
+    with closing(writer):
+        await serve(VerifiedConnection(reader, writer, assertions))
+
+
+__all__ = ["PeerPort", "open_peer_port"]
