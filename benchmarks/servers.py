@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
-from typing import Any
 
 from .plan import DATABASES
+
+# The tests are no part of the installed package.
+sys.path.append(str(DATABASES.parent))
+
+from databases import DatabaseServer, MariaDB, PostgreSQL, program_path
+
+SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
 
 @contextmanager
 def running(kind: str) -> Generator[str | None]:
     """Yield the URL of a new database on a server that runs as long as the block, None where it is not installed."""
-    spec = spec_from_file_location("databases", DATABASES)
-    assert spec is not None
-    assert spec.loader is not None
-    databases: Any = module_from_spec(spec)
-    spec.loader.exec_module(databases)
-    server_class = {"postgresql": databases.PostgreSQL, "mariadb": databases.MariaDB}[kind]
+    server_class = SERVERS[kind]
     if not server_class.installed():
         yield None
         return
@@ -27,3 +28,6 @@ def running(kind: str) -> Generator[str | None]:
         yield server.fresh()
     finally:
         server.stop()
+
+
+__all__ = ["PostgreSQL", "program_path", "running"]

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from random import Random
+from typing import Final
 
 import anyio
 
 from ..browser.site import served
-from ..plan import Plan
+from ..plan import Era, Plan
 from ..report import Table, Target
 from .callers import Caller
 from .checks import check_processes, check_records, compare_states
 from .deployment import Deployment
-from .faults import Faults
+from .faults import faults_of, run_faults
 from .findings import KINDS, Findings
 from .orphans import adopt_orphans
 
-CALLERS = (
+CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "modern", True),
     ("http", "legacy", True),
     ("stdio", "modern", True),
@@ -41,31 +42,38 @@ async def measure(plan: Plan) -> Table:
             Caller(number, way, deployment, findings, site, Random(random.random()))
             for number, way in enumerate(CALLERS)
         ]
-        faults = Faults(deployment, findings, Random(random.random()))
+        order = Random(random.random())
         async with anyio.create_task_group() as tasks:
             for caller in callers:
                 tasks.start_soon(caller.run)
-            await faults.run(plan.minutes * 60)
+            faults = faults_of(deployment, order)
+            await run_faults(faults, findings, order, plan.minutes * 60)
             for caller in callers:
                 caller.stop()
-        await compare_states(deployment, callers, findings)
+        await compare_states(deployment.url, callers, findings)
         await deployment.stop()
         await check_processes(findings)
         check_records(deployment, findings)
-    return _table(findings, plan)
+    return table_of(
+        findings,
+        "soak",
+        f"(l) soak: {plan.minutes:g} minutes, seed {plan.seed}; what must not happen",
+    )
 
 
-def _table(findings: Findings, plan: Plan) -> Table:
-    table = Table(f"(l) soak: {plan.minutes:g} minutes, seed {plan.seed}; what must not happen")
+def table_of(findings: Findings, part: str, title: str) -> Table:
+    """Return the findings as a table, with a target for each kind of fault."""
+    table = Table(title)
     for kind in KINDS:
         texts = findings.of(kind)
         table.rows.append({"what": kind, "found": len(texts)})
-        table.targets.append(Target(f"soak: {kind}", len(texts), 0, ""))
+        table.targets.append(Target(f"{part}: {kind}", len(texts), 0, ""))
         table.notes += [f"{kind}: {text}" for text in texts[:5]]
     format_counts: Callable[[dict[str, int]], str] = lambda counts: ", ".join(  # noqa: E731
         f"{name} {count}" for name, count in sorted(counts.items())
     )
     table.notes.append(f"calls: {format_counts(findings.calls)}")
+    table.notes.append(f"longest wait for an answer: {findings.longest_wait:.1f} s")
     table.notes.append(f"faults: {format_counts(findings.faults)}")
     table.notes += findings.remarks
     return table

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import time
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import mcp_types as types
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 
-from ..plan import MODE
-from .deployment import Deployment
-from .findings import Findings
+from ..plan import Era
+from .findings import Acknowledgement, Findings
 
 NOTE: Final = "Note from Statehold"
 ANSWER_SECONDS: Final = 90.0
@@ -29,6 +27,16 @@ RECONNECT_SECONDS: Final = 0.2
 GONE: Final = ("session_not_found", "session_expired", "session_closed")
 NOTED: Final = re.compile(r"Note from Statehold: the connection to (\w+) was replaced")
 COUNTERS: Final = {"inc": "quick", "web_inc": "web"}
+
+
+class Reachable(Protocol):
+    """The nodes as callers see them."""
+
+    has_browser: bool
+
+    def connect(
+        self, transport: str, era: Era, name: str, random: Random
+    ) -> AbstractAsyncContextManager[Client]: ...
 
 
 class NoAnswer(Exception):
@@ -43,6 +51,7 @@ class Call:
     tool: str
     arguments: dict[str, Any]
     sent: int = 0
+    began: float = field(default_factory=time.monotonic)
 
 
 class Caller:
@@ -51,22 +60,27 @@ class Caller:
     def __init__(
         self,
         number: int,
-        way: tuple[str, str, bool],
-        deployment: Deployment,
+        way: tuple[str, Era, bool],
+        deployment: Reachable,
         findings: Findings,
         site: str,
         random: Random,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.session = ""
         self.tag = f"caller{number}"
-        self.written = 0
-        """The last number that state_update acknowledged."""
-        self._transport, self._era, browses = way
-        self._browses = browses and deployment.has_browser
+        self.writes: dict[int, float] = {}
+        """The numbers that state_update acknowledged for the session, and when it did."""
+        self._transport = way[0]
+        self._era: Era = way[1]
+        self._browses = way[2] and deployment.has_browser
         self._deployment = deployment
         self._findings = findings
         self._site = site
         self._random = random
+        self._answer_seconds = answer_seconds
+        self._created_at = 0.0
         self._numbers = itertools.count(1)
         self._counts: dict[str, int] = {}
         """The last count of each counter."""
@@ -99,19 +113,8 @@ class Caller:
                 self._findings.calls["reconnects"] += 1
                 await anyio.sleep(RECONNECT_SECONDS)
 
-    @asynccontextmanager
-    async def _connect(self) -> AsyncGenerator[Client]:
-        mode: Any = MODE["modern" if self._era == "modern" else "legacy"]
-        if self._transport == "http":
-            node = self._random.choice(self._deployment.nodes)
-            async with Client(node.url, mode=mode) as client:
-                yield client
-            return
-        command, *arguments = self._deployment.command()
-        with self._deployment.log(self.tag).open("a", encoding="utf-8") as log:
-            server = stdio_client(StdioServerParameters(command=command, args=arguments), log)
-            async with Client(server, mode=mode) as client:
-                yield client
+    def _connect(self) -> AbstractAsyncContextManager[Client]:
+        return self._deployment.connect(self._transport, self._era, self.tag, self._random)
 
     # Calls.
 
@@ -134,6 +137,7 @@ class Caller:
         if not result.is_error:
             assert result.structured_content is not None
             self.session = result.structured_content["session_id"]
+            self._created_at = time.time()
 
     def _next(self) -> Call:
         operation = f"{self.tag}-{next(self._numbers)}"
@@ -144,10 +148,10 @@ class Caller:
         tool = self._random.choice(kinds)
         arguments: dict[str, Any] = {}
         if tool in COUNTERS:
-            arguments = {"n": 1, "operation": operation, "caller": self.tag}
+            arguments = {"n": 1, "operation": operation, "caller": self.tag, "of": self.session}
             self._sent[tool] = self._sent.get(tool, 0) + 1
         elif tool == "state_update":
-            arguments = {"values": {"written": self.written + 1}}
+            arguments = {"values": {"written": max(self.writes, default=0) + 1}}
         elif tool == "browser_evaluate" and self._logged_in:
             arguments = {"function": "() => `<${document.cookie}>`"}
         elif tool == "browser_evaluate":
@@ -166,7 +170,7 @@ class Caller:
         self, client: Client, tool: str, arguments: dict[str, Any], operation: str | None
     ) -> types.CallToolResult:
         meta: Any = {"statehold/operation_id": operation} if operation else None
-        with anyio.move_on_after(ANSWER_SECONDS):
+        with anyio.move_on_after(self._answer_seconds):
             result = await client.call_tool(tool, arguments, meta=meta)
             code = _code(result) if result.is_error else "ok"
             self._findings.calls[code] += 1
@@ -177,6 +181,8 @@ class Caller:
     # Checks.
 
     def _judge(self, call: Call, result: types.CallToolResult) -> None:
+        waited = time.monotonic() - call.began
+        self._findings.longest_wait = max(self._findings.longest_wait, waited)
         # A note may come with the result of any call of the session, an error too.
         for service in NOTED.findall(text_of(result)):
             self._noticed_services.add(service)
@@ -188,19 +194,24 @@ class Caller:
                 self._forget()
             self._recover = session_failed and bool(self.session)
             if _code(result) in GONE:
-                self._findings.add("lost acknowledgements", f"{self.session}: {_code(result)}")
+                if not self._findings.explains(self._created_at):
+                    text = f"{self.tag}, {self.session}: {_code(result)}"
+                    self._findings.add("lost acknowledgements", text)
                 self._forget()
             return
         self._recover = False
         text = text_of(result)
         if call.tool in COUNTERS:
-            self._findings.acknowledged[call.operation] = self.session
+            self._acknowledge(call)
             self._judge_count(call, result)
         elif call.tool.startswith("browser_"):
-            self._findings.acknowledged[call.operation] = self.session
+            self._acknowledge(call)
             self._judge_cookie(call, text)
         elif call.tool == "state_update":
-            self.written += 1
+            self.writes[call.arguments["values"]["written"]] = time.time()
+
+    def _acknowledge(self, call: Call) -> None:
+        self._findings.acknowledged[call.operation] = Acknowledgement(self.session, time.time())
 
     def _judge_count(self, call: Call, result: types.CallToolResult) -> None:
         assert result.structured_content is not None
@@ -233,7 +244,8 @@ class Caller:
         self._saw_login = self._logged_in = there
 
     def _forget(self) -> None:
-        self.session, self.written, self._logged_in = "", 0, False
+        self.session, self._logged_in = "", False
+        self.writes.clear()
         self._counts.clear()
         self._noticed_services.clear()
         self._sent.clear()

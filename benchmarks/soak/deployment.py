@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Any, Final, Self
 
-import anyio
-import anyio.to_thread
-import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from ..browser.bare import shell
 from ..gateways import statehold
-from ..plan import COUNTER, QUICK, python
-from ..processes import START_SECONDS, accepting, free_port
+from ..plan import MODE, QUICK, Era
+from ..processes import free_port
 from .findings import Findings
-
-DISK_BYTES: Final = 512 * 2**20
-STOP_SECONDS: Final = 30.0
-UPSTREAM: Final = "upstream"
-"""The name of the log of the HTTP upstream."""
+from .programs import (
+    STOP_SECONDS,
+    HttpUpstream,
+    Programs,
+    mount_disk,
+    serving,
+    unmount_disk,
+    wait_for,
+)
 
 CONFIG: Final = """\
 [limits]
@@ -46,6 +51,16 @@ executable = {shell}
 private = true
 checkpoint = 0.5
 """
+
+
+def services(truth: Path, upstream_port: int) -> str:
+    """Return the configuration of the services of a soak: an upstream over stdio, one over HTTP, and browsers."""
+    text = CONFIG.format(
+        python=json.dumps(sys.executable),
+        quick=json.dumps(["-S", "-E", str(QUICK), "--log", str(truth)]),
+        port=upstream_port,
+    )
+    return text if shell() is None else text + BROWSER.format(shell=json.dumps(shell()))
 
 
 @dataclass(slots=True)
@@ -69,33 +84,24 @@ class Deployment:
         self.data = folder / "data"
         self.truth = folder / "truth.jsonl"
         """Each upstream appends a line for each call before it runs it."""
-        self.logs = folder / "logs"
+        self.programs = Programs(folder)
         self.nodes = [Node("first", free_port()), Node("second", free_port())]
-        self.upstream_port = free_port()
-        self.upstream: subprocess.Popen[bytes] | None = None
+        self.upstream = HttpUpstream(self.programs, self.truth)
         self.has_browser = shell() is not None
         self.has_disk = False
         self._findings = findings
-        self._files: list[IO[bytes]] = []
         self._config = folder / "statehold.toml"
 
     def __enter__(self) -> Self:
-        self.logs.mkdir(parents=True)
+        self.programs.logs.mkdir(parents=True)
         self.data.mkdir(mode=0o700)
         self.truth.touch()
-        self.has_disk = self._mount()
+        self.has_disk = mount_disk(self.data)
         if not self.has_disk:
             self._findings.remarks.append("full disk: left out, as no tmpfs can be mounted here")
         if not self.has_browser:
             self._findings.remarks.append("browser: left out, no chromium-headless-shell")
-        text = CONFIG.format(
-            python=json.dumps(sys.executable),
-            quick=json.dumps(["-S", "-E", str(QUICK), "--log", str(self.truth)]),
-            port=self.upstream_port,
-        )
-        if self.has_browser:
-            text += BROWSER.format(shell=json.dumps(shell()))
-        self._config.write_text(text, encoding="utf-8")
+        self._config.write_text(services(self.truth, self.upstream.port), encoding="utf-8")
         return self
 
     def __exit__(
@@ -104,55 +110,53 @@ class Deployment:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for process in (*(node.process for node in self.nodes), self.upstream):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
-        for file in self._files:
-            file.close()
+        self.programs.close()
         if self.has_disk:
-            subprocess.run(["umount", "--lazy", str(self.data)], check=False)
+            unmount_disk(self.data)
 
-    def _mount(self) -> bool:
-        if sys.platform != "linux" or os.geteuid() != 0:
-            return False
-        options = f"size={DISK_BYTES},mode=0700"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.data)]
-        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    @property
+    def url(self) -> str:
+        """The address that is asked for the states at the end."""
+        return self.nodes[0].url
 
-    def log(self, name: str) -> Path:
-        """Return the file with the stderr of the processes of this name."""
-        return self.logs / f"{name}.log"
+    def query(self, statement: str) -> list[dict[str, Any]]:
+        """Return the rows of a query on the database of the nodes."""
+        file = next(self.data.glob("*.db"))
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            database.row_factory = sqlite3.Row
+            return [dict(row) for row in database.execute(statement)]
+
+    @asynccontextmanager
+    async def connect(
+        self, transport: str, era: Era, name: str, random: Random
+    ) -> AsyncGenerator[Client]:
+        """Connect a client to any serving node, or to a node of its own over stdio, whose log has this name."""
+        mode: Any = MODE[era]
+        if transport == "http":
+            async with Client(random.choice(self.nodes).url, mode=mode) as client:
+                yield client
+            return
+        command, *arguments = self.command()
+        with self.programs.log(name).open("a", encoding="utf-8") as log:
+            server = stdio_client(StdioServerParameters(command=command, args=arguments), log)
+            async with Client(server, mode=mode) as client:
+                yield client
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command of a node; without arguments it serves stdio."""
         return statehold(self.data, self._config, *arguments)
 
-    def _spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        file = self.log(name).open("ab")
-        self._files.append(file)
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.folder
-        )
-
     async def start(self) -> None:
         """Start everything and wait until it accepts connections."""
-        await self.start_upstream()
+        await self.upstream.start()
         for node in self.nodes:
             await self.start_node(node)
 
     async def start_node(self, node: Node) -> None:
-        node.process = self._spawn(node.name, self.command("serve", "--port", str(node.port)))
-        await accepting(node.port, node.process)
-        # The port is open before the node serves, and before it minds a signal.
-        async with httpx2.AsyncClient(timeout=START_SECONDS, trust_env=False) as client:
-            await client.get(f"http://127.0.0.1:{node.port}/health")
-
-    async def start_upstream(self) -> None:
-        serve = ("--transport", "http", "--port", str(self.upstream_port), "--era", "legacy")
-        command = python(COUNTER, *serve, "--log", self.truth)
-        self.upstream = self._spawn(UPSTREAM, command)
-        await accepting(self.upstream_port, self.upstream)
+        node.process = self.programs.start(
+            node.name, self.command("serve", "--port", str(node.port))
+        )
+        await serving(node.port, node.process)
 
     async def stop_node(self, node: Node) -> None:
         """Stop a node with SIGTERM; an exit code other than 0, or none in time, is a finding."""
@@ -165,27 +169,11 @@ class Deployment:
         code = await wait_for(process)
         if code != 0:
             text = f"no end within {STOP_SECONDS:g} s" if code is None else f"exit code {code}"
-            last_lines = (
-                self.log(node.name).read_text(encoding="utf-8", errors="replace").splitlines()
-            )
-            self._findings.add(
-                "unclean stops", f"{node.name}: {text}; {' / '.join(last_lines[-3:])}"
-            )
+            last_lines = self.programs.last_lines(node.name)
+            self._findings.add("unclean stops", f"{node.name}: {text}; {last_lines}")
 
     async def stop(self) -> None:
         """Stop all nodes, then the HTTP upstream."""
         for node in self.nodes:
             await self.stop_node(node)
-        if self.upstream is not None:
-            self.upstream.kill()
-            await wait_for(self.upstream)
-
-
-async def wait_for(process: subprocess.Popen[bytes]) -> int | None:
-    """Return the exit code of a process, None (and kill it) when it does not end in time."""
-    try:
-        return await anyio.to_thread.run_sync(process.wait, STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        await anyio.to_thread.run_sync(process.wait)
-        return None
+        await self.upstream.kill()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 KINDS: Final = (
     "lost acknowledgements",
     "unreadable states",
     "double runs",
+    "interleaved owners",
+    "stale writes",
     "crossings",
     "silent losses",
     "gaps in journal numbers",
@@ -20,14 +22,24 @@ KINDS: Final = (
 )
 
 
+class Acknowledgement(NamedTuple):
+    """A call that was answered without an error: its session, and the time of the answer in seconds since 1970."""
+
+    session: str
+    at: float
+
+
 @dataclass(slots=True)
 class Findings:
-    """The findings so far. `acknowledged` are the operation ids of service calls that were answered without an error."""
+    """The findings so far. `acknowledged` are the calls of services by operation id."""
 
     calls: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
-    acknowledged: dict[str, str] = field(default_factory=dict[str, str])
-    """Operation id to session."""
+    acknowledged: dict[str, Acknowledgement] = field(default_factory=dict[str, Acknowledgement])
+    lost_commits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """Times in which the database acknowledged commits that it lost afterwards, in seconds since 1970."""
+    longest_wait: float = 0.0
+    """The most seconds between the first sending of a call and its answer."""
     remarks: list[str] = field(default_factory=list[str])
     _texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -37,3 +49,7 @@ class Findings:
 
     def of(self, kind: str) -> list[str]:
         return self._texts[kind]
+
+    def explains(self, at: float) -> bool:
+        """Whether the database may have lost a commit that was acknowledged at this time."""
+        return any(begin <= at <= end for begin, end in self.lost_commits)

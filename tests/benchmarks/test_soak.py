@@ -17,19 +17,27 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.soak.checks import check_records
-from benchmarks.soak.deployment import UPSTREAM, Deployment
-from benchmarks.soak.findings import KINDS, Findings
+from benchmarks.soak.deployment import Deployment
+from benchmarks.soak.findings import KINDS, Acknowledgement, Findings
+from benchmarks.soak.programs import UPSTREAM
 
 COLUMNS = "session_id, seq, operation_id, service, status"
 MORE = "epoch, kind, tool, started_at"
 Row = tuple[str, int, str | None, str, str]
+ANSWERED_AT = 100.0
 
 
-def left_by(folder: Path, runs: Sequence[dict[str, Any]], journal: Sequence[Row]) -> Findings:
+def left_by(
+    folder: Path,
+    runs: Sequence[dict[str, Any]],
+    journal: Sequence[Row],
+    lost_commits: Sequence[tuple[float, float]] = (),
+) -> Findings:
     """Check a folder with these calls of upstreams and entries of the journal; `a` and `b` were acknowledged."""
-    findings = Findings(acknowledged={"a": "sh_1", "b": "sh_1"})
+    answered = Acknowledgement("sh_1", ANSWERED_AT)
+    findings = Findings(acknowledged={"a": answered, "b": answered}, lost_commits=[*lost_commits])
     deployment = Deployment(folder, findings)
-    deployment.logs.mkdir(parents=True)
+    deployment.programs.logs.mkdir(parents=True)
     deployment.data.mkdir()
     deployment.truth.write_text("".join(f"{json.dumps(run)}\n" for run in runs))
     with closing(sqlite3.connect(deployment.data / "statehold.db")) as database, database:
@@ -40,7 +48,12 @@ def left_by(folder: Path, runs: Sequence[dict[str, Any]], journal: Sequence[Row]
 
 
 def run(operation: str, *, pid: int = 1, caller: str = "ann") -> dict[str, Any]:
-    return {"pid": pid, "arguments": {"operation": operation, "caller": caller}}
+    given = {"operation": operation, "caller": caller, "of": "sh_1"}
+    return {"pid": pid, "time": ANSWERED_AT, "arguments": given}
+
+
+def http_run(operation: str, connection: str) -> dict[str, Any]:
+    return {**run(operation), "version": "2025-11-25", "connection": connection}
 
 
 RUNS = [run("a"), run("b")]
@@ -57,6 +70,14 @@ JOURNAL: list[Row] = [("sh_1", 1, "a", "quick", "ok"), ("sh_1", 2, "b", "quick",
         ([*RUNS, run("b")], JOURNAL, "double runs"),
         ([RUNS[0], run("b", caller="bob")], JOURNAL, "crossings"),
         (RUNS, [JOURNAL[0], ("sh_1", 3, "b", "quick", "ok")], "gaps in journal numbers"),
+        ([RUNS[0], run("b", pid=2)], JOURNAL, None),
+        ([*RUNS, run("c", pid=2), run("d")], JOURNAL, "interleaved owners"),
+        ([*RUNS, http_run("c", "x"), run("d"), http_run("e", "y"), run("f")], JOURNAL, None),
+        (
+            [*RUNS, http_run("c", "x"), http_run("d", "y"), http_run("e", "x")],
+            JOURNAL,
+            "interleaved owners",
+        ),
     ],
 )
 def test_a_fault_is_found_by_what_was_left(
@@ -64,6 +85,29 @@ def test_a_fault_is_found_by_what_was_left(
 ) -> None:
     findings = left_by(tmp_path / "soak", runs, journal)
     assert [one for one in KINDS if findings.of(one)] == ([kind] if kind else [])
+
+
+@pytest.mark.parametrize(
+    ("window", "kinds"),
+    [
+        ((ANSWERED_AT - 1, ANSWERED_AT + 1), []),
+        ((ANSWERED_AT + 1, ANSWERED_AT + 2), ["lost acknowledgements", "double runs"]),
+    ],
+)
+def test_a_loss_is_explained_by_commits_that_the_database_lost(
+    tmp_path: Path, window: tuple[float, float], kinds: list[str]
+) -> None:
+    findings = left_by(tmp_path / "soak", [*RUNS, run("b")], JOURNAL[:1], [window])
+    assert [one for one in KINDS if findings.of(one)] == kinds
+
+
+def test_an_entry_of_an_older_owner_is_found_after_one_of_a_newer(tmp_path: Path) -> None:
+    findings = left_by(tmp_path / "soak", RUNS, JOURNAL)
+    deployment = Deployment(tmp_path / "soak", findings)
+    with closing(sqlite3.connect(deployment.data / "statehold.db")) as database, database:
+        database.execute("UPDATE journal SET epoch = 3 - seq")
+    check_records(deployment, findings)
+    assert [one for one in KINDS if findings.of(one)] == ["stale writes"]
 
 
 def test_a_gap_is_found_with_the_entries_around_it(tmp_path: Path) -> None:
@@ -93,7 +137,7 @@ def test_a_traceback_is_found_with_its_event(
     findings = Findings()
     left_by(tmp_path / "soak", RUNS, JOURNAL)
     deployment = Deployment(tmp_path / "soak", findings)
-    deployment.log("first").write_text(text)
+    deployment.programs.log("first").write_text(text)
     check_records(deployment, findings)
     assert findings.of("tracebacks") == (found or [f"first: {text.rstrip()}"])
 
@@ -102,7 +146,7 @@ def test_a_traceback_of_the_upstream_is_no_finding(tmp_path: Path) -> None:
     findings = Findings()
     left_by(tmp_path / "soak", RUNS, JOURNAL)
     deployment = Deployment(tmp_path / "soak", findings)
-    deployment.log(UPSTREAM).write_text(CRASH)
+    deployment.programs.log(UPSTREAM).write_text(CRASH)
     check_records(deployment, findings)
     assert findings.of("tracebacks") == []
 
@@ -112,7 +156,7 @@ def test_a_long_traceback_is_shown_with_its_beginning_and_its_end(tmp_path: Path
     left_by(tmp_path / "soak", RUNS, JOURNAL)
     deployment = Deployment(tmp_path / "soak", findings)
     deeper = "  deeper\n" * 1000
-    deployment.log("first").write_text(f"{LOGGED}\n{deeper}  ValueError: 2\n")
+    deployment.programs.log("first").write_text(f"{LOGGED}\n{deeper}  ValueError: 2\n")
     check_records(deployment, findings)
     [shown] = findings.of("tracebacks")
     assert shown.startswith("first: 10:00:00 ERROR   statehold.server: failed")

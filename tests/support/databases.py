@@ -210,7 +210,7 @@ class PostgreSQL(DatabaseServer):
 
     def _making(self) -> list[str]:
         options = ["--auth=trust", "--username=statehold", "--encoding=UTF8", "--locale=C"]
-        return [_program("initdb"), "-D", f"{self.folder}/data", "--no-sync", *options]
+        return [program_path("initdb"), "-D", f"{self.folder}/data", "--no-sync", *options]
 
     def _running(self) -> list[str]:
         settings = {
@@ -221,7 +221,7 @@ class PostgreSQL(DatabaseServer):
             "autovacuum": "on" if self._durable else "off",
         }
         arguments = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        return [_program("postgres"), "-D", f"{self.folder}/data", *arguments]
+        return [program_path("postgres"), "-D", f"{self.folder}/data", *arguments]
 
 
 class MariaDB(DatabaseServer):
@@ -244,20 +244,20 @@ class MariaDB(DatabaseServer):
     def _making(self) -> list[str]:
         options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
         return [
-            *(_program("mariadb-install-db"), "--no-defaults", *options),
+            *(program_path("mariadb-install-db"), "--no-defaults", *options),
             f"--datadir={self.folder}/data",
         ]
 
     def _running(self) -> list[str]:
         return [
-            *(_program("mariadbd"), "--no-defaults", f"--datadir={self.folder}/data"),
+            *(program_path("mariadbd"), "--no-defaults", f"--datadir={self.folder}/data"),
             *("--skip-networking", f"--socket={self.folder}/socket"),
             *(f"--pid-file={self.folder}/pid", "--skip-log-bin", "--innodb-buffer-pool-size=32M"),
             f"--innodb-flush-log-at-trx-commit={1 if self._durable else 2}",
         ]
 
 
-def _program(name: str) -> str:
+def program_path(name: str) -> str:
     path = _find_program(name)
     assert path is not None, f"there is no {name}; python tests/peers/install.py installs it"
     return path

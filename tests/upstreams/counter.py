@@ -100,6 +100,7 @@ class Counter:
             "arguments": params.arguments,
             "_meta": (ctx.params or {}).get("_meta"),
             "version": ctx.protocol_version,
+            "connection": ctx.lifespan_context.key(ctx),
             **more,
         }
         opened = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
