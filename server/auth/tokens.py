@@ -69,8 +69,7 @@ class StaticTokens:
 def _read_private(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            if os.name == "posix" and not _is_private(os.fstat(file.fileno())):
                 raise ConfigError(f"{path}: other users may read the tokens; run: chmod 600 {path}")
             return file.read().decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -79,6 +78,15 @@ def _read_private(path: Path) -> str:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); correct server.tokens (--token-file)"
         ) from None
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether only this process and root can read a file: its group may read it where root gives it to this process.
+
+    Kubernetes mounts a Secret so: the files belong to root and to the group of the pod.
+    """
+    is_given = status.st_uid == 0 and os.geteuid() != 0
+    return not stat.S_IMODE(status.st_mode) & (0o037 if is_given else 0o077)
 
 
 def _is_toml(text: str) -> bool:

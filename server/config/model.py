@@ -259,7 +259,8 @@ class ServerSettings(Section):
     )
     tokens: Path | None = Field(
         default=None,
-        description="File of static bearer tokens, readable by its owner only. With it every HTTP request needs one.",
+        description="File of static bearer tokens, readable by its owner only, or of root and readable by a group. With it "
+        "every HTTP request needs one.",
     )
     session_header: bool = Field(
         default=False,

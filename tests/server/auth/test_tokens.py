@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,6 +16,7 @@ from statehold.sessions.records import Principal
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-0123456789abcdef=="
+NOBODY = 65534
 
 
 def write(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -61,6 +65,25 @@ def test_file_that_others_may_touch_is_refused_with_the_remedy(tmp_path: Path, m
     path = write(tmp_path, f"{ALICE} alice\n", mode)
     with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
         StaticTokens.read(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file of root to another user")
+@pytest.mark.parametrize(("mode", "is_accepted"), [(0o440, True), (0o444, False), (0o460, False)])
+def test_a_file_of_root_may_be_readable_by_the_group_of_this_process(
+    mode: int, is_accepted: bool
+) -> None:
+    with TemporaryDirectory() as name:
+        path = write(Path(name), f"{ALICE} alice\n", mode)
+        os.chown(path, 0, NOBODY)
+        Path(name).chmod(0o755)
+        os.setegid(NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            with nullcontext() if is_accepted else pytest.raises(ConfigError, match="chmod 600"):
+                assert StaticTokens.read(path).principal(ALICE) == Principal(subject="alice")
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
 
 
 @pytest.mark.parametrize(
