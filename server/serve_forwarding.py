@@ -81,7 +81,9 @@ async def forwarding(
         accept = partial(port.accept, assertions)
     peers = gateway.peers = Peers(dialer)
     node.is_connected = peers.is_connected
-    listener = ForwardingListener(gateway.registry, lambda: gateway.owner_server)
+    listener = ForwardingListener(
+        gateway.registry, lambda: gateway.owner_server, lambda: gateway.owner_http
+    )
     try:
         async with listener.run(sockets, node.id, accept), anyio.create_task_group() as tasks:
             tasks.start_soon(peers.close_idle)

@@ -1,4 +1,4 @@
-"""The principal of an access token."""
+"""Principals and their access tokens."""
 
 from __future__ import annotations
 
@@ -17,4 +17,15 @@ def principal_of(token: AccessToken) -> Principal:
     )
 
 
-__all__ = ["principal_of"]
+def token_of(principal: Principal, *, token: str) -> AccessToken:
+    """Return the access token of a principal; principal_of() is the inverse."""
+    return AccessToken(
+        token=token,
+        client_id=principal.client_id,
+        scopes=[],
+        subject=principal.subject,
+        claims={"iss": principal.issuer},
+    )
+
+
+__all__ = ["principal_of", "token_of"]

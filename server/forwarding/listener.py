@@ -16,6 +16,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ..unix_listener import accept, listen
 from .address import NodeSockets
+from .http_requests import HTTP_METHOD
 from .messages import (
     ACCEPTED,
     LINE_LIMIT,
@@ -51,8 +52,8 @@ class Edge(Protocol):
         ...
 
 
-class OwnerServer(Protocol):
-    """The MCP server of this node, as forwarded requests reach it."""
+class Owner(Protocol):
+    """What answers forwarded requests of one kind."""
 
     async def answer(self, request: ForwardedRequest, edge: Edge) -> JSON:
         """Return the last message about a request.
@@ -61,6 +62,10 @@ class OwnerServer(Protocol):
             NotOwner: nothing ran.
         """
         ...
+
+
+class OwnerServer(Owner, Protocol):
+    """The MCP server of this node, as forwarded requests reach it."""
 
     def return_notice(self, number: int) -> None:
         """Make the notice that an answer carries due again, because the answer was not delivered."""
@@ -97,11 +102,20 @@ class _EdgeConnection:
 
 
 class ForwardingListener:
-    """Serves forwarded requests while run() is open. A request whose connection ends is cancelled."""
+    """Serves forwarded requests while run() is open. A request whose connection ends is cancelled.
 
-    def __init__(self, registry: Registry, server: Callable[[], OwnerServer | None]) -> None:
+    `server` answers MCP requests, `http` HTTP requests of legacy clients.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        server: Callable[[], OwnerServer | None],
+        http: Callable[[], Owner | None],
+    ) -> None:
         self._registry = registry
         self._server = server
+        self._http = http
         self._running = 0
         self._idle = anyio.Event()
 
@@ -162,8 +176,9 @@ class ForwardingListener:
                 self._idle = anyio.Event()
 
     async def _respond(self, request: ForwardedRequest, edge: _EdgeConnection) -> None:
-        server, connection = self._server(), edge.connection
-        if server is None or not self._may_begin(request, connection.clock()):
+        owner = self._http() if request.method == HTTP_METHOD else self._server()
+        connection = edge.connection
+        if owner is None or not self._may_begin(request, connection.clock()):
             await connection.send(NOT_OWNER)
             return
         if request.namespace != self._registry.core.policy.namespace:
@@ -172,7 +187,7 @@ class ForwardingListener:
             return
         connection.send_nowait(ACCEPTED)
         try:
-            message = await server.answer(request, edge)
+            message = await owner.answer(request, edge)
         except NotOwner:
             await connection.send(NOT_OWNER)
             return
@@ -191,9 +206,11 @@ class ForwardingListener:
         # A node that was stopped must not begin what its sender has given up.
         if now >= request.begin_before:
             return False
+        if request.method == HTTP_METHOD:
+            return True
         if request.adopt:
             return not self._registry.draining
         return self._registry.owns(request.session_id, request.epoch)
 
 
-__all__ = ["Edge", "ForwardingListener", "NotOwner", "OwnerServer"]
+__all__ = ["Edge", "ForwardingListener", "NotOwner", "Owner", "OwnerServer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import anyio
 
@@ -67,14 +67,18 @@ class Peers:
         )
 
     @asynccontextmanager
-    async def connection(self, node: str) -> AsyncGenerator[MessageConnection]:
+    async def connection(
+        self, node: str, *, is_stream: bool = False
+    ) -> AsyncGenerator[MessageConnection]:
         """Use a connection for one request. It is kept when the block ends, and closed when the block fails.
+
+        `is_stream`: the request may last as long as its client, and so it takes no place from others.
 
         Raises:
             NodeUnreachable: the node takes no connections.
         """
         connections = self._nodes[node]
-        async with connections.slots:
+        async with nullcontext() if is_stream else connections.slots:
             connection = self._take_idle(connections) or await self._dialer.connect(node)
             connections.used.add(connection)
             try:

@@ -30,7 +30,7 @@ from ...tools.processes.ledger import Ledger
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
-from ..forwarding.listener import OwnerServer
+from ..forwarding.listener import Owner, OwnerServer
 from ..forwarding.peers import Peers
 from ..protocol.uris import page_uri
 from .opening import Opening
@@ -78,6 +78,8 @@ class Gateway:
         """The connections to other nodes of the data folder; None without a data folder."""
         self.owner_server: OwnerServer | None = None
         """Answers the requests that other nodes forward; None before there is an MCP server."""
+        self.owner_http: Owner | None = None
+        """Answers the HTTP requests that other nodes forward; None in a process that does not listen for them."""
         core = Core.create(
             store,
             node,

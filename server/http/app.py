@@ -19,12 +19,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..auth.principals import token_of
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import SlowedBearerAuth
 from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .fast_path import FastPath
+from .foreign_sessions import ForeignSessions, session_prefix
+from .forwarded_exchanges import ForwardedExchanges
 from .host_check import HostCheck
 from .open_streams import OpenStreams
 from .request_body import WholeBody
@@ -38,15 +41,7 @@ class TokenFile(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         principal = self._tokens.principal(token)
-        if principal is None:
-            return None
-        return AccessToken(
-            token=token,
-            client_id=principal.client_id,
-            scopes=[],
-            subject=principal.subject,
-            claims={"iss": principal.issuer},
-        )
+        return None if principal is None else token_of(principal, token=token)
 
 
 class Sse:
@@ -71,8 +66,9 @@ class Sse:
 class HttpApplication:
     """The HTTP application. Its lifespan runs the MCP transports and ends their streams.
 
-    A request passes the checks of Host and Origin, then the check of its token, then the fast path. A request that does not
-    take the fast path goes to the routes. The code that reads a message checks its size and depth.
+    A request passes the checks of Host and Origin, then the check of its token. If another node holds its transport session,
+    that node answers. All others pass the fast path, and those that it does not take go to the routes. The code that reads a
+    message checks its size and depth.
     """
 
     def __init__(
@@ -80,13 +76,19 @@ class HttpApplication:
     ) -> None:
         self._gateway = gateway
         self._server = server
-        self._manager = TransportSessions(server, gateway.config.http)
-        self._needs_token = tokens is not None
-        self.streams = OpenStreams(Starlette(routes=self._routes(), lifespan=self._lifespan))
-        self.fast_path = FastPath(self.streams, server, self._manager, needs_user=self._needs_token)
-        app: ASGIApp = self.fast_path
+        self._session_prefix = session_prefix(gateway.node.id)
+        self._manager = TransportSessions(
+            server, gateway.config.http, prefix=f"{self._session_prefix}."
+        )
+        self._needs_token = needs_user = tokens is not None
+        routes = Starlette(routes=self._routes(), lifespan=self._lifespan)
+        self.fast_path = FastPath(routes, server, self._manager, needs_user=needs_user)
+        foreign = ForeignSessions(self.fast_path, gateway, needs_user=needs_user)
+        self.streams = OpenStreams(foreign)
+        app: ASGIApp = self.streams if tokens is None else AuthContextMiddleware(self.streams)
+        self._forwarded = ForwardedExchanges(app, needs_user=needs_user)
+        gateway.owner_http = self._forwarded
         if tokens is not None:
-            app = AuthContextMiddleware(app)
             app = AuthenticationMiddleware(app, backend=SlowedBearerAuth(TokenFile(tokens)))
         settings = gateway.config.server
         self.asgi = HostCheck(
@@ -97,14 +99,15 @@ class HttpApplication:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
-        async with self._manager.run(), self.fast_path.run():
+        async with self._manager.run(), self.fast_path.run(), self._forwarded.run():
             try:
                 yield
             finally:
                 self._server.stop_listening()
 
     def _routes(self) -> list[BaseRoute]:
-        sse = SseServerTransport("/messages/")
+        # The path names this node, as the ids of its transport sessions do.
+        sse = SseServerTransport(f"/messages/{self._session_prefix}/")
         mcp = self._require_token(WholeBody(StreamableHTTPASGIApp(self._manager)))
         return [
             Route("/mcp", endpoint=mcp),

@@ -73,13 +73,16 @@ def open_transport(
 class TransportSessions(StreamableHTTPSessionManager):
     """The SDK's transport sessions with a limit for each principal, and with stored events for clients that reconnect.
 
+    `prefix` begins the id of each session; random digits follow.
+
     At the limit of a principal, its longest idle session is ended; at the total limit, that of the principal with the most
     sessions. If no session is idle, the request for a new one is refused with 503.
     """
 
-    def __init__(self, app: Server[Any], settings: HttpSettings) -> None:
+    def __init__(self, app: Server[Any], settings: HttpSettings, *, prefix: str = "") -> None:
         super().__init__(app, max_sessions=settings.transport_sessions, retry_interval=RETRY_MS)
         self._limit_per_owner = settings.transport_sessions_per_principal
+        self._prefix = prefix
         self._replay = Replay(settings)
         self._sessions_by_owner: dict[Hashable, dict[str, SessionEvents | None]] = {}
 
@@ -111,8 +114,17 @@ class TransportSessions(StreamableHTTPSessionManager):
         self.event_store = events
         transport = super()._admit_session(requestor)
         if transport is not None and transport.mcp_session_id is not None:
-            self._sessions_by_owner.setdefault(owner, {})[transport.mcp_session_id] = events
+            session_id = self._rename(transport, transport.mcp_session_id)
+            self._sessions_by_owner.setdefault(owner, {})[session_id] = events
         return transport
+
+    def _rename(self, transport: StreamableHTTPServerTransport, session_id: str) -> str:
+        """Put the prefix in front of the id of a new session, before anything else knows the id."""
+        transport.mcp_session_id = new_id = f"{self._prefix}{session_id}"
+        self._server_instances[new_id] = self._server_instances.pop(session_id)
+        if session_id in self._session_owners:
+            self._session_owners[new_id] = self._session_owners.pop(session_id)
+        return new_id
 
     def _end_idle(self, owner: Hashable) -> bool:
         """End the longest idle session of a principal. False when none is idle."""

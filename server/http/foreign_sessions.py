@@ -1,0 +1,231 @@
+"""Requests of legacy clients whose transport session another node holds: that node answers them.
+
+A transport session lives in the process that opened it, and its id names that process. Several processes may serve one
+address, so a request can arrive at any of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, cast
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ...sessions.errors import StoreUnavailable
+from ...sessions.json_codec import JSON
+from ...sessions.records import LOCAL
+from ..auth.principals import principal_of
+from ..forwarding.dialer import NodeUnreachable
+from ..forwarding.http_requests import HTTP_METHOD, HttpRequest, decode_part
+from ..forwarding.messages import ConnectionEnded, ForwardedRequest, MessageConnection
+from ..forwarding.peers import Peers
+from ..gateway.gateway import Gateway
+from ..protocol.forwarding import begin
+from .fast_request import SESSION
+from .request_body import read_body, replay_messages
+from .response import encode_event
+
+_NODE: Final = "n_"
+"""How the id of a node begins; see sessions/node.py."""
+_SESSION_ID: Final = re.compile(rb"([0-9a-f]{16})\.[0-9a-f]{32}")
+_MESSAGES_PATH: Final = re.compile("/messages/([0-9a-f]{16})/?")
+
+
+def session_prefix(node: str) -> str:
+    """Return the part of the ids of transport sessions that names their node."""
+    return node.removeprefix(_NODE)
+
+
+class ForeignSessions:
+    """Forwards a request in a transport session of another node to that node, and passes all others to `app`.
+
+    The check of tokens stands in front. With `needs_user`, a request without a principal goes to `app`, which refuses it.
+    If no node holds the session, `app` answers as for every unknown session. A client that leaves is reported to the node
+    that answers, and does not cancel its request.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, *, needs_user: bool) -> None:
+        self._app = app
+        self._gateway = gateway
+        self._needs_user = needs_user
+        self._own = session_prefix(gateway.node.id)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        node = _node_of(scope) if scope["type"] == "http" else None
+        peers = self._gateway.peers
+        if node is None or node == self._own or peers is None:
+            return self._app(scope, receive, send)
+        if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
+            return self._app(scope, receive, send)
+        return self._answer(peers, f"{_NODE}{node}", scope, receive, send)
+
+    async def _answer(
+        self, peers: Peers, node: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        body, messages = await read_body(receive)
+        if body is None:
+            # The client has left, or sent too much.
+            await self._app(scope, replay_messages(messages, receive), send)
+            return
+        relay = _Relay(body, send)
+        try:
+            if not await self._forward(peers, node, scope, receive, relay):
+                await self._app(scope, replay_messages(messages, receive), send)
+        except NodeUnreachable as error:
+            if error.is_silent or await self._may_live(node):
+                await _silent_node()(scope, receive, send)
+            else:
+                await self._app(scope, replay_messages(messages, receive), send)
+
+    async def _may_live(self, node: str) -> bool:
+        """Whether a node that cannot be reached may still hold its sessions. Without a cluster, it has ended."""
+        if not self._gateway.config.cluster.enabled:
+            return False
+        try:
+            return await self._gateway.node.find(node) is not None
+        except StoreUnavailable:
+            return True
+
+    async def _forward(
+        self, peers: Peers, node: str, scope: Scope, receive: Receive, relay: _Relay
+    ) -> bool:
+        """Forward a request. Return False if the node does not hold the session.
+
+        Raises:
+            NodeUnreachable: the node has not begun the request, and will not.
+        """
+        is_stream = scope["method"] == "GET"
+        counted: AbstractContextManager[None] = (
+            nullcontext() if is_stream else peers.count_request()
+        )
+        request = self._request(scope, relay.body)
+        is_held = True
+        failure: NodeUnreachable | None = None
+        with counted:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                try:
+                    async with peers.connection(node, is_stream=is_stream) as connection:
+                        message = await begin(request, peers, connection, node)
+                        is_held = "accepted" in message
+                        if is_held:
+                            await relay.run(connection)
+                except NodeUnreachable as error:
+                    # Raised below, since the task group would wrap it.
+                    failure = error
+                except StoreUnavailable:
+                    # The address of the node is not known.
+                    failure = NodeUnreachable(is_silent=True)
+                except ConnectionEnded:
+                    await relay.report_loss()
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return is_held
+
+    def _request(self, scope: Scope, body: bytes) -> ForwardedRequest:
+        user: object = scope.get("user")
+        is_known = isinstance(user, AuthenticatedUser)
+        return ForwardedRequest(
+            method=HTTP_METHOD,
+            params=HttpRequest.of(scope, body).to_params(),
+            session_id="",
+            epoch=0,
+            adopt=False,
+            principal=principal_of(user.access_token) if is_known else LOCAL,
+            pin=None,
+            namespace=self._gateway.config.namespace,
+            is_auto=False,
+            version="",
+            capabilities={},
+            log_level=None,
+            can_ask=False,
+        )
+
+
+def _node_of(scope: Scope) -> str | None:
+    """Return the node that the transport session of a request names, None if there is none."""
+    for name, value in scope["headers"]:
+        if name == SESSION:
+            match = _SESSION_ID.fullmatch(value)
+            return None if match is None else match[1].decode()
+    path = _MESSAGES_PATH.fullmatch(scope["path"])
+    return None if path is None else path[1]
+
+
+class _Relay:
+    """Passes the response of another node on to the client."""
+
+    def __init__(self, body: bytes, send: Send) -> None:
+        self.body = body
+        """The body of the request."""
+        self._send = send
+        self._is_begun = False
+
+    async def run(self, connection: MessageConnection) -> None:
+        """Pass on all parts of the response.
+
+        Raises:
+            ConnectionEnded: the node ended before the last part.
+        """
+        is_last = False
+        while not is_last:
+            message = await connection.receive()
+            is_last = "result" in message
+            part: JSON = message["result"] if is_last else message["params"]
+            for response in decode_part(part, is_last=is_last):
+                self._is_begun = True
+                await self._send(response)
+
+    async def report_loss(self) -> None:
+        """Answer the request with an error, because the node ended while it ran."""
+        error = JSONRPCError(
+            jsonrpc="2.0",
+            id=_request_id(self.body),
+            error=ErrorData(
+                code=CONNECTION_CLOSED,
+                message="The process that holds the connection of this client ended during the request.",
+            ),
+        ).model_dump(mode="json", by_alias=True)
+        if self._is_begun:
+            event = b"" if error["id"] is None else encode_event(error)
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+            return
+        response = JSONResponse(error, status_code=502)
+        start = {"type": "http.response.start", "status": 502, "headers": response.raw_headers}
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+
+def _request_id(body: bytes) -> str | int | None:
+    try:
+        message: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    request_id: object = cast("JSON", message).get("id") if isinstance(message, dict) else None
+    return request_id if isinstance(request_id, str | int) else None
+
+
+def _silent_node() -> Response:
+    error = ErrorData(
+        code=CONNECTION_CLOSED,
+        message="The process that holds the connection of this client does not answer. Try again later.",
+    )
+    body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
+    return JSONResponse(body.model_dump(mode="json", by_alias=True), status_code=503)
+
+
+async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+__all__ = ["ForeignSessions", "session_prefix"]
