@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fork_server import ForkServer
-from gateway_process import JSON, Running, Way, service, serving, toml
+from gateway_process import JSON, Era, Running, Transport, Way, service, serving, toml
 from reverse_proxies import StartProxy
 
 
@@ -61,11 +60,14 @@ def proxy(
         yield url
 
 
-@pytest.fixture(scope="module", params=["modern"])
+WAYS: list[tuple[Transport, Era]] = [("http", "modern"), ("http", "legacy"), ("sse", "legacy")]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
 def way(request: pytest.FixtureRequest, proxy: str, config_file: Path) -> Way:
-    """A real client of each protocol era, through the proxy."""
-    era: Any = request.param
-    return Way("http", era, config_file, config_file.parent, url=proxy)
+    """A real client of each protocol era and HTTP transport, through the proxy."""
+    transport, era = request.param
+    return Way(transport, era, config_file, config_file.parent, url=proxy)
 
 
 def port_of(url: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 from gateway_process import JSON, Way, count, opened_session, structured, text_of
 from mcp import Client
 from runs import clear, wait_for_call, wait_for_cancellation
+from subscribers import subscribed
 
 from statehold.server.http.request_body import BODY_LIMIT
 
@@ -77,16 +78,14 @@ async def test_a_client_that_goes_away_cancels_its_call(way: Way, log: Path) -> 
 
 
 async def test_a_change_of_a_state_arrives_in_the_stream_of_a_subscriber(way: Way) -> None:
-    async with way.connect() as client, way.connect() as other:
+    async with way.connect() as client:
         session = await opened_session(client)
-        uri = f"session://{session}/state"
-        with anyio.fail_after(20):
-            async with client.listen(resource_subscriptions=[uri]) as changes:
-                for n in range(4):
-                    values = {"session_id": session, "values": {"n": n}}
-                    structured(await other.call_tool("state_update", values))
-                    change = await anext(aiter(changes))
-                    assert str(getattr(change, "uri", "")) == uri
+        address = f"session://{session}/state"
+        async with subscribed(way, address) as (_, next_uri):
+            for n in range(4):
+                values = {"session_id": session, "values": {"n": n}}
+                structured(await client.call_tool("state_update", values))
+                assert await next_uri() == address
 
 
 async def test_the_largest_request_is_passed_on_and_a_larger_one_refused(proxy: str) -> None:

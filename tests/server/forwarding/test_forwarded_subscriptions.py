@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import signal
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import anyio
 import mcp_types as types
 import pytest
 from gateway_process import JSON, Way, opened_session, service, serving
-from mcp import Client
 from pairs import Pair
+from subscribers import subscribed
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -25,42 +20,6 @@ VALUE = "apps://value"
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {"services": {"apps": service("apps"), "quick": service("quick", prefix="quick_")}}
-
-
-Next = Callable[[], Any]
-
-
-@asynccontextmanager
-async def subscribed(way: Way, uri: str) -> AsyncGenerator[tuple[Client, Next]]:
-    """A client that is subscribed to a resource, and a function that waits for its next notification."""
-    send, receive = anyio.create_memory_object_stream[str](math.inf)
-
-    async def handle(message: Any) -> None:
-        if isinstance(message, types.ResourceUpdatedNotification) and not way.modern:
-            send.send_nowait(str(message.params.uri))
-
-    async def next_uri() -> str:
-        with anyio.fail_after(20):
-            return await receive.receive()
-
-    with send, receive:
-        async with way.connect(message_handler=handle) as client:
-            if not way.modern:
-                await client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated]
-                yield client, next_uri
-                return
-            async with (
-                client.listen(resource_subscriptions=[uri]) as changes,
-                anyio.create_task_group() as tasks,
-            ):
-
-                async def listen() -> None:
-                    async for change in changes:
-                        send.send_nowait(str(getattr(change, "uri", "")))
-
-                tasks.start_soon(listen)
-                yield client, next_uri
-                tasks.cancel_scope.cancel()
 
 
 async def test_a_client_of_another_process_is_notified_of_changes(pair: Pair) -> None:
