@@ -33,6 +33,10 @@ class NodeUnreachable(Exception):
         self.is_silent = is_silent
 
 
+class NodeRefused(NodeUnreachable):
+    """Raised when a node must not be connected to, or does not serve the clients of this one. To wait does not help."""
+
+
 class Dialer(Protocol):
     """Opens connections to other nodes."""
 
@@ -105,6 +109,7 @@ class ClusterDialer:
                 return await self._connect(node, record.peer)
         except tcp.AddressRefused as error:
             logger.warning("node %s is not connected to: %s", node, error)
+            raise NodeRefused from None
         except AssertionRefused:
             logger.warning("node %s is not connected to: another program is at its address", node)
         except (OSError, TimeoutError, ConnectionEnded):
@@ -122,4 +127,4 @@ class ClusterDialer:
         return SignedConnection(reader, writer, self._assertions, node)
 
 
-__all__ = ["ClusterDialer", "Dialer", "NodeUnreachable", "UnixDialer"]
+__all__ = ["ClusterDialer", "Dialer", "NodeRefused", "NodeUnreachable", "UnixDialer"]

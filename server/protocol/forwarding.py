@@ -15,7 +15,7 @@ from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavaila
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import Naming
-from ..forwarding.dialer import NodeUnreachable
+from ..forwarding.dialer import NodeRefused, NodeUnreachable
 from ..forwarding.messages import (
     ConnectionEnded,
     ForwardedRequest,
@@ -62,10 +62,6 @@ class _NotOwner(Exception):
     """Raised when the other node does not own the session any more; nothing ran."""
 
 
-class _Refused(Exception):
-    """Raised when the other node does not serve the clients of this one."""
-
-
 class Forwarder:
     """Forwards the requests of one server. It keeps nothing between requests.
 
@@ -106,7 +102,7 @@ class Forwarder:
             try:
                 with peers.count_request():
                     return await self._forward(ctx, peers, owner)
-            except _Refused:
+            except NodeRefused:
                 raise owner from None
             except _NotOwner:
                 if owner.session_id is not None:
@@ -167,7 +163,7 @@ class Forwarder:
         if "not_owner" in message:
             raise _NotOwner
         if "refused" in message:
-            raise _Refused
+            raise NodeRefused
         if "notice" in message and ctx.request is not None:
             ctx.request.scope[DELIVERY_SCOPE] = ForwardedNotice(owner.node, message["notice"])
         if "error" in message:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from gateway_process import JSON
@@ -18,4 +20,9 @@ def cluster(url: str, *, keys: Sequence[str] = (KEY,), **settings: Any) -> JSON:
     }
 
 
-__all__ = ["KEY", "cluster"]
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return listener.getsockname()[1]
+
+
+__all__ = ["KEY", "cluster", "free_port"]

@@ -120,7 +120,7 @@ async def test_resources_and_prompts_are_those_of_the_session(pair: Pair) -> Non
 
 async def test_a_large_result_and_an_image_arrive_unchanged(pair: Pair) -> None:
     async with pair.edge.connect() as client:
-        assert text_of(await client.call_tool("big", {**pair.at, "kib": 1024})) == "x" * 1024 * 1024
+        assert text_of(await client.call_tool("big", {**pair.at, "kib": 4096})) == "x" * 4096 * 1024
         block = (await client.call_tool("image", {**pair.at, "kib": 300})).content[0]
         assert isinstance(block, types.ImageContent)
         assert len(block.data) == 300 * 1024

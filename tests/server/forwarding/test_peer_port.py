@@ -1,0 +1,368 @@
+"""The peer port of a node: what reaches it, and whom it answers. A relay keeps the traffic of two real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from databases import PostgreSQL
+from gateway_process import (
+    JSON,
+    Way,
+    code_of,
+    count,
+    opened_session,
+    service,
+    serving,
+    toml,
+)
+from machines import KEY, cluster, free_port
+from mcp import Client
+from sqlalchemy import text
+from tcp_relay import Relay, relay
+
+from statehold.server.forwarding import tcp
+from statehold.server.forwarding.address import NodeSockets
+from statehold.server.forwarding.assertion import Assertions
+from statehold.server.forwarding.dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.forwarding.handshake import introduce
+from statehold.server.forwarding.messages import (
+    ConnectionEnded,
+    ForwardedRequest,
+    MessageConnection,
+)
+from statehold.sessions.records import NodeRecord, Principal
+
+ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
+WRONG_KEY = "w" * 32
+
+
+@dataclass
+class Machines:
+    """Two nodes with a data folder each. The edge reaches the owner through the relay."""
+
+    owner: Way
+    edge: Way
+    relay: Relay
+    port: int
+    """The peer port of the owner."""
+    node: str
+    """The id of the owner."""
+    folder: Path
+
+    def client(self, way: Way, token: str = ALICE) -> AbstractAsyncContextManager[Client]:
+        return way.connect(headers={"Authorization": f"Bearer {token}"})
+
+    @asynccontextmanager
+    async def member(
+        self, *, key: str = KEY, late: float = 0.0, node: str | None = None
+    ) -> AsyncGenerator[MessageConnection]:
+        """A connection to the owner of another node of the cluster, which the test is; its clock is `late`."""
+        record = NodeRecord(id="", proof_key="", started_at=0, peer=f"127.0.0.1:{self.port}")
+
+        async def find(node: str) -> NodeRecord:
+            return record
+
+        dialer = ClusterDialer(
+            UnixDialer(NodeSockets(self.folder)), signing(key, late), find, lambda address: True
+        )
+        with anyio.fail_after(20):
+            connection = await dialer.connect(node or self.node)
+            yield connection
+            connection.close()
+
+    async def answer_to(self, sent: bytes, *, introduced: bool) -> bytes:
+        """Return what the owner answers to bytes until it closes the connection."""
+        loop, answer = asyncio.get_running_loop(), b""
+        connection = await tcp.connect(f"127.0.0.1:{self.port}", lambda address: True)
+        with connection, anyio.fail_after(20):
+            if introduced:
+                await introduce(connection, signing(), self.node)
+            # The connection is reset when the owner closes it before it has read everything.
+            with suppress(ConnectionError):
+                await loop.sock_sendall(connection, sent)
+                while part := await loop.sock_recv(connection, 1 << 16):
+                    answer += part
+        return answer
+
+
+def signing(key: str = KEY, late: float = 0.0) -> Assertions:
+    return Assertions("n_test", [key.encode()], lambda: time.time() - late)
+
+
+@pytest.fixture(scope="module")
+def machines(
+    postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Machines]:
+    folder, url, port = tmp_path_factory.mktemp("machines"), postgresql.fresh(), free_port()
+    tokens = folder / "tokens"
+    tokens.write_text(f"{ALICE} alice\n{BOB} bob\n")
+    tokens.chmod(0o600)
+
+    def config(name: str, **settings: Any) -> Path:
+        path = folder / f"{name}.toml"
+        services: JSON = {"counter": service("counter")}
+        server: JSON = {"tokens": str(tokens)}
+        document = {"server": server, "services": services, **cluster(url, **settings)}
+        path.write_text(toml(document))
+        return path
+
+    with relay() as passing:
+        passing.target = port
+        listening: JSON = {
+            "listen": f"127.0.0.1:{port}",
+            "advertise": f"127.0.0.1:{passing.port}",
+        }
+        files = config("owner", **listening), config("edge")
+        with serving(files[0], folder / "a") as owner, serving(files[1], folder / "b") as edge:
+            with postgresql.connection(url) as database:
+                query = text("SELECT id FROM node WHERE peer = :peer")
+                node = database.scalar(query, {"peer": f"127.0.0.1:{passing.port}"})
+            ways = [
+                Way("http", "modern", files[0], folder, url=running.url)
+                for running in (owner, edge)
+            ]
+            yield Machines(ways[0], ways[1], passing, port, str(node), folder / "c")
+
+
+@dataclass
+class Recorded:
+    """A call that the edge has forwarded: its session, and the lines that it has sent."""
+
+    session: str
+    client: Client
+    """A client of the owner."""
+    lines: list[bytes]
+    request: ForwardedRequest
+
+    async def count(self) -> int:
+        return await count(self.client, self.session)
+
+
+@pytest.fixture
+async def recorded(machines: Machines) -> AsyncGenerator[Recorded]:
+    async with machines.client(machines.owner) as client, machines.client(machines.edge) as other:
+        session = await opened_session(client)
+        await client.call_tool("inc", {"session_id": session})
+        assert await count(other, session) == 2
+        lines = [
+            line for sent in machines.relay.sent for line in bytes(sent).splitlines(keepends=True)
+        ]
+        position = max(i for i, line in enumerate(lines) if session.encode() in line)
+        request = ForwardedRequest.parse(json.loads(lines[position]))
+        # As one that the test signs itself: it begins whenever it arrives.
+        request = replace(request, begin_before=time.time() + 3600)
+        yield Recorded(session, client, lines[position - 1 : position + 1], request)
+
+
+async def test_a_node_of_the_cluster_is_answered(machines: Machines, recorded: Recorded) -> None:
+    async with machines.member() as connection:
+        for expected in (3, 4):
+            await connection.send(recorded.request.to_json())
+            assert await connection.receive() == {"accepted": True}
+            result = (await connection.receive())["result"]
+            assert result["structuredContent"]["count"] == expected
+
+
+async def test_the_token_of_the_caller_stays_at_the_node_that_was_asked(
+    machines: Machines, recorded: Recorded
+) -> None:
+    traffic = b"".join([*machines.relay.sent, *machines.relay.received])
+    assert recorded.session.encode() in traffic
+    assert b'"alice"' in traffic
+    assert ALICE.encode() not in traffic
+    assert KEY.encode() not in traffic
+
+
+async def test_a_recorded_connection_is_not_answered_again(
+    machines: Machines, recorded: Recorded
+) -> None:
+    for sent in machines.relay.sent:
+        assert await machines.answer_to(bytes(sent), introduced=False) == b""
+    assert await recorded.count() == 3
+
+
+async def test_a_recorded_request_does_not_run_again(
+    machines: Machines, recorded: Recorded
+) -> None:
+    assert await machines.answer_to(b"".join(recorded.lines), introduced=True) == b""
+    assert await recorded.count() == 3
+
+
+async def test_a_changed_request_is_refused(machines: Machines, recorded: Recorded) -> None:
+    assertion, line = recorded.lines
+    changed = line.replace(b'"alice"', b'"bob"')
+    assert changed != line
+    assert await machines.answer_to(assertion + changed, introduced=True) == b""
+    assert await machines.answer_to(line + line, introduced=True) == b""
+    assert await recorded.count() == 3
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b'{"from":"n_a"}\n',
+        b"{}\n",
+        b"x" * 5000,
+        b"\x16\x03\x01\n",
+    ],
+    ids=["http", "malformed", "empty", "long", "tls"],
+)
+async def test_a_stranger_learns_nothing(machines: Machines, sent: bytes) -> None:
+    assert await machines.answer_to(sent, introduced=False) == b""
+
+
+async def test_a_node_with_another_key_or_clock_or_goal_is_refused(machines: Machines) -> None:
+    with pytest.raises(NodeUnreachable):
+        async with machines.member(key=WRONG_KEY):
+            pass
+    with pytest.raises(NodeUnreachable):
+        async with machines.member(late=60):
+            pass
+    with pytest.raises(NodeUnreachable):
+        async with machines.member(late=-60):
+            pass
+    with pytest.raises(NodeUnreachable):
+        async with machines.member(node="n_other"):
+            pass
+
+
+async def test_the_session_of_another_principal_is_unknown(
+    machines: Machines, recorded: Recorded
+) -> None:
+    bob = Principal(issuer=recorded.request.principal.issuer, subject="bob")
+    async with machines.member() as connection:
+        await connection.send(replace(recorded.request, principal=bob).to_json())
+        assert await connection.receive() == {"accepted": True}
+        result = (await connection.receive())["result"]
+        assert result["_meta"]["statehold/error"]["code"] == "session_not_found"
+    async with machines.client(machines.edge, BOB) as client:
+        refused = await client.call_tool("inc", {"session_id": recorded.session})
+        assert code_of(refused) == "session_not_found"
+    assert await recorded.count() == 3
+
+
+async def test_a_request_that_comes_late_or_for_another_epoch_is_not_begun(
+    machines: Machines, recorded: Recorded
+) -> None:
+    request = recorded.request
+    assert request.epoch > 0
+    for refused in (
+        replace(request, begin_before=time.time() - 1),
+        replace(request, epoch=request.epoch + 1),
+        replace(request, session_id="sh_" + "a" * 26),
+    ):
+        async with machines.member() as connection:
+            await connection.send(refused.to_json())
+            assert await connection.receive() == {"not_owner": True}
+    assert await recorded.count() == 3
+
+
+async def test_a_node_takes_on_the_sessions_that_another_one_passes_on(
+    machines: Machines, recorded: Recorded
+) -> None:
+    params: JSON = {"name": "session_create", "arguments": {}}
+    params["_meta"] = (recorded.request.params or {})["_meta"]
+    create = replace(recorded.request, params=params, session_id="", epoch=0, adopt=True)
+    async with machines.member() as connection:
+        await connection.send(create.to_json())
+        assert await connection.receive() == {"accepted": True}
+        result = (await connection.receive())["result"]
+        session = result["structuredContent"]["session_id"]
+        call: JSON = {**params, "name": "inc", "arguments": {"session_id": session}}
+        request = replace(create, params=call, session_id=session, adopt=False)
+        await connection.send(request.to_json())
+        assert await connection.receive() == {"accepted": True}
+        assert (await connection.receive())["result"]["structuredContent"]["count"] == 1
+
+
+async def test_a_node_that_reads_slowly_slows_nobody(
+    machines: Machines, recorded: Recorded
+) -> None:
+    params = recorded.request.params or {}
+    big = {**params, "name": "big", "arguments": {"session_id": recorded.session, "kib": 4096}}
+    async with machines.member() as connection:
+        await connection.send(replace(recorded.request, params=big).to_json())
+        assert await connection.receive() == {"accepted": True}
+        async with machines.client(machines.edge) as client:
+            other = await opened_session(client)
+            for expected in (1, 2, 3):
+                assert await count(client, other) == expected
+                assert await recorded.count() == 2 + expected
+        result = (await connection.receive())["result"]
+        assert result["content"][0]["text"] == "x" * 4096 * 1024
+
+
+async def test_a_connection_ends_after_a_malformed_message(
+    machines: Machines, recorded: Recorded
+) -> None:
+    async with machines.member() as connection:
+        await connection.send({"method": "tools/call"})
+        with pytest.raises(ConnectionEnded):
+            await connection.receive()
+    assert await recorded.count() == 3
+
+
+# Other clusters.
+
+
+@asynccontextmanager
+async def two_nodes(
+    folder: Path, url: str, owner_settings: JSON, edge_settings: JSON
+) -> AsyncGenerator[tuple[Client, Client]]:
+    """Clients of two nodes with different settings."""
+    ways: list[Way] = []
+    for name, settings in (("a", owner_settings), ("b", edge_settings)):
+        config = folder / f"{name}.toml"
+        services: JSON = {"counter": service("counter")}
+        config.write_text(toml({"services": services, **cluster(url, **settings)}))
+        ways.append(Way("http", "modern", config, folder / name))
+    with (
+        serving(ways[0].config, ways[0].data) as owner,
+        serving(ways[1].config, ways[1].data) as edge,
+    ):
+        ways[0].url, ways[1].url = owner.url, edge.url
+        async with ways[0].connect() as client, ways[1].connect() as other:
+            yield client, other
+
+
+async def test_nodes_understand_each_other_while_a_key_is_replaced(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    old, new = "o" * 32, "n" * 32
+    url = postgresql.fresh()
+    async with two_nodes(tmp_path, url, {"keys": [new, old]}, {"keys": [old, new]}) as clients:
+        owner, edge = clients
+        session, other = await opened_session(owner), await opened_session(edge)
+        for one, opened in ((owner, session), (edge, session), (edge, other), (owner, other)):
+            await count(one, opened)
+        assert await count(edge, session) == 3
+        assert await count(owner, other) == 3
+
+
+async def test_an_address_outside_of_the_networks_is_not_connected_to(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.setblocking(False)
+        advertise: JSON = {"advertise": f"127.0.0.1:{trap.getsockname()[1]}"}
+        networks: JSON = {"networks": ["10.0.0.0/8", "::1/128"]}
+        url = postgresql.fresh()
+        async with two_nodes(tmp_path, url, advertise, networks) as (owner, edge):
+            session = await opened_session(owner)
+            await count(owner, session)
+            refused = await edge.call_tool("inc", {"session_id": session})
+            assert code_of(refused) == "session_busy"
+            assert await count(owner, session) == 2
+        with pytest.raises(BlockingIOError):
+            trap.accept()
