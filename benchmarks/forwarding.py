@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from mcp.client.client import Client
@@ -16,11 +17,30 @@ from .processes import accepting, descendants, free_port
 from .report import Row, Table, Target
 from .route import Route
 from .samples import quantile
+from .servers import running
 
-OWNER, FORWARDED = "owner", "forwarded"
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A way between two processes: the routes to them, and the settings and data folders of both."""
+
+    owner: str
+    forwarded: str
+    settings: str
+    folders: tuple[str, str]
+
+
+UNIX = Hop("owner", "forwarded", "", ("data", "data"))
 ADDED_P50_MS = 0.5
 ADDED_P99_MS = 2.0
 LARGE_RATIO = 1.25
+CLUSTER = """\
+[store]
+url = "{url}"
+[cluster]
+enabled = true
+keys = ["{key}"]
+"""
 
 
 async def measure(plan: Plan) -> Table:
@@ -28,13 +48,22 @@ async def measure(plan: Plan) -> Table:
         "(r) forward: latency in ms at the owner of a session and through another process, over HTTP"
     )
     random_order = random.Random(1)
-    for era in plan.eras:
-        async with _open_routes(plan.folder / f"forward-{era}", era) as routes:
-            for scenario in _scenarios(plan):
-                results = await in_turns(routes, scenario, plan, random_order)
-                table.rows += _rows(era, scenario, results)
-                table.targets += _targets(era, scenario, results)
+    with running("postgresql") as url:
+        if url is None:
+            table.notes.append("There is no PostgreSQL, so no cluster was measured.")
+        for era in plan.eras:
+            for hop in (UNIX,) if url is None else (UNIX, _peer_port(url)):
+                async with _open_routes(plan.folder / f"{hop.forwarded}-{era}", era, hop) as routes:
+                    for scenario in _scenarios(plan):
+                        results = await in_turns(routes, scenario, plan, random_order)
+                        table.rows += _rows(era, scenario, hop, results)
+                        table.targets += _targets(era, scenario, hop, results)
     return table
+
+
+def _peer_port(url: str) -> Hop:
+    settings = CLUSTER.format(url=url, key="k" * 32)
+    return Hop("owner in a cluster", "over the peer port", settings, ("one", "other"))
 
 
 def _scenarios(plan: Plan) -> list[Scenario]:
@@ -46,14 +75,15 @@ def _scenarios(plan: Plan) -> list[Scenario]:
 
 
 @asynccontextmanager
-async def _open_routes(folder: Path, era: Era) -> AsyncGenerator[list[Route]]:
-    """Start two processes on one data folder, and connect to both for a session of the first one."""
-    config = statehold_config(folder)
+async def _open_routes(folder: Path, era: Era, hop: Hop) -> AsyncGenerator[list[Route]]:
+    """Start two processes, and connect to both for a session of the first one."""
+    config = statehold_config(folder, head=hop.settings)
+    names = (hop.owner, hop.forwarded)
     async with AsyncExitStack() as stack:
         clients: list[tuple[Client, int]] = []
-        for name in (OWNER, FORWARDED):
+        for name, data in zip(names, hop.folders, strict=True):
             port = free_port()
-            command = statehold(folder / "data", config, "serve", "--port", str(port))
+            command = statehold(folder / data, config, "serve", "--port", str(port))
             process = stack.enter_context(http_server(command, folder / name))
             await accepting(port, process)
             client = Client(f"http://127.0.0.1:{port}/mcp", mode=MODE[era])
@@ -66,12 +96,12 @@ async def _open_routes(folder: Path, era: Era) -> AsyncGenerator[list[Route]]:
         upstream = [child.pid for child in descendants(pid)]
         yield [
             Route(name, client, gateway, upstream, more)
-            for name, (client, gateway) in zip((OWNER, FORWARDED), clients, strict=True)
+            for name, (client, gateway) in zip(names, clients, strict=True)
         ]
 
 
-def _rows(era: Era, scenario: Scenario, results: Mapping[str, Result]) -> list[Row]:
-    base = quantile(results[OWNER].latencies, 0.50)
+def _rows(era: Era, scenario: Scenario, hop: Hop, results: Mapping[str, Result]) -> list[Row]:
+    base = quantile(results[hop.owner].latencies, 0.50)
     return [
         {
             "era": era,
@@ -86,14 +116,14 @@ def _rows(era: Era, scenario: Scenario, results: Mapping[str, Result]) -> list[R
     ]
 
 
-def _targets(era: Era, scenario: Scenario, results: Mapping[str, Result]) -> list[Target]:
-    owner, forwarded = results[OWNER].latencies, results[FORWARDED].latencies
+def _targets(era: Era, scenario: Scenario, hop: Hop, results: Mapping[str, Result]) -> list[Target]:
+    owner, forwarded = results[hop.owner].latencies, results[hop.forwarded].latencies
     if scenario.size != "small":
         ratio = quantile(forwarded, 0.50) / quantile(owner, 0.50)
-        return [Target(f"p50 of a forwarded {scenario.size} ({era})", ratio, LARGE_RATIO, "x")]
+        return [Target(f"p50 of {scenario.size} {hop.forwarded} ({era})", ratio, LARGE_RATIO, "x")]
     return [
         Target(
-            f"p{share * 100:.0f} added by forwarding ({era})",
+            f"p{share * 100:.0f} added to a small call {hop.forwarded} ({era})",
             (quantile(forwarded, share) - quantile(owner, share)) * 1e3,
             most,
             "ms",

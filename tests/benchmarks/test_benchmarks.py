@@ -75,13 +75,17 @@ def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_pa
     assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
 
 
+@pytest.mark.usefixtures("postgresql")
 def test_a_forwarded_call_is_measured_beside_one_at_the_owner(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     few = ("--era", "modern", "--rounds", "1", "--calls", "4")
     rows = measured(fork_server, tmp_path, "forward", "--quick", *few)["forward"]["rows"]
     assert [(row["route"], row["result"]) for row in rows] == [
-        (route, size) for size in ("small", "300 KiB") for route in ("owner", "forwarded")
+        (route, size)
+        for routes in (("owner", "forwarded"), ("owner in a cluster", "over the peer port"))
+        for size in ("small", "300 KiB")
+        for route in routes
     ]
     assert all(row["p50"] > 0 for row in rows)
 
