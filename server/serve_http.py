@@ -7,7 +7,9 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from functools import partial
 from importlib.metadata import version
 from typing import Literal
 
@@ -20,7 +22,7 @@ from .config.model import Config
 from .gateway.gateway import Gateway
 from .http.app import HttpApplication
 from .http.clients import Clients
-from .http.listener import BACKLOG, listen, url_of
+from .http.listener import BACKLOG, listen, listen_together, url_of
 from .http.open_streams import OpenStreams
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
@@ -28,6 +30,7 @@ from .protocol.server import StateholdServer
 from .serve import has_uvloop, open_gateway
 from .shutdown import Shutdown, cancel_start, watch_signals
 from .systemd import notify
+from .workers import Worker, Workers
 
 ACCEPTS = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
@@ -64,23 +67,57 @@ def run_http(config: Config) -> int:
     configure(config.log)
     raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
-    anyio.run(_serve_http, config, tokens, backend_options={"use_uvloop": has_uvloop()})
+    if config.server.workers == 1:
+        return _run(config, tokens)
+    with listen_together(config) as listeners:
+        workers = Workers(listeners, partial(_report_url, url_of(listeners[0])))
+        outcome = workers.run()
+        return outcome if isinstance(outcome, int) else _run(config, tokens, outcome)
+
+
+def _run(config: Config, tokens: StaticTokens | None, worker: Worker | None = None) -> int:
+    options = {"use_uvloop": has_uvloop()}
+    anyio.run(_serve_http, config, tokens, worker, backend_options=options)
     return 0
 
 
-async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
+async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> None:
     """Serve until a signal comes. Signals are handled before the port opens, since its users may send one at once."""
     async with anyio.create_task_group() as tasks:
         shutdown = Shutdown()
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
-        with listen(config) as listener:
-            await _serve_on(listener, config, tokens, shutdown)
+        if worker is not None:
+            tasks.start_soon(_stop_with_parent, worker, shutdown)
+        with listen(config) if worker is None else nullcontext(worker.listener) as listener:
+            report = (
+                partial(_report_listening, listener) if worker is None else worker.report_serving
+            )
+            await _serve_on(listener, config, tokens, shutdown, report)
         tasks.cancel_scope.cancel()
 
 
+async def _stop_with_parent(worker: Worker, shutdown: Shutdown) -> None:
+    await worker.wait_stopped()
+    shutdown.begin()
+
+
+def _report_listening(listener: socket.socket) -> None:
+    _report_url(url_of(listener))
+    notify("READY=1")
+
+
+def _report_url(url: str) -> None:
+    sys.stderr.write(f"Statehold listens on {url}/mcp\n")
+    sys.stderr.flush()
+
+
 async def _serve_on(
-    listener: socket.socket, config: Config, tokens: StaticTokens | None, shutdown: Shutdown
+    listener: socket.socket,
+    config: Config,
+    tokens: StaticTokens | None,
+    shutdown: Shutdown,
+    report_serving: Callable[[], object],
 ) -> None:
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
@@ -108,9 +145,7 @@ async def _serve_on(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_end_http, gateway, mcp_server, application.streams, server, shutdown)
             tasks.start_soon(_force_exit, server, shutdown)
-            sys.stderr.write(f"Statehold listens on {url}/mcp\n")
-            sys.stderr.flush()
-            notify("READY=1")
+            report_serving()
             await server.serve([listener])
             tasks.cancel_scope.cancel()
 

@@ -34,6 +34,7 @@ SETTINGS: Final = (
     Setting(["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"),
     Setting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
     Setting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
+    Setting(["--workers"], metavar="N", help="processes that serve the port (serve)"),
     Setting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
     Setting(
         ["--session-header"],

@@ -21,6 +21,7 @@ FLAGS = {
     "server.auto_session": "--auto-session",
     "server.host": "--host",
     "server.port": "--port",
+    "server.workers": "--workers",
     "server.tokens": "--token-file",
     "server.session_header": "--session-header",
     "log.level": "--log-level",

@@ -248,6 +248,11 @@ class ServerSettings(Section):
     port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
     )
+    workers: Annotated[Count, Field(ge=1, le=64)] = Field(
+        default=1,
+        description="Processes that serve the port. Each has sessions of its own, and the limits of `limits` and `http` for "
+        "itself, and answers for the sessions of all. More than 1 needs Linux.",
+    )
     allowed_hosts: Names = Field(
         default_factory=list[str],
         description="Values of the Host header to accept besides the address itself, such as `mcp.example.org` or "
@@ -485,6 +490,16 @@ class Config(Section):
             raise wrong(
                 ("server", "auto_session"),
                 "a pinned session and auto_session exclude each other; drop one of the two",
+            )
+        if self.server.workers > 1 and self.ephemeral:
+            raise wrong(
+                ("server", "workers"),
+                "sessions in memory are known to one process only; drop ephemeral, or give 1",
+            )
+        if self.server.workers > 1 and self.cluster.enabled and self.cluster.listen[-2:] != ":0":
+            raise wrong(
+                ("cluster", "listen"),
+                "each worker needs a port of its own; give port 0, or server.workers = 1",
             )
         return self
 

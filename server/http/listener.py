@@ -1,11 +1,12 @@
-"""The listening socket of the HTTP server: its own, or one that systemd opened for it."""
+"""The listening sockets of the HTTP server: its own, or one that systemd opened for it."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from typing import Final
 
@@ -29,17 +30,52 @@ def listen(config: Config) -> Generator[socket.socket]:
     except WrongSocket as error:
         raise ConfigError(f"{error}; give the unit one ListenStream=ADDRESS:PORT") from None
     if listener is None:
-        listener = _open(config)
+        listener = _open(config, config.server.port)
     with listener:
         _check_exposure(listener, config)
         yield listener
 
 
-def _open(config: Config) -> socket.socket:
-    host, port = config.server.host.strip("[]"), config.server.port
+@contextmanager
+def listen_together(config: Config) -> Generator[list[socket.socket]]:
+    """Yield a listening socket for each worker, all on one port. They are closed at the end.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or this system has no such sockets.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("server.workers: only Linux spreads connections over workers; give 1")
+    if _is_activated():
+        raise ConfigError(
+            "server.workers: systemd passes one socket, and each worker needs its own; disable the socket unit"
+        )
+    with ExitStack() as stack:
+        # A socket that shares its port would also share that of another Statehold.
+        with _open(config, config.server.port) as first:
+            port = first.getsockname()[1]
+        yield [
+            stack.enter_context(_open(config, port, shares_port=True))
+            for _ in range(config.server.workers)
+        ]
+
+
+def _is_activated() -> bool:
+    try:
+        listener = inherited_listener()
+    except WrongSocket:
+        return True
+    if listener is not None:
+        listener.close()
+    return listener is not None
+
+
+def _open(config: Config, port: int, *, shares_port: bool = False) -> socket.socket:
+    host = config.server.host.strip("[]")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, reuse_port=shares_port
+        )
     except OSError as error:
         holder = holder_of(host, port) if error.errno == errno.EADDRINUSE else None
         raise ConfigError(
@@ -68,4 +104,4 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-__all__ = ["BACKLOG", "listen", "url_of"]
+__all__ = ["BACKLOG", "listen", "listen_together", "url_of"]

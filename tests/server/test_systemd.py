@@ -112,6 +112,16 @@ def test_other_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
                 assert problem in process.stderr.read()
 
 
+def test_workers_need_sockets_of_their_own(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        activated(listener, tmp_path, "--workers", "2") as process,
+    ):
+        assert process.wait(30) == 2
+        assert process.stderr is not None
+        assert "disable the socket unit" in process.stderr.read()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_the_units_are_valid(tmp_path: Path) -> None:
     for unit in UNITS.iterdir():

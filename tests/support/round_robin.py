@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import cycle
-from typing import Any
+from typing import Any, Final
 
 import httpx2
+from gateway_process import Era
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+
+MODE: Final[dict[Era, str]] = {"modern": "auto", "legacy": "legacy"}
 
 
 class RoundRobin(httpx2.AsyncHTTPTransport):
@@ -38,11 +41,12 @@ async def connected(
     urls: Sequence[str],
     transport: str,
     *,
+    era: Era = "legacy",
     path: str = "",
     headers: dict[str, str] | None = None,
     **options: Any,
 ) -> AsyncGenerator[Client]:
-    """Connect a legacy client over "http" or "sse"."""
+    """Connect a client over "http" or "sse"."""
 
     def open_http(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return http_client(urls, headers=headers)
@@ -53,7 +57,7 @@ async def connected(
             channel = sse_client(f"{urls[0]}/sse", httpx_client_factory=open_http)
         else:
             channel = streamable_http_client(urls[0] + (path or "/mcp"), http_client=http)
-        async with Client(channel, mode="legacy", cache=None, **options) as client:
+        async with Client(channel, mode=MODE[era], cache=None, **options) as client:
             yield client
 
 
