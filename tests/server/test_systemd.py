@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,9 @@ from pathlib import Path
 
 import pytest
 from gateway_process import STATEHOLD
+
+from statehold.server.config.model import TimeoutSettings
+from statehold.sessions.transitions.close import DRAIN_BOUND
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 ACTIVATE = (
@@ -137,3 +141,9 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
         done.returncode,
         [line for line in done.stderr.splitlines() if "statehold" in line],
     ) == (0, [])
+
+
+def test_the_unit_gives_a_server_the_time_to_end_its_calls_and_to_save_its_sessions() -> None:
+    unit = (UNITS / "statehold.service").read_text()
+    (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert int(seconds) >= TimeoutSettings().close_grace + DRAIN_BOUND + 10
