@@ -43,9 +43,7 @@ async def peer_port(gateway: Gateway) -> AsyncGenerator[PeerPort | None]:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigError(f"cluster.listen: {cluster.listen} cannot be used: {reason}") from None
     except ValueError as error:
-        raise ConfigError(
-            f"cluster.advertise: {error}; give the address at which the other nodes reach this one"
-        ) from None
+        raise ConfigError(f"cluster.listen, cluster.advertise: {error}") from None
     with closing(port):
         gateway.node.advertise(port.address)
         yield port

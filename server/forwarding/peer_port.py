@@ -1,4 +1,7 @@
-"""The peer port of a node: the TCP port at which nodes on other machines reach it."""
+"""The peer port of a node: the TCP port at which nodes on other machines reach it.
+
+Requests are signed and nodes prove themselves, but nothing is encrypted: the port belongs into a network of the nodes.
+"""
 
 from __future__ import annotations
 
@@ -58,20 +61,23 @@ async def open_peer_port(listen: str, advertise: str, database: str) -> PeerPort
     listener = await tcp.listen(host, port or 0)
     try:
         bound = listener.getsockname()
-        return PeerPort(listener, _advertised(str(bound[0]), int(bound[1]), advertise, database))
+        address = await _advertised(str(bound[0]), int(bound[1]), advertise, database)
+        return PeerPort(listener, address)
     except BaseException:
         listener.close()
         raise
 
 
-def _advertised(host: str, port: int, advertise: str, database: str) -> str:
+async def _advertised(host: str, port: int, advertise: str, database: str) -> str:
     if advertise:
         given_host, given_port = tcp.split_address(advertise)
         return tcp.join_address(given_host, given_port or port)
     if ip_address(host).is_unspecified:
         if not database:
-            raise ValueError(f"{host} is every address of this machine")
-        host = tcp.route_address(database, port)
+            raise ValueError(
+                f"{host} is every address of this machine; advertise the one at which the other nodes reach it"
+            )
+        host = await tcp.route_address(database, port)
     return tcp.join_address(host, port)
 
 

@@ -34,7 +34,7 @@ def split_address(text: str) -> tuple[str, int | None]:
     else:
         host, port = text, ""
     if port and not (port.isdecimal() and int(port) < 1 << 16):
-        raise ValueError(f"{port:.20} is no port")
+        raise ValueError(f"{port:.20} is no port; correct it")
     return host, int(port) if port else None
 
 
@@ -109,14 +109,15 @@ def set_options(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def route_address(host: str, port: int) -> str:
+async def route_address(host: str, port: int) -> str:
     """Return the address of this machine on the way to another one. Nothing is sent.
 
     Raises:
         OSError: there is no way.
     """
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
+    family, _, _, _, address = (await _resolve(host, port))[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        # This sets the addresses of the socket only.
         probe.connect(address)
         return str(probe.getsockname()[0])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gateway_process import (
     opened_session,
     service,
     serving,
+    statehold,
     toml,
 )
 from machines import KEY, cluster, free_port
@@ -40,6 +42,7 @@ from statehold.server.forwarding.messages import (
     ForwardedRequest,
     MessageConnection,
 )
+from statehold.server.forwarding.peer_port import open_peer_port
 from statehold.sessions.records import NodeRecord, Principal
 
 ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
@@ -366,3 +369,45 @@ async def test_an_address_outside_of_the_networks_is_not_connected_to(
             assert await count(owner, session) == 2
         with pytest.raises(BlockingIOError):
             trap.accept()
+
+
+# The address that a node advertises.
+
+
+@pytest.mark.parametrize(
+    ("advertise", "database", "expected"),
+    [
+        ("", "127.0.0.1", "127.0.0.1:{port}"),
+        ("node.example", "", "node.example:{port}"),
+        ("node.example:7000", "", "node.example:7000"),
+        ("[fd00::1]", "", "[fd00::1]:{port}"),
+    ],
+)
+async def test_every_address_is_advertised_as_one(
+    advertise: str, database: str, expected: str
+) -> None:
+    port = await open_peer_port("0.0.0.0:0", advertise, database)
+    with closing(port):
+        number = port.address.rpartition(":")[2]
+        assert port.address == expected.format(port=number)
+        assert int(number) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"listen": "0.0.0.0:0"}, "cluster.advertise"),
+        ({"listen": "127.0.0.1:x"}, "cluster.advertise"),
+        ({"listen": "192.0.2.1:0"}, "cluster.listen"),
+    ],
+)
+def test_an_unusable_address_ends_the_start_with_one_line(
+    postgresql: PostgreSQL, tmp_path: Path, settings: JSON, key: str
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml(cluster(postgresql.fresh(), **settings)))
+    command = [*statehold(), "serve", "--config", str(config), "--data", str(tmp_path / "data")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert key in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
