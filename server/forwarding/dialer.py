@@ -11,6 +11,7 @@ from typing import Protocol
 
 import anyio
 
+from ...sessions.errors import StoreUnavailable
 from ...sessions.records import NodeRecord
 from ..unix_sockets import is_same_user
 from . import tcp
@@ -26,7 +27,7 @@ logger = logging.getLogger("statehold.server")
 
 
 class NodeUnreachable(Exception):
-    """Raised when a node cannot be reached, so that a request was not begun. `is_silent`: the node lives, but is stopped."""
+    """Raised when a node cannot be reached, so that a request was not begun. `is_silent`: it lives, but does not answer."""
 
     def __init__(self, *, is_silent: bool = False) -> None:
         super().__init__("the node cannot be reached")
@@ -101,7 +102,10 @@ class ClusterDialer:
     async def connect(self, node: str) -> MessageConnection:
         if self._unix.has(node):
             return await self._unix.connect(node)
-        record = await self._find(node)
+        try:
+            record = await self._find(node)
+        except StoreUnavailable:
+            raise NodeUnreachable(is_silent=True) from None
         if record is None or not record.peer:
             raise NodeUnreachable
         try:

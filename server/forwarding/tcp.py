@@ -75,9 +75,16 @@ async def connect(peer: str, admits: Callable[[str], bool]) -> socket.socket:
     found = await _resolve(host, port or 0)
     # The addresses that were checked are those connected to, whatever the name stands for a moment later.
     allowed = [entry for entry in found if admits(str(entry[4][0]))]
-    if not allowed:
-        raise AddressRefused("the address of the node is not in cluster.networks")
-    family, _, _, _, address = allowed[0]
+    failure: OSError | None = None
+    for family, _, _, _, address in allowed:
+        try:
+            return await _connect(family, address)
+        except OSError as error:
+            failure = error
+    raise failure or AddressRefused("the address of the node is not in cluster.networks")
+
+
+async def _connect(family: int, address: tuple[str, int]) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)

@@ -120,9 +120,6 @@ class ForeignSessions:
                 except NodeUnreachable as error:
                     # Raised below, since the task group would wrap it.
                     failure = error
-                except StoreUnavailable:
-                    # The address of the node is not known.
-                    failure = NodeUnreachable(is_silent=True)
                 except ConnectionEnded:
                     await relay.report_loss()
                 tasks.cancel_scope.cancel()
