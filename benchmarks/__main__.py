@@ -25,6 +25,7 @@ from .report import Table, against_targets
 PARTS = {
     "hop": "benchmarks.hop",
     "forward": "benchmarks.forwarding",
+    "workers": "benchmarks.workers",
     "open": "benchmarks.opening",
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",

@@ -16,12 +16,12 @@ META = {
 }
 
 
-def request(port: int, tool: str, arguments: dict[str, Any]) -> bytes:
+def request(port: int, tool: str, arguments: dict[str, Any], *, path: str = "/mcp") -> bytes:
     """Return the HTTP request of a call as it is sent, for clients that send it many times."""
     body = _body(tool, arguments)
     headers = {"Host": f"127.0.0.1:{port}", **_headers(tool), "Content-Length": str(len(body))}
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join(["POST /mcp HTTP/1.1", *lines, "", ""]).encode() + body
+    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
 def _body(tool: str, arguments: dict[str, Any]) -> bytes:

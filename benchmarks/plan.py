@@ -12,6 +12,7 @@ ROOT = HERE.parent
 COUNTER = ROOT / "tests" / "upstreams" / "counter.py"
 DATABASES = ROOT / "tests" / "support" / "databases.py"
 QUICK = ROOT / "tests" / "upstreams" / "quick.py"
+LIGHT = ROOT / "tests" / "upstreams" / "light.py"
 
 North = Literal["stdio", "http"]
 Era = Literal["legacy", "modern"]
@@ -66,6 +67,10 @@ class Plan:
     """Duration of the soak in minutes."""
     seed: int = 1
     """The random seed of the soak's calls and faults."""
+    workers_sessions: int = 16
+    workers_rounds: int = 6
+    workers_seconds: float = 2.0
+    """Seconds for which the calls of one route of `workers` are counted, in each round."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
@@ -96,6 +101,9 @@ def quick(folder: Path) -> Plan:
         documents=1,
         large_refs=300,
         agent_rounds=1,
+        workers_sessions=4,
+        workers_rounds=2,
+        workers_seconds=0.2,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

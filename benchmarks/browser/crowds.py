@@ -14,12 +14,12 @@ from mcp.client.client import Client
 from playwright.async_api import Page, async_playwright
 
 from ..asking import Asking, request
+from ..callers import calling
 from ..gateways import http_server
 from ..plan import Plan
 from ..processes import accepting, cpu_seconds, descendants, free_port, own_children
 from .bare import shell
 from .browsers import peer_command, statehold_command, whole
-from .callers import calling
 
 PAGE = "/counter"
 SCRIPT = "() => 1 + 1"

@@ -90,6 +90,15 @@ def test_a_forwarded_call_is_measured_beside_one_at_the_owner(
     assert all(row["p50"] > 0 for row in rows)
 
 
+def test_two_workers_are_measured_beside_one(fork_server: ForkServer, tmp_path: Path) -> None:
+    rows = measured(fork_server, tmp_path, "workers", "--quick")["workers"]["rows"]
+    assert [row["route"] for row in rows] == [
+        *("1 worker, all on one core", "1 worker", "2 workers", "2 workers, any worker"),
+    ]
+    assert all(row["calls"] > 0 for row in rows)
+    assert all(row["failed"] == 0 for row in rows)
+
+
 def test_a_wrong_part_is_refused(fork_server: ForkServer) -> None:
     command = fork_server.command("-m", "benchmarks", "nonsense")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)

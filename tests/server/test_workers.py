@@ -99,10 +99,12 @@ async def test_a_client_gets_right_answers_over_any_connection(
     config: Path, tmp_path: Path, era: Era
 ) -> None:
     with working(config, tmp_path / "data") as running:
+        # Each request of this client goes to any worker, so its sessions are spread over them.
+        async with connected([running.url], "http", era="modern") as modern:
+            sessions = [await opened_session(modern) for _ in range(6)]
         async with connected([running.url], "http", era=era) as client:
-            sessions = [await opened_session(client) for _ in range(3)]
             for expected in range(1, 8):
-                assert [await count(client, session) for session in sessions] == [expected] * 3
+                assert [await count(client, session) for session in sessions] == [expected] * 6
             async with anyio.create_task_group() as tasks:
                 for _ in range(40):
                     tasks.start_soon(count, client, sessions[0])

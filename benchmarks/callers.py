@@ -1,13 +1,14 @@
 """Clients that are lighter than the server they load: processes that send prepared requests over kept connections.
 
-`python -m benchmarks.browser.callers` is one process: it reads its orders as a line of JSON, connects, answers each line
+`python -m benchmarks.callers` is one process: it reads its orders as a line of JSON, connects, answers each line
 `SECONDS` with its calls in that time, and ends with its input.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+import selectors
+import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -18,9 +19,10 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from ..plan import ROOT, python
+from .plan import ROOT, python
 
 PROCESSES = 4
+READ_BYTES = 1 << 18
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -49,22 +51,25 @@ class Callers:
 
 
 @asynccontextmanager
-async def calling(port: int, requests: Sequence[bytes]) -> AsyncGenerator[Callers]:
+async def calling(
+    port: int, requests: Sequence[bytes], *, processes: int = PROCESSES
+) -> AsyncGenerator[Callers]:
     """Start processes that share the requests, one connection for each; they end with the block."""
-    shares = [requests[number::PROCESSES] for number in range(min(PROCESSES, len(requests)))]
-    processes: list[Process] = []
+    count = min(processes, len(requests))
+    shares = [requests[number::count] for number in range(count)]
+    running: list[Process] = []
     try:
         for share in shares:
-            command = python("-m", "benchmarks.browser.callers")
-            processes.append(await anyio.open_process(command, cwd=ROOT, stderr=None))
+            command = python("-m", "benchmarks.callers")
+            running.append(await anyio.open_process(command, cwd=ROOT, stderr=None))
             orders = {"port": port, "requests": [request.decode() for request in share]}
-            await _write(processes[-1], json.dumps(orders))
-        for process in processes:
+            await _write(running[-1], json.dumps(orders))
+        for process in running:
             assert await _line(process) == "ready"
-        yield Callers(processes)
+        yield Callers(running)
     finally:
         with anyio.CancelScope(shield=True):
-            for process in processes:
+            for process in running:
                 await process.aclose()
 
 
@@ -84,48 +89,34 @@ async def _line(process: Process) -> str:
     raise RuntimeError("a process of callers has ended")
 
 
-class _Connection(asyncio.Protocol):
-    """Sends one request again as soon as its answer has come, until a point in time."""
+class _Connection:
+    """Sends one request again as soon as its answer has come."""
 
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, port: int, request: bytes) -> None:
         self.done = self.failed = 0
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request
         self._buffer = b""
-        self._until = 0.0
-        self._transport: asyncio.Transport | None = None
-        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    def send(self) -> None:
+        self.socket.sendall(self._request)
 
-    async def run(self, until: float) -> None:
-        """Call until a time of `time.monotonic`, at least once."""
-        assert self._transport is not None
-        self.done, self.failed, self._until = 0, 0, until
-        self._finished = asyncio.get_running_loop().create_future()
-        self._transport.write(self._request)
-        await self._finished
-
-    def data_received(self, data: bytes) -> None:
+    def receive(self) -> bool:
+        """Read what has come. Return whether the answer is whole."""
+        data = self.socket.recv(READ_BYTES)
+        if not data:
+            raise ConnectionError("the server has closed")
         self._buffer += data
         head, found, body = self._buffer.partition(_HEAD_END)
         if not found or not _is_whole(head, body):
-            return
+            return False
         self._buffer = b""
         if not head.startswith(b"HTTP/1.1 200") or b'"isError":true' in body:
             self.failed += 1
         else:
             self.done += 1
-        if time.monotonic() < self._until:
-            assert self._transport is not None
-            self._transport.write(self._request)
-        else:
-            self._finished.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._finished.done():
-            self._finished.set_exception(exc or ConnectionError("the server has closed"))
+        return True
 
 
 def _is_whole(head: bytes, body: bytes) -> bool:
@@ -136,25 +127,37 @@ def _is_whole(head: bytes, body: bytes) -> bool:
     return body.endswith(_LAST_CHUNK)
 
 
-async def _main() -> None:
+def _call(connections: Sequence[_Connection], until: float) -> None:
+    """Call on all connections until a time of `time.monotonic`, at least once on each."""
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            connection.done = connection.failed = 0
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+            connection.send()
+        calling = len(connections)
+        while calling:
+            for key, _ in selector.select():
+                connection: _Connection = key.data
+                if not connection.receive():
+                    continue
+                if time.monotonic() < until:
+                    connection.send()
+                else:
+                    calling -= 1
+
+
+def _main() -> None:
     orders: dict[str, Any] = json.loads(sys.stdin.readline())
-    loop = asyncio.get_running_loop()
-    connections = [
-        (
-            await loop.create_connection(
-                lambda request=request: _Connection(request.encode()), "127.0.0.1", orders["port"]
-            )
-        )[1]
-        for request in orders["requests"]
-    ]
+    requests: list[str] = orders["requests"]
+    connections = [_Connection(orders["port"], request.encode()) for request in requests]
     print("ready", flush=True)
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        used, until = time.process_time(), time.monotonic() + float(line)
-        await asyncio.gather(*(connection.run(until) for connection in connections))
+    for line in sys.stdin:
+        used = time.process_time()
+        _call(connections, time.monotonic() + float(line))
         done = sum(connection.done for connection in connections)
         failed = sum(connection.failed for connection in connections)
         print(json.dumps([done, failed, time.process_time() - used]), flush=True)
 
 
 if __name__ == "__main__":
-    anyio.run(_main)
+    _main()
