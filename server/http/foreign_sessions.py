@@ -114,9 +114,7 @@ class ForeignSessions:
                 try:
                     async with peers.connection(node, is_stream=is_stream) as connection:
                         message = await begin(request, peers, connection, node)
-                        is_held = "accepted" in message
-                        if is_held:
-                            await relay.run(connection)
+                        is_held = "accepted" in message and await relay.run(connection)
                 except NodeUnreachable as error:
                     # Raised below, since the task group would wrap it.
                     failure = error
@@ -166,8 +164,8 @@ class _Relay:
         self._send = send
         self._is_begun = False
 
-    async def run(self, connection: MessageConnection) -> None:
-        """Pass on all parts of the response.
+    async def run(self, connection: MessageConnection) -> bool:
+        """Pass on all parts of the response. Return False if the node does not serve this client.
 
         Raises:
             ConnectionEnded: the node ended before the last part.
@@ -175,11 +173,14 @@ class _Relay:
         is_last = False
         while not is_last:
             message = await connection.receive()
+            if "not_owner" in message:
+                return False
             is_last = "result" in message
             part: JSON = message["result"] if is_last else message["params"]
             for response in decode_part(part, is_last=is_last):
                 self._is_begun = True
                 await self._send(response)
+        return True
 
     async def report_loss(self) -> None:
         """Answer the request with an error, because the node ended while it ran."""

@@ -261,6 +261,23 @@ async def test_another_caller_gets_the_answer_for_an_unknown_session(tmp_path: P
                 assert [await ping(hers, changed) for _ in range(2)] == [expected] * 2
 
 
+async def test_a_process_with_tokens_and_one_without_know_no_sessions_of_each_other(
+    tmp_path: Path,
+) -> None:
+    tokens, config, open_config = (tmp_path / name for name in ("tokens", "tokens.toml", "toml"))
+    tokens.touch(0o600)
+    tokens.write_text(f"{ALICE} alice\n")
+    config.write_text(toml({"server": {"tokens": str(tokens)}, "services": {}}))
+    open_config.write_text(toml({"services": {}}))
+    alice = {"authorization": f"Bearer {ALICE}"}
+    with serving(config, tmp_path) as one, serving(open_config, tmp_path) as other:
+        for own, foreign in ((one.url, other.url), (other.url, one.url)):
+            async with http_client([own], headers=alice) as http:
+                headers = await initialize(http)
+            async with http_client([foreign], headers=alice) as http:
+                assert await ping(http, headers) == 404
+
+
 async def test_the_session_of_a_killed_process_is_unknown(
     config_file: Path, tmp_path: Path
 ) -> None:
