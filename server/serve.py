@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import cast
 import anyio
 
 from ..sessions.clock import SystemClock
+from ..sessions.cluster.heartbeat import Heartbeat
 from ..sessions.node import Node
 from ..sessions.store.base import Store
 from ..sessions.store.deferred import DeferredStore
@@ -21,6 +23,8 @@ from .gateway.gateway import Gateway
 from .gateway.list_changes import ListWatcher
 from .gateway.services import AnyService, forget, service_of, services_of
 from .serve_forwarding import forwarding, peer_port
+
+logger = logging.getLogger("statehold.server")
 
 
 @asynccontextmanager
@@ -94,10 +98,19 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
                     gateway.registry, gateway.store, folder, node.id, gateway.describe_services
                 ),
             ):
+                if node.heartbeat is not None:
+                    gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
                 await ledger.aclose()
+
+
+async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
+    await heartbeat.fenced.wait()
+    logger.critical("other nodes declared this one dead and take over its sessions: it ends")
+    await gateway.registry.abandon()
+    gateway.on_fenced()
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

@@ -77,14 +77,16 @@ def run_http(config: Config) -> int:
 
 def _run(config: Config, tokens: StaticTokens | None, worker: Worker | None = None) -> int:
     options = {"use_uvloop": has_uvloop()}
-    anyio.run(_serve_http, config, tokens, worker, backend_options=options)
-    return 0
+    return anyio.run(_serve_http, config, tokens, worker, backend_options=options)
 
 
-async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> None:
-    """Serve until a signal comes. Signals are handled before the port opens, since its users may send one at once."""
+async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> int:
+    """Serve until a signal comes, and return the exit code.
+
+    Signals are handled before the port opens, since its users may send one at once.
+    """
+    shutdown = Shutdown()
     async with anyio.create_task_group() as tasks:
-        shutdown = Shutdown()
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         if worker is not None:
@@ -95,6 +97,7 @@ async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worke
             )
             await _serve_on(listener, config, tokens, shutdown, report)
         tasks.cancel_scope.cancel()
+    return shutdown.exit_code
 
 
 async def _stop_with_parent(worker: Worker, shutdown: Shutdown) -> None:
@@ -142,6 +145,7 @@ async def _serve_on(
         )
         server = _Server(settings)
         shutdown.is_serving = True
+        gateway.on_fenced = shutdown.begin_fenced
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_end_http, gateway, mcp_server, application.streams, server, shutdown)
             tasks.start_soon(_force_exit, server, shutdown)

@@ -45,8 +45,7 @@ def run_shared(config: Config, settings: Mapping[str, str]) -> int:
         # Clients come and go; their folders may be removed while the server runs.
         os.chdir(folder.data)
         options = {"use_uvloop": has_uvloop()}
-        anyio.run(_serve, config, folder, settings, backend_options=options)
-    return 0
+        return anyio.run(_serve, config, folder, settings, backend_options=options)
 
 
 @contextmanager
@@ -64,17 +63,19 @@ def _hold_server_lock(folder: SharedFolder) -> Generator[None]:
     raise ConfigError(f"an earlier server of {folder.data} does not end; run: {stop}")
 
 
-async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, str]) -> None:
+async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, str]) -> int:
+    shutdown = Shutdown()
     async with anyio.create_task_group() as tasks:
-        shutdown = Shutdown()
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         async with open_gateway(
             config, address=f"shared, pid {os.getpid()}", alone=True
         ) as gateway:
             shutdown.is_serving = True
+            gateway.on_fenced = shutdown.begin_fenced
             await SharedServer(gateway, folder, settings, shutdown).serve(_report_listening)
         tasks.cancel_scope.cancel()
+    return shutdown.exit_code
 
 
 def _report_listening(path: object) -> None:

@@ -31,15 +31,15 @@ def run_stdio(config: Config) -> int:
     """
     configure(config.log)
     raise_limit()
-    anyio.run(_serve, config, backend_options={"use_uvloop": has_uvloop()})
-    return 0
+    return anyio.run(_serve, config, backend_options={"use_uvloop": has_uvloop()})
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config) -> int:
     """Serve the client in a task, and open the sessions beside it: the list of the tools does not wait for them."""
     gateway = await create_gateway(config, address=f"stdio, pid {os.getpid()}", alone=True)
+    shutdown, served = Shutdown(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        shutdown, served = Shutdown(), anyio.Event()
+        gateway.on_fenced = shutdown.begin_fenced
         tasks.start_soon(_serve_client, gateway, shutdown, served)
         with anyio.CancelScope() as start:
             tasks.start_soon(cancel_start, shutdown, start)
@@ -49,6 +49,7 @@ async def _serve(config: Config) -> None:
                 await served.wait()
         await served.wait()
         tasks.cancel_scope.cancel()
+    return shutdown.exit_code
 
 
 async def _serve_client(gateway: Gateway, shutdown: Shutdown, served: anyio.Event) -> None:

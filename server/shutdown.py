@@ -7,6 +7,8 @@ import signal
 import anyio
 from anyio.abc import TaskStatus
 
+from .cli.exit_codes import FENCED, OK
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -19,9 +21,15 @@ class Shutdown:
         """Set by a second signal: do not wait for connections."""
         self.is_serving = False
         """Whether the process serves already. Before that, a signal cancels the start."""
+        self.exit_code = OK
 
     def begin(self) -> None:
         self.begin_event.set()
+
+    def begin_fenced(self) -> None:
+        """End because other nodes have declared this one dead. The supervisor of the process starts it again."""
+        self.exit_code = FENCED
+        self.begin()
 
     def handle_signal(self) -> None:
         if self.begin_event.is_set():

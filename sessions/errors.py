@@ -10,7 +10,9 @@
      │    └── OwnedByAnotherNode    open in another process
      ├── SessionLimit               a quota or the live budget is used up
      ├── ServiceUnavailable         a service cannot be opened
-     │    └── ShuttingDown          the process ends
+     │    └── NodeUnavailable       this process does not serve its sessions
+     │         ├── NodeSuspended    its lease is over
+     │         └── ShuttingDown     it ends
      ├── ServiceNotBound            the session does not use that service
      ├── CallTimedOut               the call took longer than allowed
      ├── ConnectionLost             the live connection is gone, nothing was sent
@@ -179,8 +181,21 @@ class ServiceUnavailable(SessionError):
     recovery = "Try again later; session_info shows the last error of each service."
 
 
-class ShuttingDown(ServiceUnavailable):
-    """Raised when this process ends and takes no new work. Nothing ran."""
+class NodeUnavailable(ServiceUnavailable):
+    """Raised when this process does not serve its sessions now. Nothing ran; another node may serve the request."""
+
+
+class NodeSuspended(NodeUnavailable):
+    """Raised when the lease of this node is over, because its database did not answer."""
+
+    recovery = "Try again in a moment."
+
+    def __init__(self) -> None:
+        super().__init__("The server waits for its database.", retry_after=1.0)
+
+
+class ShuttingDown(NodeUnavailable):
+    """Raised when this process ends and takes no new work."""
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down.")

@@ -1,28 +1,25 @@
-"""This process as a node among those that share a data folder.
+"""This process as a node: one of the processes that share a data folder, and with a lease also one of several machines.
 
-A node holds an exclusive lock on a file of its own for as long as its process lives. The kernel drops the lock when the
-process ends, however it ends, and not before: a stopped process keeps it. A process that can lock a node's file has proof
-that the node is dead.
+The lock file of a node proves to the processes of its data folder whether it lives; see node_locks.py. Nodes on other
+machines cannot see the lock: for them a node has a lease in the database; see cluster/.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import platform
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 import anyio
 
-from .errors import StoreUnavailable
+from .cluster.heartbeat import Heartbeat
+from .errors import NodeSuspended, StoreUnavailable
+from .node_locks import NODES, LockFolder
 from .records import NodeRecord, NodeState
 from .store.base import Store
-
-NODES = "nodes"
 
 LEAVE_SECONDS = 10.0
 
@@ -32,9 +29,10 @@ def _new_id() -> str:
 
 
 class Node:
-    """One process on one data folder. `async with` joins the nodes of the folder, and leaves them at the end.
+    """One process on one store. `async with` joins the nodes of the store, and leaves them at the end.
 
-    A store in memory has no folder: then there are no other nodes and there is no lock.
+    A store in memory has no folder: then there are no other nodes and there is no lock. With `lease_seconds`, the store is a
+    database of PostgreSQL, whose other nodes may be on other machines.
     Nothing else in the process may close the lock file or fork without exec: the lock belongs to the open file.
     """
 
@@ -66,11 +64,13 @@ class Node:
             lease_seconds=lease_seconds,
         )
         """The record of this node. Its proof key is set when the node joins."""
+        self.heartbeat: Heartbeat | None = None
+        """Renews the lease of this node; None without a lease, and before the node joins."""
         self._store = store
         self._locks = None if folder is None else LockFolder(folder / NODES)
         self._clock = clock
         self._has_left = False
-        self._seen: dict[str, NodeRecord] = {}
+        self._stack = AsyncExitStack()
 
     @property
     def id(self) -> str:
@@ -81,35 +81,8 @@ class Node:
         """Set the `host:port` at which nodes on other machines reach this one. Call it before the node joins."""
         self.record = self.record.model_copy(update={"peer": peer})
 
-    def may_act(self) -> bool:
-        """Whether this node may use the connections of its sessions. Without a lease it always may."""
-        return True
-
-    def database_now(self) -> float:
-        """Return the time of the database's clock in seconds since 1970, as far as this node knows it."""
-        return self._clock()
-
-    def up_nodes(self) -> list[NodeRecord]:
-        """Return the other nodes that take on sessions, as they were last seen; none without leases."""
-        return [record for record in self._seen.values() if record.state is NodeState.UP]
-
-    async def find(self, node: str) -> NodeRecord | None:
-        """Return another node that is not dead, as it was last seen, or from the store if it was not seen yet.
-
-        Raises:
-            StoreUnavailable: when the store cannot be read.
-        """
-        record = self._seen.get(node)
-        if record is None:
-            self._seen_all(await self._store.nodes())
-            record = self._seen.get(node)
-        return record
-
-    def _seen_all(self, records: Iterable[NodeRecord]) -> None:
-        self._seen = {record.id: record for record in records if record.id != self.id}
-
     async def __aenter__(self) -> Self:
-        """Join the nodes of the data folder.
+        """Join the nodes of the store. With a lease, it is renewed until the node leaves.
 
         Raises:
             StoreUnavailable: when the lock or the store cannot be had.
@@ -122,13 +95,86 @@ class Node:
                 proof_key = self._locks.proof_key()
                 self.record = self.record.model_copy(update={"proof_key": proof_key})
             await self._store.join(self.record)
+            if self.record.lease_seconds:
+                await self._start_heartbeat()
         except BaseException:
             await self.leave()
             raise
         return self
 
+    async def _start_heartbeat(self) -> None:
+        leases = await self._stack.enter_async_context(self._store.leases())
+        heartbeat = Heartbeat(self.id, self.record.lease_seconds, leases, self._clock)
+        await heartbeat.start()
+        tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(heartbeat.run)
+        self._stack.callback(tasks.cancel_scope.cancel)
+        self.heartbeat = heartbeat
+
     async def __aexit__(self, *exc: object) -> None:
         await self.leave()
+
+    # The lease of this node. Without one, it always may act.
+
+    def may_act(self) -> bool:
+        """Whether this node may use the connections of its sessions now."""
+        return self.heartbeat is None or self.heartbeat.may_act()
+
+    def require_lease(self) -> None:
+        """Raises NodeSuspended when this node may not use the connections of its sessions now."""
+        if not self.may_act():
+            raise NodeSuspended
+
+    def database_now(self) -> float:
+        """Return the time of the database's clock in seconds since 1970, as far as this node knows it."""
+        return self._clock() if self.heartbeat is None else self.heartbeat.database_now()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the node takes on no more sessions."""
+        return self.heartbeat is not None and self.heartbeat.state is NodeState.DRAINING
+
+    async def drain(self) -> None:
+        """Report to the other nodes that this one takes on no more sessions. Does nothing without a lease."""
+        if self.heartbeat is not None and not self.is_draining:
+            await self.heartbeat.drain()
+
+    # The other nodes.
+
+    def up_nodes(self) -> list[NodeRecord]:
+        """Return the other nodes that take on sessions, as they were last seen; none without a lease."""
+        others = () if self.heartbeat is None else self.heartbeat.others.values()
+        return [record for record in others if record.state is NodeState.UP]
+
+    async def find(self, node: str) -> NodeRecord | None:
+        """Return another node that is not dead, as it was last seen, or from the store if it was not seen yet.
+
+        Raises:
+            StoreUnavailable: when the store cannot be read.
+        """
+        if self.heartbeat is not None and (record := self.heartbeat.others.get(node)) is not None:
+            return record
+        found = (record for record in await self._store.nodes() if record.id == node)
+        return next(found, None)
+
+    def lives(self, node: str) -> bool:
+        """Whether another node is known to live, without a look at its lock.
+
+        A node of the same data folder lives as long as its lock is held, which only recover() finds out.
+        """
+        if self.heartbeat is None:
+            return self.is_connected(node)
+        record = self.heartbeat.others.get(node)
+        if record is None:
+            return False
+        return record.proof_key != self.record.proof_key or self.is_connected(node)
+
+    def is_sweeper(self) -> bool:
+        """Whether this node is the one that closes and purges sessions without an owner: the first of those that are up."""
+        if self.is_draining:
+            return False
+        others = [(record.started_at, record.id) for record in self.up_nodes()]
+        return min([*others, (self.record.started_at, self.id)])[1] == self.id
 
     async def find_dead(self) -> list[str]:
         """Declare every node dead whose lock can be taken, and return their ids."""
@@ -136,7 +182,7 @@ class Node:
             return []
         dead: list[str] = []
         for record in await self._store.nodes():
-            if record.id == self.id:
+            if record.id == self.id or not self._can_see_lock(record):
                 continue
             if record.lease_seconds and record.proof_key != self.record.proof_key:
                 continue
@@ -147,7 +193,14 @@ class Node:
                     await self.bury()
                 if await self._store.declare_dead(record.id):
                     dead.append(record.id)
+                if self.heartbeat is not None:
+                    self.heartbeat.others.pop(record.id, None)
         return dead
+
+    def _can_see_lock(self, record: NodeRecord) -> bool:
+        """Whether the lock of a node, or that there is none, proves something here."""
+        has_leases = self.heartbeat is not None or record.lease_seconds > 0
+        return record.proof_key == self.record.proof_key or not has_leases
 
     async def recover(self) -> list[str]:
         """Pause the sessions that dead nodes left open, and return their ids.
@@ -171,137 +224,14 @@ class Node:
             return
         self._has_left = True
         is_recorded = False
-        with (
-            anyio.CancelScope(shield=True),
-            anyio.move_on_after(LEAVE_SECONDS),
-            suppress(StoreUnavailable),
-        ):
-            await self._store.leave(self.id)
-            is_recorded = True
+        with anyio.CancelScope(shield=True):
+            # First: a renewal after the end would find the node dead.
+            await self._stack.aclose()
+            with anyio.move_on_after(LEAVE_SECONDS), suppress(StoreUnavailable):
+                await self._store.leave(self.id)
+                is_recorded = True
         if self._locks is not None:
             self._locks.drop(self.id, remove=is_recorded)
 
 
-class LockFolder:
-    """The folder with one lock file per node. Keeps this process's own file open, and nothing else."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._handle: int | None = None
-
-    def _file(self, node: str) -> Path:
-        return self._path / f"{node}.lock"
-
-    def proof_key(self) -> str:
-        """Name this boot of the machine and this folder. Processes with the same key see the same locks."""
-        stat = self._path.stat()
-        return f"{_boot_id()}:{stat.st_dev}:{stat.st_ino}"
-
-    async def hold(self, node: str) -> None:
-        """Create the file of a node and lock it until `drop`, or until the process ends.
-
-        Raises:
-            StoreUnavailable: when the folder cannot be written, or its file system has no locks.
-        """
-        try:
-            # mkdir applies the mode to the last folder only, and the one above is ours too.
-            for path in (self._path.parent, self._path):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            while not self._try_hold(node):  # noqa: ASYNC110 - a sweeper sets no event
-                await anyio.sleep(0.002)
-        except OSError as error:
-            reason = (error.strerror or type(error).__name__).lower()
-            raise StoreUnavailable(
-                f"{NODES} in the data folder cannot be used: {reason}. "
-                "Choose a data folder on a local disk that you can write to."
-            ) from error
-
-    def _try_hold(self, node: str) -> bool:
-        path = self._file(node)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # A sweeper may have locked and removed the file between the two calls; the lock would be on a deleted file.
-        if _try_flock(handle, fcntl.LOCK_EX) and _same_file(handle, path):
-            self._handle = handle
-            return True
-        os.close(handle)
-        return False
-
-    def drop(self, node: str, *, remove: bool) -> None:
-        """Give up the lock; with `remove`, remove the file too, which is then no longer needed as proof."""
-        if remove:
-            self._file(node).unlink(missing_ok=True)
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    @contextmanager
-    def proof(self, record: NodeRecord, own_key: str) -> Generator[bool]:
-        """Yield whether a node is proved dead. During the block no process can start under its file.
-
-        A node without a file is dead if its process is gone, or if it ran under another boot or folder: no such process
-        can use this database now.
-        """
-        try:
-            handle = os.open(self._file(record.id), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            yield record.proof_key != own_key or not _is_running(record.pid)
-            return
-        try:
-            # Shared, so that several processes can find the same proof at once.
-            yield _try_flock(handle, fcntl.LOCK_SH)
-        finally:
-            os.close(handle)
-
-    def sweep(self, node_ids: Iterable[str]) -> None:
-        """Remove the files of processes that are gone and that no row names."""
-        keep = {self._file(node) for node in node_ids}
-        for path in self._path.glob("*.lock"):
-            if path not in keep:
-                _remove_if_dead(path)
-
-
-def _remove_if_dead(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        if _try_flock(handle, fcntl.LOCK_SH) and _same_file(handle, path):
-            path.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
-
-
-def _try_flock(handle: int, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return platform.node()  # no worse: another boot of this machine leaves no lock behind
-
-
-__all__ = ["LockFolder", "Node"]
+__all__ = ["NODES", "LockFolder", "Node"]

@@ -30,6 +30,7 @@ from .transitions.create import Creation, SessionOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
 from .transitions.pause import Pausing, busy, end_questions
+from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -71,12 +72,17 @@ class Registry:
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
         core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict
+        self._suspension = Suspension(
+            core, self._directory, self.connector, self.pausing, self.closing
+        )
         expiry = Expiry(core, self._directory, self.pausing, self.closing)
         core.deadlines.on_due = expiry.on_due
 
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
         await self.core.tasks.__aenter__()
+        if self.core.node.heartbeat is not None:
+            self._suspension.follow(self.core.node.heartbeat)
         self.core.tasks.start(self.core.deadlines.run)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
@@ -103,6 +109,11 @@ class Registry:
             await self.core.store.flush()
         except StoreUnavailable as error:
             logger.error("the end of the journal was not written: %s", error)
+
+    async def abandon(self) -> None:
+        """Refuse new work, and close every connection without saving: other nodes have declared this one dead."""
+        self.access.draining = True
+        await self._suspension.abandon()
 
     @property
     def draining(self) -> bool:
@@ -134,6 +145,7 @@ class Registry:
             ServiceUnavailable: an eager service did not open; the session is closed and no child is left.
         """
         self.access.refuse_when_draining()
+        self.core.node.require_lease()
         return await self._creation.create(principal, options or SessionOptions())
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:

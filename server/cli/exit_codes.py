@@ -9,6 +9,7 @@ FAILURE: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 BUSY: Final = 4
+FENCED: Final = 75
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = {
@@ -17,7 +18,8 @@ EXIT_CODES: Final = {
     USAGE: "the command line or the configuration is wrong",
     NOT_FOUND: "there is no such session",
     BUSY: "the session is open in another running process, or has calls in flight",
+    FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
-__all__ = ["BUSY", "EXIT_CODES", "FAILURE", "INTERRUPTED", "NOT_FOUND", "OK", "USAGE"]
+__all__ = ["BUSY", "EXIT_CODES", "FAILURE", "FENCED", "INTERRUPTED", "NOT_FOUND", "OK", "USAGE"]

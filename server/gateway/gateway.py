@@ -80,6 +80,8 @@ class Gateway:
         """Answers the requests that other nodes forward; None before there is an MCP server."""
         self.owner_http: Owner | None = None
         """Answers the HTTP requests that other nodes forward; None in a process that does not listen for them."""
+        self.on_fenced: Callable[[], None] = _nothing
+        """Called when other nodes have declared this one dead: the process has to end."""
         core = Core.create(
             store,
             node,
@@ -473,6 +475,9 @@ class Gateway:
             },
             **({} if trouble is None else {"reason": trouble}),
         }
+
+
+def _nothing() -> None: ...
 
 
 __all__ = ["Gateway"]

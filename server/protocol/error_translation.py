@@ -11,7 +11,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown, StoreUnavailable
+from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode, SessionError, StoreUnavailable
 from ...tools.upstream.errors import UpstreamRefused
 from ..sdk.access import RequestContext
 from .results import store_down
@@ -24,14 +24,14 @@ def translate_errors(*, but: tuple[type[Exception], ...] = ()) -> Generator[None
     """Raise errors of sessions as JSON-RPC errors, for requests whose results have no `isError`; not those of `but`.
 
     Raises:
-        OwnedByAnotherNode, ShuttingDown: as the block did: another node may serve the request.
+        OwnedByAnotherNode, NodeUnavailable: as the block did: another node may serve the request.
         MCPError: the block raised SessionError, UpstreamRefused or StoreUnavailable.
     """
     try:
         yield
     except but:
         raise
-    except (OwnedByAnotherNode, ShuttingDown):
+    except (OwnedByAnotherNode, NodeUnavailable):
         raise
     except UpstreamRefused as error:
         raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
@@ -55,7 +55,7 @@ async def hide_internal_error(call_next: CallNext, ctx: RequestContext) -> Handl
     """Answer a request. The text of an internal error is logged, not sent; the SDK would send it to a legacy client."""
     try:
         return await call_next(ctx)
-    except (MCPError, ValidationError, OwnedByAnotherNode, ShuttingDown):
+    except (MCPError, ValidationError, OwnedByAnotherNode, NodeUnavailable):
         raise
     except Exception:
         logger.exception("%.100s failed", ctx.method)

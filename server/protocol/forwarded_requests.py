@@ -22,7 +22,7 @@ from mcp.shared.transport_context import TransportContext
 from pydantic import ValidationError
 
 from ...sessions.cluster.placement import place_here
-from ...sessions.errors import OwnedByAnotherNode, SessionError, ShuttingDown
+from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode, SessionError
 from ...sessions.json_codec import JSON, dumps, loads
 from ...tools.upstream.tracing import is_tracing
 from ..forwarding.listener import Edge, NotOwner
@@ -148,7 +148,7 @@ class ForwardedRequests:
         except ValidationError:
             error = MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
             message = error_message(error)
-        except (OwnedByAnotherNode, ShuttingDown):
+        except (OwnedByAnotherNode, NodeUnavailable):
             raise NotOwner from None
         if DELIVERY_SCOPE in scope:
             message["notice"] = self._note(context)
@@ -213,7 +213,7 @@ def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
     if isinstance(error, OwnedByAnotherNode):
         # Of a second session, the client gets the error: a request is forwarded once.
         return ctx.request.scope[SESSION_SCOPE] in ("", error.session_id)
-    return isinstance(error, ShuttingDown)
+    return isinstance(error, NodeUnavailable)
 
 
 def is_forwarded(ctx: RequestContext) -> bool:

@@ -35,12 +35,12 @@ from ...sessions.calls.request import Request
 from ...sessions.errors import (
     CallDeferred,
     InvalidArgument,
+    NodeUnavailable,
     OutcomeUnknown,
     OwnedByAnotherNode,
     RequestRefused,
     ServiceUnavailable,
     SessionError,
-    ShuttingDown,
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
@@ -236,7 +236,7 @@ class StateholdServer(Server[dict[str, Any]]):
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
         try:
             return await self._forwarder.run(ctx, partial(hide_internal_error, call_next, ctx))
-        except (OwnedByAnotherNode, ShuttingDown, OutcomeUnknown) as error:
+        except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
             raise as_mcp_error(error) from None
@@ -252,11 +252,11 @@ class StateholdServer(Server[dict[str, Any]]):
 
         Raises:
             MCPError: the call has to be answered with a JSON-RPC error.
-            OwnedByAnotherNode, ShuttingDown: another node forwarded the call, and this one does not serve it.
+            OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
         try:
             return await self._forwarder.run(ctx, partial(self._call, ctx))
-        except (OwnedByAnotherNode, ShuttingDown, OutcomeUnknown) as error:
+        except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
             return await self._error_result(ctx, error)
@@ -266,7 +266,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
         Raises:
             MCPError: the call has to be answered with a JSON-RPC error.
-            OwnedByAnotherNode, ShuttingDown: nothing ran.
+            OwnedByAnotherNode, NodeUnavailable: nothing ran.
         """
         params, modern = dict(ctx.params or {}), is_modern(ctx)
         started_at, outcome = anyio.current_time(), "refused"
@@ -284,7 +284,7 @@ class StateholdServer(Server[dict[str, Any]]):
             return result
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
-        except (OwnedByAnotherNode, ShuttingDown):
+        except (OwnedByAnotherNode, NodeUnavailable):
             raise
         except SessionError as error:
             return await self._error_result(ctx, error)

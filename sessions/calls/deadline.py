@@ -271,6 +271,7 @@ def end_with_session(session: Session) -> Generator[None]:
     if session.fenced:
         raise OutcomeUnknown("Another process took the session over during the call.")
     if not session.ends:
+        # Either the process ends, or the lease of this node is over.
         raise OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 

@@ -190,6 +190,7 @@ class Router:
                 await _acquire_slot(call, live)
                 try:
                     self._refuse_lost_notice(call)
+                    self._core.node.require_lease()
                     call.note_sent(True)
                     try:
                         result = await live.connection.call(
@@ -212,6 +213,11 @@ class Router:
             # Wait until the generation is stored; otherwise a crash hides the loss.
             with anyio.move_on_after(RECORD_SECONDS):
                 await live.opening_recorded.wait()
+        if not self._core.node.may_act():
+            # Another node may own the session by now, without the effects of this call.
+            raise OutcomeUnknown(
+                "The server lost its database during the call.", session_id=session.id
+            )
         live.calls += 1
         binding.losses = 0
         return result
@@ -290,6 +296,7 @@ class Router:
                 if send is None:
                     raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
                 origin, seconds = (live.questions, session, method), binding.service.call_seconds
+                self._core.node.require_lease()
                 with enforce_deadline(seconds, context, questions=origin) as deadline_context:
                     return await send(method, params, deadline_context), session
         except TimeoutError:

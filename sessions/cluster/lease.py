@@ -32,12 +32,14 @@ class Lease:
     def may_act(self, now: float) -> bool:
         return now < self.ends_at and not self.is_fenced
 
-    def renew(self, sent_at: float, beat: int) -> bool:
-        """Take an acknowledged renewal. Return False if the store has lost an earlier one, and maybe other writes."""
-        is_continued = beat > self._acknowledged_beat
+    def has_lost(self, beat: int) -> bool:
+        """Whether the beat of a renewal shows that the store has lost an earlier one, and maybe other writes."""
+        return beat <= self._acknowledged_beat
+
+    def renew(self, sent_at: float, beat: int) -> None:
+        """Take an acknowledged renewal."""
         self._acknowledged_beat = beat
         self.ends_at = max(self.ends_at, sent_at + self.seconds - MARGIN_SECONDS)
-        return is_continued
 
     def fence(self) -> None:
         self.is_fenced = True

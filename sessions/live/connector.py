@@ -74,6 +74,7 @@ class Connector:
             await self._core.budget.acquire(session.id, session.record.owner)
             snapshot = await self._snapshots.find(session, binding)
             _refuse_ended(session)
+            self._core.node.require_lease()
         except BaseException:
             binding.opening -= 1
             if not session.holds_connection:

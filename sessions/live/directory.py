@@ -118,7 +118,9 @@ class Directory:
             SessionNotFound: unknown, foreign or purged; each takes the same time.
             SessionExpired, SessionClosed, SessionFailed: it is closed.
             OwnedByAnotherNode: another process holds it.
+            NodeSuspended: the lease of this node is over.
         """
+        self._core.node.require_lease()
         key = self._key(principal, ref, namespace)
         for _ in range(8):
             session = self._owned(principal, key)
@@ -160,13 +162,13 @@ class Directory:
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
         owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
-        if owner_key == principal.key and self._core.node.is_connected(owner_node):
+        if owner_key == principal.key and self._core.node.lives(owner_node):
             raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
         record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
         node = self._core.node
-        if record.node not in (None, node.id) and node.is_connected(record.node):
+        if record.node not in (None, node.id) and node.lives(record.node):
             # Its owner lives: a claim, which writes, would be refused.
             raise self._owned_by(record, record.node, record.epoch)
         await self.claim(record)

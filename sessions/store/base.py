@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..journal.entries import CallEntry
 from ..policy import JournalLimits
@@ -24,6 +24,9 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
+
+if TYPE_CHECKING:
+    from .leases import Leases
 
 RESTARTED: Final = "the server was restarted"
 """The `last_error` of a connection that was lost with its process, as callers see it."""
@@ -104,6 +107,10 @@ class Store(Protocol):
 
     async def nodes(self) -> list[NodeRecord]:
         """Return the nodes that are not dead."""
+        ...
+
+    def leases(self) -> Leases:
+        """Return the leases of the nodes, not opened yet. Only a database of PostgreSQL has them."""
         ...
 
     async def declare_dead(self, node: str) -> bool:

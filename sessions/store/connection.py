@@ -63,6 +63,8 @@ class KeptConnection:
         self, driver: Driver, *, forever: bool = False, folder: DataFolder | None = None
     ) -> None:
         self._driver = driver
+        self.openings = 0
+        """Number of times that the connection was opened."""
         self._forever = forever
         self._folder = folder
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
@@ -89,6 +91,10 @@ class KeptConnection:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._jobs.put_nowait(_Job(work, durable, future))
         return await future
+
+    def interrupt(self) -> None:
+        """Fail the running work, if the driver can; the next work opens the connection again."""
+        self._driver.interrupt()
 
     def start(self, tasks: TaskGroup) -> None:
         """Start the task that owns the connection. Cancelling its scope does not stop it: aclose() does."""
@@ -149,6 +155,7 @@ class KeptConnection:
         try:
             if not self._driver.is_open:
                 await self._driver.open()
+                self.openings += 1
                 self._durable = True
             return await self._driver.run(partial(self._transact, job))
         except Exception as error:

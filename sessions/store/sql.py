@@ -33,6 +33,7 @@ from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase, sync
 from .file.folder import DataFolder
+from .leases import Leases
 from .rows import Change, JournalAppend
 from .writer import Writer
 
@@ -58,6 +59,7 @@ class SQLStore:
         limits: JournalLimits | None = None,
         replace_damaged: bool = False,
     ) -> None:
+        self._location = location
         self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
@@ -134,6 +136,11 @@ class SQLStore:
     def location(self) -> str:
         """Location of the store, in words for its owner."""
         return self._connections.location
+
+    def leases(self) -> Leases:
+        """Return the leases of the nodes, not opened yet. Only a database of PostgreSQL has them."""
+        assert isinstance(self._location, RemoteDatabase)
+        return Leases(self._location)
 
     @property
     def dropped_entries(self) -> int:

@@ -33,7 +33,9 @@ class Access:
 
     def ready_nowait(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once; None when it does not."""
-        return None if self.draining else self._directory.ready(principal, session_id)
+        if self.draining or not self._core.node.may_act():
+            return None
+        return self._directory.ready(principal, session_id)
 
     async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session that is idle or active; see Registry.ready."""

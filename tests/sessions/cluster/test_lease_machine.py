@@ -135,10 +135,10 @@ class Machine(RuleBasedStateMachine):
         if beat is None:
             found.lease.fence()
             return
-        is_continued = found.lease.renew(found.sent_at, beat)
-        has_lost_commits = not (is_continued and found.has_renewed)
-        if self.compares and has_lost_commits and owned != found.epoch:
+        may_have_lost_commits = found.lease.has_lost(beat) or not found.has_renewed
+        if self.compares and may_have_lost_commits and owned != found.epoch:
             found.epoch = None
+        found.lease.renew(found.sent_at, beat)
         found.observer.note(beats, self.clock(node))
         found.has_renewed = True
 

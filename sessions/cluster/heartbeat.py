@@ -1,0 +1,176 @@
+"""The heartbeat of a node: it renews the lease of this node and watches the leases of the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import anyio
+
+from ..errors import StoreUnavailable
+from ..records import NodeRecord, NodeState
+from ..store.leases import Leases, Renewal, SeenNode
+from .lease import Lease
+from .observer import Observer
+
+logger = logging.getLogger("statehold.sessions")
+
+RETRY_SECONDS: Final = 0.2
+"""Seconds between two attempts to renew a lease."""
+SHORTEST_ATTEMPT: Final = 0.2
+
+
+class Heartbeat:
+    """Renews the lease of one node from start() until the task of run() is cancelled or the node is fenced.
+
+    The hooks are called in the task of run(), which waits for none of their work. `now` is the clock of this machine: it
+    must not be set, and must run while the machine is suspended.
+    """
+
+    def __init__(
+        self, node: str, lease_seconds: float, leases: Leases, now: Callable[[], float]
+    ) -> None:
+        self.node = node
+        self.lease = Lease(lease_seconds)
+        self.leases = leases
+        self.fenced = anyio.Event()
+        """Set when other nodes have declared this one dead."""
+        self.others: dict[str, NodeRecord] = {}
+        """The other nodes that are not dead, as they were last seen, the first to start first."""
+        self.state = NodeState.UP
+        """The state of this node; `statehold nodes drain` changes it in the store."""
+        self.on_beat: Callable[[], None] = _nothing
+        """Called after each renewal."""
+        self.on_lapse: Callable[[], None] = _nothing
+        """Called when the lease is over and was not renewed. The node may act again after the next renewal."""
+        self.on_dead: Callable[[], None] = _nothing
+        """Called when this node has declared another one dead."""
+        self.list_sessions: Callable[[], Mapping[str, int]] = dict[str, int]
+        """Returns the epochs of the sessions that this process holds, by id."""
+        self.on_lost_commits: Callable[[Mapping[str, int], Mapping[str, int]], None] = _no_check
+        """Called when the database may have lost commits, with the epochs of the sessions that this process held, and
+        then of those that the database has for this node."""
+        self._observer = Observer(self.lease.interval)
+        self._now = now
+        self._database_offset = 0.0
+        self._has_lapsed = False
+        self._is_failing = False
+        self._has_begun = False
+        self._must_compare = False
+
+    def may_act(self) -> bool:
+        return self.lease.may_act(self._now())
+
+    def database_now(self) -> float:
+        return self._now() + self._database_offset
+
+    async def start(self) -> None:
+        """Renew the lease for the first time.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        await self._beat(self.lease.interval)
+
+    async def run(self) -> None:
+        """Renew the lease until cancelled or fenced."""
+        wait = self.lease.interval
+        while not self.fenced.is_set():
+            await anyio.sleep(wait)
+            sent_at = self._now()
+            remaining = self.lease.ends_at - sent_at
+            # An attempt ends with the lease, so that the lapse is noticed in time.
+            within = min(self.lease.interval, remaining if remaining > 0 else self.lease.interval)
+            try:
+                await self._beat(max(within, SHORTEST_ATTEMPT))
+            except StoreUnavailable as error:
+                self._note_failure(error)
+                wait = RETRY_SECONDS
+            else:
+                wait = max(0.0, sent_at + self.lease.interval - self._now())
+
+    def _note_failure(self, error: StoreUnavailable) -> None:
+        if not self._is_failing:
+            logger.warning("the lease of this node was not renewed: %s", error)
+        self._is_failing = True
+        if not self._has_lapsed and not self.may_act():
+            self._has_lapsed = True
+            logger.error(
+                "the lease of this node is over: its sessions wait until the database answers"
+            )
+            self.on_lapse()
+
+    async def _beat(self, within: float) -> None:
+        sent_at = self._now()
+        renewal = await self.leases.renew(
+            self.node,
+            lease_seconds=self.lease.seconds,
+            sessions=len(self.list_sessions()),
+            within=within,
+        )
+        if renewal.beat is None:
+            self.lease.fence()
+            self.fenced.set()
+            return
+        await self._take(renewal, renewal.beat, sent_at, within)
+
+    async def _take(self, renewal: Renewal, beat: int, sent_at: float, within: float) -> None:
+        received_at = self._now()
+        if self.lease.has_lost(beat) or (renewal.is_reconnected and self._has_begun):
+            self._must_compare = True
+        self._has_begun = True
+        if self._must_compare:
+            # Before the node may act again for a session that another one has claimed meanwhile.
+            held = self.list_sessions()
+            self.on_lost_commits(held, await self.leases.owned_epochs(self.node, within=within))
+            self._must_compare = False
+        self.lease.renew(sent_at, beat)
+        self._database_offset = renewal.database_time - (sent_at + received_at) / 2
+        if self._is_failing:
+            logger.info("the lease of this node is renewed again")
+        self._is_failing = self._has_lapsed = False
+        self._see(renewal.nodes)
+        self._observer.note({seen.record.id: seen.beat for seen in renewal.nodes}, received_at)
+        await self._declare_dead(renewal.nodes, within)
+        self.on_beat()
+
+    def _see(self, nodes: Iterable[SeenNode]) -> None:
+        self.others = {seen.record.id: seen.record for seen in nodes if seen.record.id != self.node}
+        stored_state = next(
+            (seen.record.state for seen in nodes if seen.record.id == self.node), self.state
+        )
+        if self.state is NodeState.UP:
+            self.state = stored_state
+
+    async def _declare_dead(self, nodes: Iterable[SeenNode], within: float) -> None:
+        has_declared = False
+        for seen in nodes:
+            record, now = seen.record, self._now()
+            if record.id == self.node or not seen.is_expired or not record.lease_seconds:
+                continue
+            if self._observer.is_silent(
+                record.id, record.lease_seconds, now
+            ) and await self.leases.declare_dead(record.id, seen.beat, within=within):
+                logger.warning("node %s is dead: its lease is over (%s)", record.id, record.address)
+                self.others.pop(record.id, None)
+                has_declared = True
+        if has_declared:
+            self.on_dead()
+
+    async def drain(self) -> None:
+        """Report that this node takes on no more sessions. A database that does not answer learns it later, from its end."""
+        self.state = NodeState.DRAINING
+        try:
+            await self.leases.set_draining(self.node, within=self.lease.interval)
+        except StoreUnavailable as error:
+            logger.warning("the other nodes do not know that this one drains: %s", error)
+
+
+def _nothing() -> None: ...
+
+
+def _no_check(held: Mapping[str, int], stored: Mapping[str, int]) -> None: ...
+
+
+__all__ = ["Heartbeat"]

@@ -1,0 +1,91 @@
+"""The sessions of this node when its lease lapses or is lost, and when the database may have lost commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import anyio
+
+from ..cluster.heartbeat import Heartbeat
+from ..core import Core
+from ..live.connector import Connector
+from ..live.directory import Directory
+from ..live.session import Session
+from .close import Closing, cancel_calls
+from .pause import Pausing
+
+logger = logging.getLogger("statehold.sessions")
+
+
+class Suspension:
+    """Follows the heartbeat of a node for the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(
+        self,
+        core: Core,
+        directory: Directory,
+        connector: Connector,
+        pausing: Pausing,
+        closing: Closing,
+    ) -> None:
+        self._core = core
+        self._directory = directory
+        self._connector = connector
+        self._pausing = pausing
+        self._closing = closing
+
+    def follow(self, heartbeat: Heartbeat) -> None:
+        heartbeat.list_sessions = self._epochs
+        heartbeat.on_lapse = self._end_calls
+        heartbeat.on_lost_commits = self._check
+        heartbeat.on_dead = lambda: self._core.tasks.spawn(self._core.node.recover)
+
+    def _epochs(self) -> dict[str, int]:
+        return {session.id: session.record.epoch for session in self._directory}
+
+    def _end_calls(self) -> None:
+        """End the calls in flight: soon another node may run calls of these sessions. The connections stay open."""
+        for session in self._directory:
+            cancel_calls(session)
+
+    def _check(self, held: Mapping[str, int], stored: Mapping[str, int]) -> None:
+        """Drop the sessions of which the database does not know that they are open here, and release the opposite."""
+        for session in self._directory:
+            epoch = held.get(session.id)
+            is_ending = session.released or session.ownership_ended.is_set()
+            if epoch is None or is_ending or epoch != session.record.epoch:
+                continue
+            if stored.get(session.id) != epoch:
+                logger.error("session %s is lost: the database lost commits", session.id)
+                session.fenced = True
+                self._core.tasks.spawn(self._closing.drop, session)
+        for session_id in stored.keys() - held.keys():
+            self._core.tasks.spawn(self._release, session_id)
+
+    async def _release(self, session_id: str) -> None:
+        """Release a session that the database has for this node, and that is not open here."""
+        record = await self._core.store.get(session_id)
+        if record is None or record.node != self._core.node.id or self._directory.get(session_id):
+            return
+        await self._directory.claim(record)
+        session = self._directory.get(session_id)
+        if session is not None:
+            await self._pausing.give_back(session)
+
+    async def abandon(self) -> None:
+        """Close all connections without saving: this node was declared dead, and other nodes take its sessions over."""
+        async with anyio.create_task_group() as tasks:
+            for session in self._directory:
+                session.fenced = True
+                tasks.start_soon(self._drop, session)
+            tasks.start_soon(self._connector.close_shared)
+
+    async def _drop(self, session: Session) -> None:
+        try:
+            await self._closing.drop(session)
+        except Exception:
+            logger.exception("session %s was not dropped", session.id)
+
+
+__all__ = ["Suspension"]
