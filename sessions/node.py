@@ -224,14 +224,19 @@ class Node:
             return
         self._has_left = True
         is_recorded = False
-        with anyio.CancelScope(shield=True):
+        try:
             # First: a renewal after the end would find the node dead.
             await self._stack.aclose()
-            with anyio.move_on_after(LEAVE_SECONDS), suppress(StoreUnavailable):
+        finally:
+            with (
+                anyio.CancelScope(shield=True),
+                anyio.move_on_after(LEAVE_SECONDS),
+                suppress(StoreUnavailable),
+            ):
                 await self._store.leave(self.id)
                 is_recorded = True
-        if self._locks is not None:
-            self._locks.drop(self.id, remove=is_recorded)
+            if self._locks is not None:
+                self._locks.drop(self.id, remove=is_recorded)
 
 
 __all__ = ["NODES", "LockFolder", "Node"]

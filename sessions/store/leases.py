@@ -86,8 +86,7 @@ class Leases:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self._stack.aclose()
+        await self._stack.aclose()
 
     async def _run(self, work: Callable[[Connection], T], seconds: float) -> T:
         with anyio.move_on_after(seconds):

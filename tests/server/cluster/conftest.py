@@ -1,0 +1,56 @@
+"""Statehold processes as nodes on several machines: one database, and for each node a data folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from cluster_nodes import KEY, LEASE_SECONDS, Start
+from databases import PostgreSQL
+from gateway_process import JSON, Running, service, serving, toml
+
+
+@pytest.fixture(scope="module")
+def database(pytestconfig: pytest.Config) -> Generator[PostgreSQL]:
+    """A server of PostgreSQL of this module's own, which a test may stop."""
+    if not PostgreSQL.installed():
+        pytest.skip("PostgreSQL is not installed")
+    server = PostgreSQL()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The file in which the upstreams of all nodes log each call before they run it."""
+    return tmp_path / "calls.jsonl"
+
+
+@pytest.fixture
+def url(database: PostgreSQL) -> str:
+    return database.fresh()
+
+
+@pytest.fixture
+def start(url: str, log: Path, tmp_path: Path) -> Start:
+    """Starts nodes on one database; see Start."""
+
+    def run(name: str, *, store: str = url, **cluster: object) -> AbstractContextManager[Running]:
+        settings: JSON = {
+            "timeouts": {"close_grace": 1, "idle": 600},
+            "store": {"url": store},
+            "cluster": {
+                "enabled": True,
+                "keys": [KEY],
+                "lease_seconds": LEASE_SECONDS,
+                **cluster,
+            },
+            "services": {"quick": service("quick", "--log", str(log))},
+        }
+        config = tmp_path / f"{name}.toml"
+        config.write_text(toml(settings))
+        return serving(config, tmp_path / name)
+
+    return run

@@ -1,0 +1,143 @@
+"""A node on another machine dies, is stopped, or loses the database; each is a real process on a real database."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cluster_nodes import LEASE_SECONDS, Start
+from databases import PostgreSQL
+from gateway_process import Running, Way, code_of, count, meta_of, opened_session, structured
+from mcp import Client, MCPError
+from mcp import types as mcp_types
+from relay import relay_to
+from runs import entries, wait_for_call
+
+FENCED = 75
+pytestmark = pytest.mark.fault
+
+
+@asynccontextmanager
+async def client_of(node: Running) -> AsyncGenerator[Client]:
+    way = Way("http", "modern", Path(), Path(), url=node.url)
+    async with way.connect() as client:
+        yield client
+
+
+async def served(client: Client, session: str, tool: str = "inc") -> mcp_types.CallToolResult:
+    """Call until the session is served; before, each call must say that it may be repeated."""
+    with anyio.fail_after(30):
+        while True:
+            result = await client.call_tool(tool, {"session_id": session})
+            if not result.is_error:
+                return result
+            assert meta_of(result)["statehold/error"]["retryable"], code_of(result)
+            await anyio.sleep(0.05)
+
+
+async def exit_code(node: Running) -> int:
+    with anyio.fail_after(30):
+        return await anyio.to_thread.run_sync(node.process.wait)
+
+
+async def test_the_session_of_a_node_that_was_killed_on_another_machine_is_taken_over(
+    start: Start,
+) -> None:
+    with start("a") as owner, start("b") as other:
+        async with client_of(owner) as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+        owner.process.send_signal(signal.SIGKILL)
+        owner.process.wait(10)
+        async with client_of(other) as client:
+            began_at = anyio.current_time()
+            result = await served(client, session)
+        assert structured(result)["count"] == 1
+        assert "generation 1 to 2" in str(result.content)
+        # It was acknowledged as alive at most a renewal before it was killed.
+        assert anyio.current_time() - began_at > LEASE_SECONDS / 2
+        assert "its lease is over" in other.log
+
+
+async def test_a_node_that_was_stopped_does_not_act_when_it_goes_on(
+    start: Start, log: Path
+) -> None:
+    with start("a") as owner, start("b") as other:
+        async with client_of(owner) as old_client, client_of(other) as client:
+            session = await opened_session(old_client)
+            assert await count(old_client, session) == 1
+            owner.process.send_signal(signal.SIGSTOP)
+            errors: list[str] = []
+
+            async def call() -> None:
+                try:
+                    result = await old_client.call_tool("get", {"session_id": session})
+                    errors.append(code_of(result))
+                except MCPError as error:
+                    errors.append(str(error))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                assert structured(await served(client, session))["count"] == 1
+                owner.process.send_signal(signal.SIGCONT)
+            assert len(errors) == 1
+        assert await exit_code(owner) == FENCED, owner.log
+        assert "declared this one dead" in owner.log
+        assert [entry["tool"] for entry in entries(log)] == ["inc", "inc"]
+
+
+async def test_a_node_without_the_database_ends_its_calls_before_another_one_takes_over(
+    start: Start, database: PostgreSQL, url: str, log: Path
+) -> None:
+    database.start()
+    name = url.removeprefix("postgresql://statehold@/").partition("?")[0]
+    with relay_to(database.folder / ".s.PGSQL.5432") as relay, start("b") as other:
+        far = f"postgresql://statehold@127.0.0.1:{relay.port}/{name}"
+        with start("a", store=far) as owner:
+            async with client_of(owner) as old_client, client_of(other) as client:
+                session = await opened_session(old_client)
+                ended: list[Any] = []
+
+                async def hang() -> None:
+                    result = await old_client.call_tool("hang", {"session_id": session})
+                    ended.append(code_of(result))
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(hang)
+                    await wait_for_call(log, "hang")
+                    relay.cut()
+                    await served(client, session)
+                    assert ended == ["outcome_unknown"]
+                refused = await old_client.call_tool("get", {"session_id": session})
+                assert code_of(refused) == "service_unavailable"
+                assert meta_of(refused)["statehold/error"]["retryable"]
+                relay.join()
+            assert await exit_code(owner) == FENCED, owner.log
+    ran = [entry.get("event") or entry["tool"] for entry in entries(log)]
+    assert ran == ["hang", "cancelled", "inc"]
+
+
+@pytest.mark.parametrize("leases", [0.25, 1.5])
+async def test_an_outage_of_the_database_moves_no_session(
+    start: Start, database: PostgreSQL, leases: float
+) -> None:
+    """With an outage longer than the lease the nodes wait; then they go on with the same connections."""
+    with start("a") as owner, start("b"):
+        async with client_of(owner) as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+            database.kill()
+            await anyio.sleep(LEASE_SECONDS * leases)
+            result = await client.call_tool("inc", {"session_id": session})
+            if leases > 1:
+                assert code_of(result) == "service_unavailable"
+            else:
+                assert structured(result)["count"] == 2
+            database.start()
+            result = await served(client, session)
+        assert structured(result)["count"] == (2 if leases > 1 else 3)

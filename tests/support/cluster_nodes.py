@@ -1,0 +1,17 @@
+"""What tests of nodes on several machines have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
+from gateway_process import Running
+
+KEY = "a-key-of-the-tests-with-32-characters"
+LEASE_SECONDS = 4.0
+
+Start: TypeAlias = Callable[..., AbstractContextManager[Running]]
+"""`with start("a") as running` runs a node with the data folder `a`; further arguments are settings of `[cluster]`."""
+
+__all__ = ["KEY", "LEASE_SECONDS", "Start"]
