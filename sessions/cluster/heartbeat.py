@@ -10,8 +10,8 @@ import anyio
 
 from ..errors import StoreUnavailable
 from ..records import NodeRecord, NodeState
-from ..store.leases import Leases, Renewal, SeenNode
 from .lease import Lease
+from .leases import Leases, Renewal, SeenNode
 from .observer import Observer
 
 logger = logging.getLogger("statehold.sessions")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from ..cluster.leases import Leases
 from ..journal.entries import CallEntry
 from ..policy import JournalLimits
 from ..records import (
@@ -24,9 +25,6 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-
-if TYPE_CHECKING:
-    from .leases import Leases
 
 RESTARTED: Final = "the server was restarted"
 """The `last_error` of a connection that was lost with its process, as callers see it."""

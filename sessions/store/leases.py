@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 import anyio
 from sqlalchemy import Connection, select, text, update
 
+from ..cluster.leases import Renewal, SeenNode
 from ..errors import StoreUnavailable
-from ..records import NodeRecord, NodeState
+from ..records import NodeState
 from . import schema
 from .connection import KeptConnection
 from .dialect import RemoteDatabase
@@ -44,35 +44,8 @@ _DECLARE_DEAD: Final = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SeenNode:
-    """A node that is not dead, as the database has it."""
-
-    record: NodeRecord
-    beat: int
-    is_expired: bool
-    """Whether its lease is over by the clock of the database."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """The answer to a renewal."""
-
-    beat: int | None
-    """The beat of the renewed lease; None when the node was declared dead."""
-    nodes: list[SeenNode]
-    """All nodes that are not dead, the first to start first."""
-    database_time: float
-    is_reconnected: bool
-    """Whether the connection was opened for it, so that the database may have lost commits."""
-
-
-class Leases:
-    """The leases of nodes. Open it as an async context manager; leaving it closes the connection.
-
-    Every method gives up after `seconds` and raises StoreUnavailable when the database does not answer. Its connection is
-    used for nothing else, so that no other work delays a renewal.
-    """
+class PostgresLeases:
+    """The leases in a database of PostgreSQL; implements Leases. Its connection is used for nothing else."""
 
     def __init__(self, database: RemoteDatabase) -> None:
         driver = ServerDriver(database.engine(BUSY_SECONDS), {"isolation_level": "AUTOCOMMIT"})
@@ -97,7 +70,6 @@ class Leases:
     async def renew(
         self, node: str, *, lease_seconds: float, sessions: int, within: float
     ) -> Renewal:
-        """Renew the lease of a node, and return all nodes."""
         values = {"node": node, "seconds": lease_seconds, "sessions": sessions}
         openings = self._connection.openings
 
@@ -113,15 +85,12 @@ class Leases:
         )
 
     async def declare_dead(self, node: str, beat: int, *, within: float) -> bool:
-        """Mark a node dead if its lease is over and it still has that beat. Return False when it has not, or was dead."""
-
         def work(connection: Connection) -> bool:
             return connection.execute(_DECLARE_DEAD, {"node": node, "beat": beat}).rowcount > 0
 
         return await self._run(work, within)
 
     async def owned_epochs(self, node: str, *, within: float) -> dict[str, int]:
-        """Return the epochs of the sessions that a node owns, by id."""
         columns = schema.session.c
         statement = select(columns.id, columns.epoch).where(columns.node == node)
 
@@ -131,7 +100,6 @@ class Leases:
         return await self._run(work, within)
 
     async def set_draining(self, node: str, *, within: float) -> None:
-        """Report that a node takes on no more sessions. Cannot be undone."""
         columns = schema.node.c
         statement = (
             update(schema.node)
@@ -145,4 +113,4 @@ class Leases:
         await self._run(work, within)
 
 
-__all__ = ["Leases", "Renewal", "SeenNode"]
+__all__ = ["PostgresLeases"]

@@ -12,6 +12,7 @@ import anyio
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from ..cluster.leases import Leases
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
 from ..records import (
@@ -33,7 +34,7 @@ from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase, sync
 from .file.folder import DataFolder
-from .leases import Leases
+from .leases import PostgresLeases
 from .rows import Change, JournalAppend
 from .writer import Writer
 
@@ -140,7 +141,7 @@ class SQLStore:
     def leases(self) -> Leases:
         """Return the leases of the nodes, not opened yet. Only a database of PostgreSQL has them."""
         assert isinstance(self._location, RemoteDatabase)
-        return Leases(self._location)
+        return PostgresLeases(self._location)
 
     @property
     def dropped_entries(self) -> int:
