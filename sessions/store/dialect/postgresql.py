@@ -28,8 +28,8 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "keepalives_interval": "10",
         "keepalives_count": "3",
         "tcp_user_timeout": "30000",
-        # A process that is stopped must not hold its locks for ever.
-        "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=60000",
+        # A process that is stopped, or cut off, must not hold the locks of its sessions when other nodes take them over.
+        "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=10000",
     }
     arguments = {key: value for key, value in defaults.items() if key not in url.query}
     return {"connect_args": arguments, "use_native_hstore": False}
