@@ -12,25 +12,28 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import Running, Way, count, opened_session, serving
+from gateway_process import JSON, Era, Running, Way, count, opened_session, serving, toml
 from reverse_proxies import StartProxy
 
 from statehold.client import State, connect
 from statehold.client.errors import OutcomeUnknown, StateConflict
 
 WRITES = 40
+ERAS: tuple[Era, ...] = ("modern", "legacy")
 
 
 @asynccontextmanager
 async def behind_proxy(
-    start_proxy: StartProxy, config_file: Path, folder: Path
+    start_proxy: StartProxy, config_file: Path, folder: Path, *, by_session: bool = False
 ) -> AsyncGenerator[tuple[str, Running, Running]]:
     """The URL of a proxy in front of two new nodes, and the nodes."""
     data = folder / "data"
     with (
         serving(config_file, data) as first,
         serving(config_file, data) as second,
-        start_proxy(folder / "proxy", [port_of(first), port_of(second)]) as url,
+        start_proxy(
+            folder / "proxy", [port_of(first), port_of(second)], by_session=by_session
+        ) as url,
     ):
         yield url, first, second
 
@@ -105,6 +108,21 @@ async def test_all_calls_of_a_session_reach_one_node(
                 both = {str(port) for port in ports}
                 assert {port for ports in nodes for port in ports} == both
                 assert await reached() == both
+
+
+async def test_a_client_that_repeats_the_session_as_a_header_is_answered(
+    start_proxy: StartProxy, settings: JSON, tmp_path: Path
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({**settings, "server": {"session_header": True}}))
+    async with behind_proxy(start_proxy, config, tmp_path, by_session=True) as (url, _, _):
+        for era in ERAS:
+            async with Way("http", era, config, tmp_path, url=url).connect() as client:
+                # From the list the client knows which argument to repeat; the server refuses calls without the header.
+                await client.list_tools()
+                for _ in range(8):
+                    session = await opened_session(client)
+                    assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
 
 
 class PortHandler(BaseHTTPRequestHandler):
