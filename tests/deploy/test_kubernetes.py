@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -55,13 +56,13 @@ def resources(folder: Path) -> list[Manifest]:
     return found
 
 
-def rendered(overlay: str) -> list[Manifest]:
+def rendered(folder: Path) -> list[Manifest]:
     if KUSTOMIZE is None:
         pytest.skip("there is no kustomize and no kubectl")
     command = [
         KUSTOMIZE,
         "build" if KUSTOMIZE == "kustomize" else "kustomize",
-        str(FOLDER / overlay),
+        str(folder),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -101,8 +102,27 @@ def settings() -> Manifest:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_rendered_manifests_agree_with_the_schemas(overlay: str, version: str) -> None:
-    for manifest in rendered(overlay):
+    for manifest in rendered(FOLDER / overlay):
         kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_component_for_the_browser_agrees_with_the_schemas(
+    tmp_path: Path, version: str
+) -> None:
+    overlay = {
+        "resources": [os.path.relpath(FOLDER / "production", tmp_path.resolve())],
+        "components": [os.path.relpath(FOLDER / "browser", tmp_path.resolve())],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    deployment = one(rendered(tmp_path), "Deployment")
+    kubernetes_validate.validate(deployment, version, strict=True)
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
