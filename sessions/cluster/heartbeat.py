@@ -19,6 +19,8 @@ logger = logging.getLogger("statehold.sessions")
 RETRY_SECONDS: Final = 0.2
 """Seconds between two attempts to renew a lease."""
 SHORTEST_ATTEMPT: Final = 0.2
+START_SECONDS: Final = 5.0
+"""Seconds that the first renewal may take. It opens the connection, and no lease depends on it yet."""
 
 
 class Heartbeat:
@@ -71,7 +73,7 @@ class Heartbeat:
         Raises:
             StoreUnavailable: the database does not answer.
         """
-        await self._beat(self.lease.interval)
+        await self._beat(max(self.lease.interval, START_SECONDS))
 
     async def run(self) -> None:
         """Renew the lease until cancelled or fenced."""
