@@ -1,15 +1,17 @@
-"""The process that owns a session ends, stops, or drains while another process is asked."""
+"""The process that owns a session ends, stops, or drains while another process is asked, on the same or another machine."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from databases import PostgreSQL
 from gateway_process import (
     JSON,
     Running,
@@ -23,8 +25,12 @@ from gateway_process import (
     text_of,
     toml,
 )
+from machines import cluster
 from mcp import Client
 from runs import entries, wait_for_call
+
+LEASE_SECONDS = 2.0
+FENCED = 75
 
 
 @pytest.fixture
@@ -32,22 +38,54 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "calls.jsonl"
 
 
-@pytest.fixture
-def config(tmp_path: Path, log: Path) -> Path:
+@dataclass
+class Place:
+    """The settings of all processes, and the data folders of the owner and of the process that is asked."""
+
+    config: Path
+    owner: Path
+    edge: Path
+
+
+@pytest.fixture(params=["unix", "peer"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, log: Path) -> Place:
     path = tmp_path / "statehold.toml"
-    services = {"quick": service("quick", "--log", str(log))}
-    path.write_text(toml({"timeouts": {"close_grace": 5}, "services": services}))
-    return path
+    settings: JSON = {
+        "timeouts": {"close_grace": 5},
+        "services": {"quick": service("quick", "--log", str(log))},
+    }
+    if request.param == "unix":
+        path.write_text(toml(settings))
+        return Place(path, tmp_path / "data", tmp_path / "data")
+    return on_two_machines(path, settings, request.getfixturevalue("postgresql").fresh())
+
+
+@pytest.fixture
+def one_machine(tmp_path: Path, log: Path) -> Place:
+    path = tmp_path / "statehold.toml"
+    path.write_text(toml({"services": {"quick": service("quick", "--log", str(log))}}))
+    return Place(path, tmp_path / "data", tmp_path / "data")
+
+
+@pytest.fixture
+def two_machines(postgresql: PostgreSQL, tmp_path: Path, log: Path) -> Place:
+    settings: JSON = {"services": {"quick": service("quick", "--log", str(log))}}
+    return on_two_machines(tmp_path / "statehold.toml", settings, postgresql.fresh())
+
+
+def on_two_machines(path: Path, settings: JSON, url: str) -> Place:
+    path.write_text(toml({**settings, **cluster(url, lease_seconds=LEASE_SECONDS)}))
+    return Place(path, path.parent / "a", path.parent / "b")
 
 
 @asynccontextmanager
-async def owned_session(config: Path, data: Path) -> AsyncGenerator[tuple[Running, Client, str]]:
+async def owned_session(place: Place) -> AsyncGenerator[tuple[Running, Client, str]]:
     """A session of a `statehold serve`, with that process and a client of another one."""
-    with serving(config, data) as owner:
-        async with Way("http", "modern", config, data, url=owner.url).connect() as client:
-            session = await opened_session(client)
-            assert await count(client, session) == 1
-        async with Way("stdio", "modern", config, data).connect() as edge:
+    with serving(place.config, place.owner) as owner:
+        async with Way("http", "modern", place.config, place.owner, url=owner.url).connect() as one:
+            session = await opened_session(one)
+            assert await count(one, session) == 1
+        async with Way("stdio", "modern", place.config, place.edge).connect() as edge:
             assert await count(edge, session) == 2
             yield owner, edge, session
 
@@ -70,8 +108,8 @@ async def slow_call(
             yield results
 
 
-async def test_the_session_of_a_killed_owner_is_served_here(config: Path, tmp_path: Path) -> None:
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+async def test_the_session_of_a_killed_owner_is_served_here(place: Place) -> None:
+    async with owned_session(place) as (owner, client, session):
         owner.process.send_signal(signal.SIGKILL)
         owner.process.wait(10)
         with anyio.fail_after(20):
@@ -81,10 +119,10 @@ async def test_the_session_of_a_killed_owner_is_served_here(config: Path, tmp_pa
 
 
 async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_killed(
-    config: Path, log: Path, tmp_path: Path
+    place: Place, log: Path
 ) -> None:
     operation: Any = {"statehold/operation_id": "op-1"}
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+    async with owned_session(place) as (owner, client, session):
         outcomes: list[str] = []
 
         async def call() -> None:
@@ -103,9 +141,9 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_killed(
 
 
 async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
-    config: Path, log: Path, tmp_path: Path
+    place: Place, log: Path
 ) -> None:
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+    async with owned_session(place) as (owner, client, session):
         # The calls of one connection run one after the other: `get` is accepted, and waits behind `hang`.
         results: list[str] = []
 
@@ -123,8 +161,8 @@ async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
         assert sorted(results) in (["0", "outcome_unknown"], ["2", "outcome_unknown"])
 
 
-async def test_calls_while_the_owner_drains_see_no_error(config: Path, tmp_path: Path) -> None:
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+async def test_calls_while_the_owner_drains_see_no_error(place: Place) -> None:
+    async with owned_session(place) as (owner, client, session):
         counts: list[int] = []
         has_begun = anyio.Event()
 
@@ -144,10 +182,8 @@ async def test_calls_while_the_owner_drains_see_no_error(config: Path, tmp_path:
         assert counts == [*range(3, 3 + restarted), *range(1, 61 - restarted)]
 
 
-async def test_a_call_in_flight_is_answered_when_its_owner_drains(
-    config: Path, log: Path, tmp_path: Path
-) -> None:
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+async def test_a_call_in_flight_is_answered_when_its_owner_drains(place: Place, log: Path) -> None:
+    async with owned_session(place) as (owner, client, session):
         async with slow_call(client, session, log, seconds=0.5) as results:
             owner.process.send_signal(signal.SIGTERM)
             assert await count(client, session) == 1
@@ -155,23 +191,23 @@ async def test_a_call_in_flight_is_answered_when_its_owner_drains(
 
 
 async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends(
-    config: Path, log: Path, tmp_path: Path
+    place: Place, log: Path
 ) -> None:
-    data = tmp_path / "data"
-    with serving(config, data) as owner, serving(config, data) as edge:
-        async with Way("http", "modern", config, data, url=owner.url).connect() as client:
+    config = place.config
+    with serving(config, place.owner) as owner, serving(config, place.edge) as edge:
+        async with Way("http", "modern", config, place.owner, url=owner.url).connect() as client:
             session = await opened_session(client)
             await count(client, session)
-        async with Way("http", "modern", config, data, url=edge.url).connect() as client:
+        async with Way("http", "modern", config, place.edge, url=edge.url).connect() as client:
             async with slow_call(client, session, log, seconds=3) as results:
                 edge.process.send_signal(signal.SIGTERM)
             assert results == ["done"]
 
 
 async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
-    config: Path, log: Path, tmp_path: Path
+    one_machine: Place, log: Path
 ) -> None:
-    async with owned_session(config, tmp_path / "data") as (owner, client, session):
+    async with owned_session(one_machine) as (owner, client, session):
         owner.process.send_signal(signal.SIGSTOP)
         try:
             with anyio.fail_after(20):
@@ -182,6 +218,45 @@ async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
         with anyio.fail_after(20):
             assert await count(client, session) == 3
         assert not [entry for entry in entries(log) if entry["arguments"].get("n") == 100]
+
+
+async def test_the_session_of_a_stopped_owner_is_taken_over_and_it_runs_nothing_late(
+    two_machines: Place, log: Path
+) -> None:
+    async with owned_session(two_machines) as (owner, client, session):
+        owner.process.send_signal(signal.SIGSTOP)
+        try:
+            with anyio.fail_after(LEASE_SECONDS + 10):
+                result = await client.call_tool("inc", {"session_id": session, "n": 100})
+        finally:
+            owner.process.send_signal(signal.SIGCONT)
+        assert structured(result)["count"] == 100
+        with anyio.fail_after(20):
+            assert await anyio.to_thread.run_sync(owner.process.wait) == FENCED
+        assert await count(client, session) == 101
+        hundreds = [entry for entry in entries(log) if entry["arguments"].get("n") == 100]
+        assert len(hundreds) == 1
+
+
+async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_stopped_for_too_long(
+    two_machines: Place, log: Path
+) -> None:
+    async with owned_session(two_machines) as (owner, client, session):
+        outcomes: list[str] = []
+
+        async def call() -> None:
+            outcomes.append(code_of(await client.call_tool("hang", {"session_id": session})))
+
+        try:
+            with anyio.fail_after(LEASE_SECONDS + 10):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call)
+                    await wait_for_call(log, "hang")
+                    owner.process.send_signal(signal.SIGSTOP)
+        finally:
+            owner.process.send_signal(signal.SIGCONT)
+        assert outcomes == ["outcome_unknown"]
+        assert await count(client, session) == 1
 
 
 async def test_a_session_of_another_principal_is_unknown(log: Path, tmp_path: Path) -> None:
