@@ -43,9 +43,11 @@ PARTS = {
     "agent": "benchmarks.agent",
     "client": "benchmarks.clients",
     "layer": "benchmarks.layer",
+    "failover": "benchmarks.chaos.failover",
     "soak": "benchmarks.soak",
+    "chaos": "benchmarks.chaos",
 }
-ONLY_BY_NAME = {"soak"}
+ONLY_BY_NAME = {"soak", "chaos"}
 """Parts that are tests instead of measurements: the command fails when they do."""
 ON_UVLOOP = {"store", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
@@ -74,8 +76,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--calls", type=int, help="hop: calls per round")
     arguments.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
     arguments.add_argument("--tasks", help="agent: only these, by their names in the table")
-    arguments.add_argument("--minutes", type=float, help="soak: how long it takes")
-    arguments.add_argument("--seed", type=int, help="soak: draws other calls and faults")
+    arguments.add_argument("--minutes", type=float, help="soak, chaos: how long it takes")
+    arguments.add_argument("--seed", type=int, help="soak, chaos: draws other calls and faults")
+    arguments.add_argument(
+        "--without",
+        choices=["guard", "fence", "two-clocks"],
+        help="chaos: take this safeguard away; the run must find faults",
+    )
     arguments.add_argument("--seconds", type=float, help="store: how long one round takes")
     return arguments
 
@@ -92,6 +99,7 @@ def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
         "store_seconds": options.seconds,
         "minutes": options.minutes,
         "seed": options.seed,
+        "without": options.without,
         "tasks": tuple(options.tasks.split(",")) if options.tasks else None,
         "databases": tuple(options.databases.split(",")) if options.databases else None,
     }

@@ -64,13 +64,17 @@ class Plan:
     tasks: tuple[str, ...] = ()
     """Names of the agent's tasks; none for all."""
     minutes: float = 18.0
-    """Duration of the soak in minutes."""
+    """Duration of the soak, and of the chaos, in minutes."""
     seed: int = 1
     """The random seed of the soak's calls and faults."""
     workers_sessions: int = 16
     workers_rounds: int = 6
     workers_seconds: float = 2.0
     """Seconds for which the calls of one route of `workers` are counted, in each round."""
+    without: str | None = None
+    """The safeguard that the nodes of the chaos do without: guard, fence or two-clocks."""
+    failover_rounds: int = 3
+    """Deaths of nodes in `failover`."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
@@ -104,6 +108,7 @@ def quick(folder: Path) -> Plan:
         workers_sessions=4,
         workers_rounds=2,
         workers_seconds=0.2,
+        failover_rounds=1,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

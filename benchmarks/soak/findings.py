@@ -38,6 +38,8 @@ class Findings:
     acknowledged: dict[str, Acknowledgement] = field(default_factory=dict[str, Acknowledgement])
     lost_commits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """Times in which the database acknowledged commits that it lost afterwards, in seconds since 1970."""
+    lost_entries_after: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """The last entry of each session's journal, by its number, that the database kept when it lost commits."""
     longest_wait: float = 0.0
     """The most seconds between the first sending of a call and its answer."""
     remarks: list[str] = field(default_factory=list[str])

@@ -101,6 +101,15 @@ def test_a_loss_is_explained_by_commits_that_the_database_lost(
     assert [one for one in KINDS if findings.of(one)] == kinds
 
 
+def test_a_gap_after_the_last_entry_that_a_failover_kept_is_explained(tmp_path: Path) -> None:
+    journal = [JOURNAL[0], ("sh_1", 3, "b", "quick", "ok")]
+    findings = left_by(tmp_path / "soak", RUNS, journal)
+    assert findings.of("gaps in journal numbers")
+    explained = Findings(lost_entries_after={("sh_1", 1)})
+    check_records(Deployment(tmp_path / "soak", explained), explained)
+    assert not explained.of("gaps in journal numbers")
+
+
 def test_an_entry_of_an_older_owner_is_found_after_one_of_a_newer(tmp_path: Path) -> None:
     findings = left_by(tmp_path / "soak", RUNS, JOURNAL)
     deployment = Deployment(tmp_path / "soak", findings)
