@@ -17,6 +17,7 @@ import anyio
 import uvicorn
 
 from .auth.tokens import StaticTokens
+from .cli.exit_codes import OK
 from .config.http import HttpSettings
 from .config.model import Config
 from .gateway.gateway import Gateway
@@ -163,7 +164,12 @@ async def _end_http(
 ) -> None:
     await shutdown.begin_event.wait()
     notify("STOPPING=1")
-    await gateway.drain()
+    async with anyio.create_task_group() as tasks:
+        if gateway.node.is_in_cluster and shutdown.exit_code == OK:
+            # Meanwhile the proxies notice it by /readyz, and this node passes their requests on.
+            tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
+        await gateway.drain()
+    await gateway.wait_answered()
     # The answers of the last calls are still passing through the transports.
     await anyio.sleep(ANSWER_SECONDS)
     mcp_server.stop_listening()

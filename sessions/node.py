@@ -16,7 +16,14 @@ from typing import Self
 import anyio
 
 from .cluster.heartbeat import Heartbeat
-from .errors import NodeSuspended, StoreUnavailable
+from .cluster.placement import choose_node, is_placed_here
+from .errors import (
+    NodeSuspended,
+    NodeUnavailable,
+    OwnedByAnotherNode,
+    ShuttingDown,
+    StoreUnavailable,
+)
 from .node_locks import NODES, LockFolder
 from .records import NodeRecord, NodeState
 from .store.base import Store
@@ -130,6 +137,11 @@ class Node:
         return self._clock() if self.heartbeat is None else self.heartbeat.database_now()
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether other machines may have nodes of the same store."""
+        return self.heartbeat is not None
+
+    @property
     def is_draining(self) -> bool:
         """Whether the node takes on no more sessions."""
         return self.heartbeat is not None and self.heartbeat.state is NodeState.DRAINING
@@ -156,6 +168,29 @@ class Node:
             return record
         found = (record for record in await self._store.nodes() if record.id == node)
         return next(found, None)
+
+    def require_place(self, session_id: str | None, epoch: int = 0) -> None:
+        """Check that this node is to take on a session without an owner; None is one that is yet to be created.
+
+        Raises:
+            OwnedByAnotherNode: another node is to.
+            NodeUnavailable: this node takes on none, and there is no other one.
+        """
+        if self.heartbeat is None or (is_placed_here() and not self.is_draining):
+            return
+        others, capacity = self.up_nodes(), self.record.capacity
+        other = choose_node(
+            self.heartbeat.count_sessions(), capacity, others, is_draining=self.is_draining
+        )
+        if other is not None and not is_placed_here():
+            # Until its next heartbeat, this node would choose it again.
+            more = other.model_copy(update={"sessions": other.sessions + 1})
+            self.heartbeat.others[other.id] = more
+            raise OwnedByAnotherNode(session_id, other.id, other.address, epoch=epoch, adopt=True)
+        if self.is_draining:
+            raise ShuttingDown
+        if not capacity:
+            raise NodeUnavailable("No server that takes on sessions is up.", retry_after=1.0)
 
     def lives(self, node: str) -> bool:
         """Whether another node is known to live, without a look at its lock.

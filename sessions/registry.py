@@ -15,7 +15,7 @@ from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.state import States
 from .core import Core
-from .errors import StoreUnavailable
+from .errors import ShuttingDown, StoreUnavailable
 from .lifecycle import Event, Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
@@ -30,6 +30,7 @@ from .transitions.create import Creation, SessionOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
 from .transitions.pause import Pausing, busy, end_questions
+from .transitions.rebalancing import Rebalancing
 from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
@@ -72,6 +73,7 @@ class Registry:
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
         core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict
+        self._rebalancing = Rebalancing(core, self._directory, self.pausing)
         self._suspension = Suspension(
             core, self._directory, self.connector, self.pausing, self.closing
         )
@@ -81,8 +83,10 @@ class Registry:
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
         await self.core.tasks.__aenter__()
-        if self.core.node.heartbeat is not None:
-            self._suspension.follow(self.core.node.heartbeat)
+        heartbeat = self.core.node.heartbeat
+        if heartbeat is not None:
+            self._suspension.follow(heartbeat)
+            heartbeat.on_beat = self._note_beat
         self.core.tasks.start(self.core.deadlines.run)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
@@ -100,10 +104,24 @@ class Registry:
             is_handled = await self.core.tasks.__aexit__(kind, error, traceback)
         return is_handled
 
-    async def drain(self) -> None:
-        """Refuse new work, let running calls finish within `close_grace`, then pause everything (SIGTERM)."""
+    def _note_beat(self) -> None:
+        if self.core.node.is_draining and not self.draining:
+            logger.info("this node drains: other nodes take on its sessions")
+            self.spawn(self.give_up)
+        self._rebalancing.rebalance()
+
+    async def give_up(self) -> None:
+        """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.
+
+        With a lease, calls of these sessions are answered by other nodes afterwards, and forwarded by this one.
+        """
         self.access.draining = True
+        await self.core.node.drain()
         await self.closing.drain(self._directory)
+
+    async def drain(self) -> None:
+        """Give up every session because the process ends (SIGTERM)."""
+        await self.give_up()
         await self.connector.close_shared()
         try:
             await self.core.store.flush()
@@ -144,8 +162,10 @@ class Registry:
             InvalidArgument, NameTaken, SessionLimit: nothing was created.
             ServiceUnavailable: an eager service did not open; the session is closed and no child is left.
         """
-        self.access.refuse_when_draining()
+        if self.draining and not self.core.node.is_in_cluster:
+            raise ShuttingDown
         self.core.node.require_lease()
+        self.core.node.require_place(None)
         return await self._creation.create(principal, options or SessionOptions())
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:

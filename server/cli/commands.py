@@ -56,7 +56,7 @@ def build_commands() -> Group:
         commands=[
             Command(
                 "serve",
-                "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health and /livez.",
+                "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health, /livez and /readyz.",
                 "statehold serve --config statehold.toml --port 8931",
             ),
             Command(
@@ -77,6 +77,7 @@ def build_commands() -> Group:
                 commands=session_commands(),
             ),
             _services(),
+            _nodes(),
             Command(
                 "login",
                 "Log in once in a window, for the session that --session names; it is created if there is none.",
@@ -141,6 +142,38 @@ def _services() -> Group:
                     help="only these (all enabled ones)",
                 ),
                 JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def _nodes() -> Group:
+    node = click.Argument(["node"], metavar="NODE", help="the id, as `statehold nodes list` shows")
+    return Group(
+        "nodes",
+        "See and change the processes of a store, with [cluster] also those on other machines.",
+        "statehold nodes list",
+        commands=[
+            Command(
+                "list",
+                "List the processes that are not dead, with their sessions at their last heartbeat.",
+                "statehold nodes list",
+                JSON_OPTION,
+            ),
+            Command(
+                "drain",
+                "Have a node give up its sessions and take on none; it passes requests on until it is stopped.",
+                "statehold nodes drain n_0123456789abcdef",
+                node,
+            ),
+            Command(
+                "remove",
+                "Declare a node dead that is gone for good, and pause its sessions.",
+                "statehold nodes remove n_0123456789abcdef",
+                node,
+                click.Option(
+                    ["--force"], is_flag=True, help="also when its lease is valid: it may live"
+                ),
             ),
         ],
     )

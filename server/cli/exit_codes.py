@@ -16,8 +16,8 @@ EXIT_CODES: Final = {
     OK: "it worked",
     FAILURE: "it failed, or doctor found something wrong",
     USAGE: "the command line or the configuration is wrong",
-    NOT_FOUND: "there is no such session",
-    BUSY: "the session is open in another running process, or has calls in flight",
+    NOT_FOUND: "there is no such session or node",
+    BUSY: "the session is open in another running process, or has calls in flight; or the node lives",
     FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }

@@ -83,6 +83,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .services import run as run_services
 
                 return run_services(config, arguments)
+            case "nodes":
+                from .node_commands import run as run_nodes
+
+                return run_nodes(config, arguments)
             case "backup":
                 from .backup import run as run_backup
 

@@ -141,9 +141,13 @@ class Gateway:
     async def drain(self) -> None:
         """Refuse new work, end the calls within `close_grace`, also those that other nodes run, and pause every session."""
         async with anyio.create_task_group() as tasks:
-            if self.peers is not None:
-                tasks.start_soon(self.peers.wait_answered, self.config.timeouts.close_grace)
+            tasks.start_soon(self.wait_answered)
             await self.registry.drain()
+
+    async def wait_answered(self) -> None:
+        """Wait until other nodes have answered the requests that were forwarded to them, at most `close_grace` seconds."""
+        if self.peers is not None:
+            await self.peers.wait_answered(self.config.timeouts.close_grace)
 
     @property
     def offers_state(self) -> bool:
@@ -460,13 +464,26 @@ class Gateway:
         for notify in self.on_prompts_changed:
             await notify()
 
+    @property
+    def _trouble(self) -> str | None:
+        """Why sessions cannot be served, in one line without secrets; None when they can."""
+        if not self.node.may_act():
+            return "The lease of this node is over: its database does not answer."
+        return self.store.trouble
+
+    def readiness(self) -> tuple[int, str]:
+        """Return the HTTP status of `/readyz`, and its word: whether a proxy is to send requests to this process."""
+        if self.registry.draining or self.node.is_draining:
+            return 404, "draining"
+        return (503, "failing") if self._trouble is not None else (200, "ok")
+
     def health(self) -> JSON:
         """Return the body of `/health`, which needs no token: counts, no names and no ids.
 
         The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
         """
         unavailable = len(self._problems)
-        trouble = self.store.trouble
+        trouble = self._trouble
         return {
             "status": "draining" if self.registry.draining else "failing" if trouble else "ok",
             "services": {

@@ -1,4 +1,4 @@
-"""The HTTP application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health and /livez."""
+"""The HTTP application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health, /livez and /readyz."""
 
 from __future__ import annotations
 
@@ -115,6 +115,7 @@ class HttpApplication:
             Route("/sse", endpoint=self._require_token(Sse(self._server, sse)), methods=["GET"]),
             Mount("/messages/", app=self._require_token(WholeBody(sse.handle_post_message))),
             Route("/livez", endpoint=self._livez, methods=["GET"]),
+            Route("/readyz", endpoint=self._readyz, methods=["GET"]),
             Route("/health", endpoint=self._health, methods=["GET"]),
         ]
 
@@ -124,6 +125,10 @@ class HttpApplication:
     async def _livez(self, request: Request) -> Response:
         # Read by port_holder.py in another process that finds the port in use.
         return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
+
+    async def _readyz(self, request: Request) -> Response:
+        status_code, status = self._gateway.readiness()
+        return JSONResponse({"status": status}, status_code=status_code)
 
     async def _health(self, request: Request) -> Response:
         health = self._gateway.health()

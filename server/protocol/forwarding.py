@@ -89,6 +89,9 @@ class Forwarder:
             OwnedByAnotherNode: the owner cannot be reached, or the request must not be forwarded; nothing ran.
             OutcomeUnknown: the connection was lost after the owner had begun.
         """
+        if ctx.method in _LOCAL_METHODS:
+            with place_here():
+                return await answer()
         peers = self._gateway.peers
         began_at = anyio.current_time()
         attempts, wait = 0, FIRST_RETRY_SECONDS
@@ -96,7 +99,7 @@ class Forwarder:
             try:
                 return await answer()
             except OwnedByAnotherNode as error:
-                if peers is None or ctx.method in _LOCAL_METHODS or is_forwarded(ctx):
+                if peers is None or is_forwarded(ctx):
                     raise
                 owner = error
             try:

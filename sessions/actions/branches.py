@@ -100,7 +100,7 @@ class Branches:
             InvalidArgument, NameTaken, SessionLimit: no child was created.
             SessionBusy: the parent is still being created, or open in another process.
         """
-        self._access.refuse_when_draining()
+        await self._access.leave_when_draining(principal, ref)
         if not 1 <= count <= COUNT_LIMIT:
             raise InvalidArgument(f"count: should be 1 to {COUNT_LIMIT}.")
         if names is not None and len(names) != count:

@@ -48,6 +48,8 @@ class Heartbeat:
         """Called when the lease is over and was not renewed. The node may act again after the next renewal."""
         self.on_dead: Callable[[], None] = _nothing
         """Called when this node has declared another one dead."""
+        self.count_sessions: Callable[[], int] = int
+        """Returns the number of sessions that this process holds."""
         self.list_sessions: Callable[[], Mapping[str, int]] = dict[str, int]
         """Returns the epochs of the sessions that this process holds, by id."""
         self.on_lost_commits: Callable[[Mapping[str, int], Mapping[str, int]], None] = _no_check
@@ -108,7 +110,7 @@ class Heartbeat:
         renewal = await self.leases.renew(
             self.node,
             lease_seconds=self.lease.seconds,
-            sessions=len(self.list_sessions()),
+            sessions=self.count_sessions(),
             within=within,
         )
         if renewal.beat is None:

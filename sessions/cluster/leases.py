@@ -47,6 +47,10 @@ class Leases(Protocol):
         """Renew the lease of a node, and return all nodes."""
         ...
 
+    async def look(self, *, within: float) -> list[SeenNode]:
+        """Return all nodes that are not dead, the first to start first."""
+        ...
+
     async def declare_dead(self, node: str, beat: int, *, within: float) -> bool:
         """Mark a node dead if its lease is over and it still has that beat. Return False when it has not, or was dead."""
         ...

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
+
+from ..records import NodeRecord
+
+CROWDED: Final = 1.25
+"""A node that owns this many times the mean of all nodes is crowded."""
+SLACK: Final = 2
+"""Sessions above that which a node may own all the same: with few sessions the mean says little."""
 
 _IS_PLACED: Final = ContextVar("_IS_PLACED", default=False)
 
@@ -20,4 +27,35 @@ def place_here() -> Generator[None]:
         _IS_PLACED.reset(token)
 
 
-__all__ = ["place_here"]
+def is_placed_here() -> bool:
+    """Whether the running task is in a block of place_here()."""
+    return _IS_PLACED.get()
+
+
+def is_crowded(sessions: int, others: Iterable[NodeRecord]) -> bool:
+    """Whether a node with so many sessions has many more than the others that are up."""
+    counts = [sessions, *(record.sessions for record in others if record.capacity)]
+    return sessions > CROWDED * sum(counts) / len(counts) + SLACK
+
+
+def choose_node(
+    sessions: int, capacity: int, others: Iterable[NodeRecord], *, is_draining: bool = False
+) -> NodeRecord | None:
+    """Return the other node that is to take on one more session, None when this one is to.
+
+    A node with a capacity of 0 takes on none. When all are full, the one with the most room left does.
+    """
+    candidates = [record for record in others if record.capacity]
+    best = max(candidates, key=_room, default=None)
+    if best is None or is_draining or not capacity:
+        return best
+    if sessions < capacity and not is_crowded(sessions, candidates):
+        return None
+    return best if _room(best) > capacity - sessions else None
+
+
+def _room(record: NodeRecord) -> int:
+    return record.capacity - record.sessions
+
+
+__all__ = ["choose_node", "is_crowded", "is_placed_here", "place_here"]

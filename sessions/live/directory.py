@@ -135,6 +135,12 @@ class Directory:
             return session
         raise SessionBusy("The session keeps changing hands.")
 
+    def find_here(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> Session | None:
+        """Return a session that this node owns, in any status; None when it owns none of that id or name."""
+        return self._owned(principal, self._key(principal, ref, namespace))
+
     def _key(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Return the id that a name stands for in memory, else `ref` itself."""
         name = unicodedata.normalize("NFC", ref)
@@ -171,6 +177,8 @@ class Directory:
         if record.node not in (None, node.id) and node.lives(record.node):
             # Its owner lives: a claim, which writes, would be refused.
             raise self._owned_by(record, record.node, record.epoch)
+        if record.node is None:
+            node.require_place(record.id, record.epoch)
         await self.claim(record)
         return record.id
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self, TypeVar
 
@@ -33,6 +33,12 @@ _RENEW: Final = text(
     )
     SELECT node.*, COALESCE(lease_ends_at, 0) < {_NOW} AS is_expired, {_NOW} AS database_time,
       (SELECT beat FROM renewed) AS renewed_beat
+    FROM node WHERE state <> 'dead' ORDER BY started_at, id
+    """
+)
+_LOOK: Final = text(
+    f"""
+    SELECT node.*, COALESCE(lease_ends_at, 0) < {_NOW} AS is_expired
     FROM node WHERE state <> 'dead' ORDER BY started_at, id
     """
 )
@@ -79,10 +85,16 @@ class PostgresLeases:
         rows = await self._run(work, within)
         return Renewal(
             beat=rows[0]["renewed_beat"] if rows else None,
-            nodes=[SeenNode(node_record(row), row["beat"], row["is_expired"]) for row in rows],
+            nodes=_seen(rows),
             database_time=rows[0]["database_time"] if rows else 0.0,
             is_reconnected=self._connection.openings != openings,
         )
+
+    async def look(self, *, within: float) -> list[SeenNode]:
+        def work(connection: Connection) -> list[SeenNode]:
+            return _seen([dict(columns_of(row)) for row in connection.execute(_LOOK)])
+
+        return await self._run(work, within)
 
     async def declare_dead(self, node: str, beat: int, *, within: float) -> bool:
         def work(connection: Connection) -> bool:
@@ -111,6 +123,10 @@ class PostgresLeases:
             connection.execute(statement)
 
         await self._run(work, within)
+
+
+def _seen(rows: Iterable[Mapping[str, Any]]) -> list[SeenNode]:
+    return [SeenNode(node_record(row), row["beat"], row["is_expired"]) for row in rows]
 
 
 __all__ = ["PostgresLeases"]

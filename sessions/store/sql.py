@@ -138,6 +138,11 @@ class SQLStore:
         """Location of the store, in words for its owner."""
         return self._connections.location
 
+    @property
+    def has_leases(self) -> bool:
+        """Whether the nodes of the store may have leases: it is a database of PostgreSQL."""
+        return isinstance(self._location, RemoteDatabase) and self._location.kind == "postgresql"
+
     def leases(self) -> Leases:
         """Return the leases of the nodes, not opened yet. Only a database of PostgreSQL has them."""
         assert isinstance(self._location, RemoteDatabase)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import anyio
 
@@ -15,6 +16,9 @@ from ..live.session import Session
 from ..records import Principal
 from .pause import Pausing
 
+HANDOVER_SECONDS: Final = 30.0
+"""Seconds that a call waits for the end of a pause after which another node takes its session on."""
+
 
 class Access:
     """Finds the sessions of one registry in a usable status; it lives as long as the registry."""
@@ -24,12 +28,7 @@ class Access:
         self._directory = directory
         self._pausing = pausing
         self.draining = False
-        """Set when the process ends: new work is refused."""
-
-    def refuse_when_draining(self) -> None:
-        """Raises ShuttingDown when the process ends."""
-        if self.draining:
-            raise ShuttingDown
+        """Set when the process ends, or an operator has the node drain: new work is refused, or left to other nodes."""
 
     def ready_nowait(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once; None when it does not."""
@@ -40,7 +39,7 @@ class Access:
     async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session that is idle or active; see Registry.ready."""
         for _ in range(8):
-            self.refuse_when_draining()
+            await self.leave_when_draining(principal, ref, namespace)
             session = await self._directory.find(principal, ref, namespace)
             if session.status is Status.CREATING:
                 raise SessionBusy("The session is still being created.", session_id=session.id)
@@ -55,6 +54,26 @@ class Access:
             if session.status in LIVE and not session.ownership_ended.is_set():
                 return session
         raise SessionBusy("The session keeps changing.")
+
+    async def leave_when_draining(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> None:
+        """If this node drains, wait until it does not own a session any more, so that another node takes it on.
+
+        Raises:
+            ShuttingDown: it takes too long, or there are no other nodes.
+        """
+        if not self.draining:
+            return
+        if not self._core.node.is_in_cluster:
+            raise ShuttingDown
+        session = self._directory.find_here(principal, ref, namespace)
+        if session is None:
+            return
+        with anyio.move_on_after(HANDOVER_SECONDS):
+            await session.ownership_ended.wait()
+            return
+        raise ShuttingDown
 
     async def wait_until_recovered(self, session: Session) -> None:
         """Wait, within a bound, until a session is not in error.

@@ -80,9 +80,10 @@ class Expiry:
         due_at: float | None = None
         try:
             await self._core.node.recover()
-            for record in await self._core.store.due(now):
-                await self._sweep_one(record, now)
-            due_at = await self._core.store.next_due()
+            if self._core.node.is_sweeper():
+                for record in await self._core.store.due(now):
+                    await self._sweep_one(record, now)
+                due_at = await self._core.store.next_due()
         except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)
         finally:

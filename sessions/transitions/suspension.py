@@ -36,6 +36,7 @@ class Suspension:
         self._closing = closing
 
     def follow(self, heartbeat: Heartbeat) -> None:
+        heartbeat.count_sessions = self._directory.__len__
         heartbeat.list_sessions = self._epochs
         heartbeat.on_lapse = self._end_calls
         heartbeat.on_lost_commits = self._check

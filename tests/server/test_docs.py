@@ -76,7 +76,7 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
         assert program == "statehold"
         found = parse_command_line(words)
         assert [found.command, found.action] == [*path.split()[1:], None, None][:2] or (
-            path in ("statehold sessions", "statehold services")
+            path in ("statehold sessions", "statehold services", "statehold nodes")
         )
 
 

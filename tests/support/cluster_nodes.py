@@ -12,6 +12,7 @@ KEY = "a-key-of-the-tests-with-32-characters"
 LEASE_SECONDS = 4.0
 
 Start: TypeAlias = Callable[..., AbstractContextManager[Running]]
-"""`with start("a") as running` runs a node with the data folder `a`; further arguments are settings of `[cluster]`."""
+"""`with start("a") as running` runs a node with the data folder `a`; further arguments are settings of `[cluster]`,
+and `more` has other sections."""
 
 __all__ = ["KEY", "LEASE_SECONDS", "Start"]

@@ -37,7 +37,9 @@ def url(database: PostgreSQL) -> str:
 def start(url: str, log: Path, tmp_path: Path) -> Start:
     """Starts nodes on one database; see Start."""
 
-    def run(name: str, *, store: str = url, **cluster: object) -> AbstractContextManager[Running]:
+    def run(
+        name: str, *, store: str = url, more: JSON | None = None, **cluster: object
+    ) -> AbstractContextManager[Running]:
         settings: JSON = {
             "timeouts": {"close_grace": 1, "idle": 600},
             "store": {"url": store},
@@ -48,6 +50,7 @@ def start(url: str, log: Path, tmp_path: Path) -> Start:
                 **cluster,
             },
             "services": {"quick": service("quick", "--log", str(log))},
+            **(more or {}),
         }
         config = tmp_path / f"{name}.toml"
         config.write_text(toml(settings))

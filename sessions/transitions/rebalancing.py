@@ -1,0 +1,51 @@
+"""Sessions that a crowded node gives up, so that their next calls find a node with more room."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..cluster.placement import is_crowded
+from ..core import Core
+from ..lifecycle import Event, Status
+from ..live.directory import Directory
+from ..live.session import Session
+from .pause import Pausing
+
+AT_ONCE: Final = 4
+"""Most sessions that are given up with one heartbeat."""
+IDLE_SECONDS: Final = 10.0
+"""Seconds without a call before a session is given up."""
+
+
+class Rebalancing:
+    """Pauses the sessions of one registry that were idle for longest while its node owns many more than others."""
+
+    def __init__(self, core: Core, directory: Directory, pausing: Pausing) -> None:
+        self._core = core
+        self._directory = directory
+        self._pausing = pausing
+
+    def rebalance(self) -> None:
+        """Start to give up a few sessions if the node is crowded. Called with each heartbeat."""
+        node = self._core.node
+        if node.is_draining or not is_crowded(len(self._directory), node.up_nodes()):
+            return
+        idle_before = self._core.clock.now() - IDLE_SECONDS
+        idle = [
+            session
+            for session in self._directory
+            if session.status is Status.IDLE
+            and not session.in_flight
+            and session.idle_since < idle_before
+            and session.saveable
+        ]
+        for session in sorted(idle, key=lambda session: session.idle_since)[:AT_ONCE]:
+            self._core.tasks.spawn(self._give_up, session)
+
+    async def _give_up(self, session: Session) -> None:
+        await self._pausing.pause(
+            session, Event.PAUSE_REQUESTED, cause="rebalancing", release=True, saved_only=True
+        )
+
+
+__all__ = ["Rebalancing"]

@@ -1,0 +1,204 @@
+"""Sessions find a node: nodes that drain, edges, crowded nodes, and the commands about nodes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from cluster_nodes import KEY, Start
+from databases import PostgreSQL
+from gateway_process import JSON, Running, Way, count, opened_session, structured
+from mcp import Client
+
+from statehold.server.cli.main import main
+
+
+@asynccontextmanager
+async def client_of(node: Running) -> AsyncGenerator[Client]:
+    async with Way("http", "modern", Path(), Path(), url=node.url).connect() as client:
+        yield client
+
+
+async def readiness(node: Running) -> int:
+    async with httpx2.AsyncClient() as http:
+        return (await http.get(f"{node.url}/readyz")).status_code
+
+
+async def is_readiness(node: Running, status_code: int) -> bool:
+    return await readiness(node) == status_code
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait for something that other processes do."""
+    with anyio.fail_after(20):
+        while not await condition():  # noqa: ASYNC110
+            await anyio.sleep(0.05)
+
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `statehold nodes ...` on the database, from a machine without a node, and returns the exit code and stdout."""
+    config = tmp_path / "operator.toml"
+    config.write_text(f'[store]\nurl = "{url}"\n[cluster]\nenabled = true\nkeys = ["{KEY}"]\n')
+
+    def run(*words: str) -> tuple[int, str]:
+        code = main(
+            ["nodes", *words, "--config", str(config), "--data", str(tmp_path / "operator")]
+        )
+        return code, capsys.readouterr().out
+
+    return run
+
+
+async def ask(command: Command, *words: str) -> tuple[int, str]:
+    return await anyio.to_thread.run_sync(lambda: command(*words))
+
+
+async def listed(command: Command) -> list[JSON]:
+    _, text = await ask(command, "list", "--json")
+    return json.loads(text)["nodes"]
+
+
+async def test_the_sessions_of_a_node_that_is_stopped_go_on_elsewhere_without_a_failed_call(
+    start: Start,
+) -> None:
+    with start("b") as other, start("a") as leaving:
+        async with client_of(leaving) as client, client_of(other) as client_of_other:
+            sessions = [await opened_session(client) for _ in range(3)]
+            for session in sessions:
+                assert await count(client, session) == 1
+            answers: list[JSON] = []
+            stopped = anyio.Event()
+
+            async def keep_calling(session: str) -> None:
+                while not stopped.is_set():
+                    # count() fails the test when the call has failed.
+                    await count(client_of_other, session)
+                result = await client_of_other.call_tool("inc", {"session_id": session})
+                answers.append(structured(result))
+
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    for session in sessions:
+                        tasks.start_soon(keep_calling, session)
+                    leaving.process.send_signal(signal.SIGTERM)
+                    # The node that ends passes on what it is asked for meanwhile.
+                    assert await readiness(leaving) == 404
+                    assert await count(client, sessions[0])
+                    assert await anyio.to_thread.run_sync(leaving.process.wait) == 0
+                    stopped.set()
+        assert len(answers) == 3
+        assert await readiness(other) == 200
+
+
+async def test_an_edge_takes_on_nothing(start: Start, command: Command) -> None:
+    with start("edge", capacity=0) as edge:
+        async with client_of(edge) as client:
+            refused = await client.call_tool("session_create", {})
+            assert refused.is_error
+            with start("b") as other:
+
+                async def is_created() -> bool:
+                    return not (await client.call_tool("session_create", {})).is_error
+
+                await until(is_created)
+                session = await opened_session(client, name="work")
+                assert await count(client, session) == 1
+                assert "created" in other.log
+            assert "created" not in edge.log
+
+
+async def test_a_crowded_node_has_new_sessions_created_elsewhere(start: Start) -> None:
+    with start("a") as crowded:
+        async with client_of(crowded) as client:
+            for _ in range(6):
+                await opened_session(client)
+            with start("b") as other, anyio.fail_after(20):
+                while "created" not in other.log:
+                    session = await opened_session(client)
+                    assert await count(client, session) == 1
+
+
+async def test_an_operator_has_a_node_drain(start: Start, command: Command) -> None:
+    with start("a") as drained, start("b") as other:
+        async with client_of(drained) as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+            node, kept = await listed(command)
+            assert [node["state"], kept["state"]] == ["up", "up"]
+            assert node["peer"].startswith("127.0.0.1:")
+            assert (await ask(command, "drain", node["node"]))[0] == 0
+
+            async def has_noticed() -> bool:
+                return "this node drains" in drained.log
+
+            await until(has_noticed)
+            result = await client.call_tool("inc", {"session_id": session})
+            assert not result.is_error
+            assert "generation 1 to 2" in str(result.content)
+            assert await readiness(drained) == 404
+            assert await readiness(other) == 200
+            assert {n["node"]: n["state"] for n in await listed(command)} == {
+                node["node"]: "draining",
+                kept["node"]: "up",
+            }
+
+
+@pytest.mark.fault
+async def test_an_operator_removes_a_node_that_is_gone(start: Start, command: Command) -> None:
+    with start("a", lease_seconds=200) as gone:
+        async with client_of(gone) as client:
+            session = await opened_session(client)
+        gone.process.send_signal(signal.SIGKILL)
+        gone.process.wait(10)
+        with start("b") as other:
+            name = (await listed(command))[0]["node"]
+            assert (await ask(command, "remove", name))[0] == 4
+            assert (await ask(command, "remove", "n_none"))[0] == 3
+            code, text = await ask(command, "remove", name, "--force")
+            assert code == 0
+            assert "1 of its sessions" in text
+            async with client_of(other) as client:
+                assert await count(client, session) == 1
+
+
+async def test_a_node_is_not_ready_without_its_database(start: Start, database: PostgreSQL) -> None:
+    with start("a") as node:
+        assert await readiness(node) == 200
+        database.kill()
+        try:
+            await until(partial(is_readiness, node, 503))
+            async with httpx2.AsyncClient() as http:
+                assert (await http.get(f"{node.url}/livez")).status_code == 200
+        finally:
+            database.start()
+        await until(partial(is_readiness, node, 200))
+
+
+async def test_the_last_place_of_a_caller_is_given_once(start: Start) -> None:
+    limits: Any = {"limits": {"sessions_per_principal": 5}}
+    with start("a", more=limits) as one, start("b", more=limits) as two:
+        async with client_of(one) as first, client_of(two) as second:
+            for _ in range(3):
+                await opened_session(first)
+            results: list[bool] = []
+
+            async def create(client: Client) -> None:
+                result = await client.call_tool("session_create", {})
+                results.append(not result.is_error)
+
+            async with anyio.create_task_group() as tasks:
+                for client in (first, second) * 4:
+                    tasks.start_soon(create, client)
+            assert sorted(results) == [False] * 6 + [True] * 2
