@@ -134,13 +134,16 @@ class Forwarder:
         """Wait until an owner can be reached, or is known to be dead. A failed connection proves nothing.
 
         Raises:
-            OwnedByAnotherNode: this took too long.
+            OwnedByAnotherNode: this took too long, or this node is about to end.
         """
         if attempts < ATTEMPTS:
             # First the caller tries to claim the session, which finds a dead process of this machine by its lock.
             return
         wait = FIRST_RETRY_SECONDS
-        while anyio.current_time() < began_at + LEASE_WAIT_SECONDS:
+        while (
+            anyio.current_time() < began_at + LEASE_WAIT_SECONDS
+            and not self._gateway.registry.draining
+        ):
             with suppress(StoreUnavailable):
                 if await self._gateway.node.find(owner.node) is None:
                     return

@@ -77,6 +77,9 @@ class Receipts(Protocol):
         """Keep the outcome of a call and set `operation.receipt`, or give its id free. Not interrupted by cancellation.
 
         If the store refuses the outcome, return when it takes it again, when cancelled, or after UNRECORDED_SECONDS.
+
+        Raises:
+            OutcomeUnknown: the call has a result, but another node owns its session by now, or soon.
         """
         ...
 
@@ -254,20 +257,29 @@ class CallReceipts:
             operation.receipt = receipt
         forget = [operation.id] if operation.receipt is None else []
         entry = self._call.entry(core, receipt.seq, receipt.started_at, ended_at, outcome).record()
+        is_lost = False
         try:
             await session.save(
                 ended_entries=[entry], receipts=[] if forget else [receipt], forget=forget
             )
         except SessionError as error:
-            # The call ran: after an error now the caller would run it again.
+            # The call ran: after another error now the caller would run it again.
             logger.error("the end of an operation was not recorded: %s", error)
+            is_lost = session.fenced
         except StoreUnavailable as error:
             logger.error("the end of an operation is not recorded yet: %s", error)
             if not forget:
                 core.store.append_end(entry, receipt, core.node.id)
                 await _wait_for_store(core)
+            is_lost = session.fenced or not core.node.may_act()
         finally:
             session.operations.discard(operation.id)
+        if is_lost and isinstance(outcome, CallResult):
+            # So a repeat at the node that takes the session over is answered.
+            operation.receipt = None
+            raise OutcomeUnknown(
+                "Another process took the session over during the call.", session_id=session.id
+            )
         if session.stored_receipts is not None and not forget:
             count, size = session.stored_receipts
             size += receipt.bytes if receipt.result else 0

@@ -24,7 +24,14 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, HistoryFilter, JournalKind, JournalRecord, Principal
+from statehold.sessions.records import (
+    LOCAL,
+    HistoryFilter,
+    JournalKind,
+    JournalRecord,
+    NodeRecord,
+    Principal,
+)
 from statehold.sessions.services import CallResult
 
 
@@ -104,6 +111,27 @@ async def test_a_result_comes_back_whole(
         again = (await call(home, session)).payload
         assert again == payload
         assert isinstance(again["structuredContent"]["float"], float)
+
+
+async def test_the_outcome_is_unknown_when_another_node_took_the_session_during_the_call(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+
+        async def answer(*_: Any) -> CallResult:
+            await home.store.join(NodeRecord(id="n_thief", proof_key="", started_at=0.0))
+            await home.store.declare_dead(home.node.id)
+            assert await home.store.claim(session, "n_thief", home.clock.now()) is not None
+            return CallResult({"content": []})
+
+        monkeypatch.setattr(Counter, "call", answer)
+        # The record of the new owner says the same.
+        with pytest.raises(OutcomeUnknown):
+            await call(home, session)
+        receipt = await home.store.receipt(session, "op")
+        assert receipt is not None
+        assert receipt.status == OutcomeUnknown.code
 
 
 @pytest.mark.parametrize("operation", ["", "x" * 129])
