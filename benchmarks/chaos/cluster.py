@@ -176,8 +176,7 @@ class Cluster:
         self, transport: str, era: Era, name: str, random: Random
     ) -> AsyncGenerator[Client]:
         mode: Any = MODE[era]
-        url = self.url if era == "modern" else random.choice(self.nodes).url
-        async with Client(url, mode=mode) as client:
+        async with Client(self.url, mode=mode) as client:
             yield client
 
     # Nodes.

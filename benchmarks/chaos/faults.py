@@ -125,9 +125,15 @@ class ClusterFaults:
         await anyio.sleep(SETTLE_SECONDS)
 
     async def set_database_clock(self, offset: float) -> bool:
-        """Put the clock of the database ahead or back while a node cannot reach it for less than its lease."""
+        """Put the clock of the database ahead or back while only clients reach a node, for less than its lease."""
+        node = self._node()
         await self._cluster.database.set_clock(offset)
-        await self.cut_database(SHORT, ("stalled",))
+        await self._cluster.set_flow(node.peer_link, "refused")
+        try:
+            async with self._cluster.without_database(node):
+                await self._cut(node.database_link, "stalled", SHORT)
+        finally:
+            await self._cluster.set_flow(node.peer_link, "open")
         await self._cluster.database.set_clock(0)
         await anyio.sleep(SETTLE_SECONDS)
         return True

@@ -21,7 +21,6 @@ def find_program() -> str | None:
 def proxy_command(program: str, folder: Path, port: int, nodes: Sequence[int]) -> list[str]:
     """Write the file for these ports of nodes, and return the command that listens on `port`."""
     text = _SERVER.sub("", SHIPPED.read_text(encoding="utf-8"))
-    text = text.replace("/readyz", "/health")
     assert "bind :8080" in text
     text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
     lines = [f"    server node{i} 127.0.0.1:{node}\n" for i, node in enumerate(nodes, 1)]
