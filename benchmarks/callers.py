@@ -22,7 +22,7 @@ from anyio.streams.text import TextReceiveStream
 from .plan import ROOT, python
 
 PROCESSES = 4
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
