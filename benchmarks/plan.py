@@ -69,7 +69,7 @@ class Plan:
     """The random seed of the soak's calls and faults."""
     workers_sessions: int = 16
     workers_rounds: int = 6
-    workers_seconds: float = 2.0
+    workers_seconds: float = 1.0
     """Seconds for which the calls of one route of `workers` are counted, in each round."""
     without: str | None = None
     """The safeguard that the nodes of the chaos do without: guard, fence or two-clocks."""
