@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from databases import PostgreSQL
 from gateway_process import (
     STATEHOLD,
     Era,
@@ -28,6 +29,7 @@ from gateway_process import (
     text_of,
     toml,
 )
+from machines import cluster
 from process_exit import until_gone
 from round_robin import connected
 from runs import wait_for_call
@@ -183,9 +185,30 @@ async def test_workers_whose_parent_was_killed_end(config: Path, tmp_path: Path)
             assert [(one["session_id"], one["status"]) for one in listed] == [(session, "paused")]
 
 
-def run(*options: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+async def test_a_worker_that_others_declared_dead_is_replaced(
+    tmp_path: Path, postgresql: PostgreSQL
+) -> None:
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    settings = cluster(postgresql.fresh(), lease_seconds=2)
+    config.write_text(toml({**settings, "services": {"quick": service("quick")}}))
+    place = ("--config", str(config), "--data", str(data))
+    with working(config, data) as running:
+        listed = json.loads(run("nodes", "list", "--json", *place).stdout)["nodes"]
+        assert len(listed) == WORKERS
+        async with connected([running.url], "http", era="modern") as client:
+            sessions = [await opened_session(client) for _ in range(4)]
+            removed = run("nodes", "remove", listed[0]["node"], "--force", *place)
+            assert removed.returncode == 0
+            await until_gone(int(listed[0]["address"].rpartition("pid ")[2]))
+            with anyio.fail_after(30):
+                assert [await count(client, session) for session in sessions] == [1] * 4
+        assert running.stop() == 0
+        assert "ended with 75; another one starts" in running.log
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*STATEHOLD, "serve", *options],
+        [*STATEHOLD, *arguments],
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
@@ -198,7 +221,7 @@ async def test_two_servers_do_not_share_a_port(config: Path, tmp_path: Path) -> 
     with working(config, tmp_path / "data") as running:
         for workers in ("1", "2"):
             options = ("--port", str(port_of(running)), "--workers", workers)
-            second = run("--data", str(tmp_path / "other"), *options)
+            second = run("serve", "--data", str(tmp_path / "other"), *options)
             assert second.returncode == 2
             assert "another Statehold" in second.stderr
             assert second.stderr.count("\n") == 1
@@ -206,10 +229,10 @@ async def test_two_servers_do_not_share_a_port(config: Path, tmp_path: Path) -> 
 
 def test_wrong_settings_end_all_workers_with_one_line(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"), "--port", "0", "--workers", "2")
-    in_memory = run(*data, "--ephemeral")
+    in_memory = run("serve", *data, "--ephemeral")
     assert in_memory.returncode == 2
     assert in_memory.stderr.startswith("statehold: --workers: sessions in memory")
-    store = run(*data, env={"STATEHOLD_STORE__URL": "oracle://nobody@127.0.0.1/none"})
+    store = run("serve", *data, env={"STATEHOLD_STORE__URL": "oracle://nobody@127.0.0.1/none"})
     assert store.returncode == 2
     assert store.stderr.count("store.url") == 1
 

@@ -150,6 +150,7 @@ async def test_a_cancelled_call_is_cancelled_upstream(
                 await wait_for_call(log, "hang")
                 tasks.cancel_scope.cancel()
             await wait_for_cancellation(log)
+            assert await count(client, session, "quick_get") == 0
 
 
 async def test_a_changed_list_is_told_in_a_stream_through_the_other_process(
