@@ -140,16 +140,17 @@ class LimitSettings(Section):
 
     live_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=100,
-        description="Sessions with live connections at a time. At the limit an idle session is paused: one of the caller's, "
-        "or one of another caller that can be saved.",
+        description="Sessions with live connections at a time, of each process. At the limit an idle session is paused: one "
+        "of the caller's, or one of another caller that can be saved.",
     )
     live_per_principal: Count = Field(
         default=0,
-        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free, so "
-        "75 of 100 when alone; without, all.",
+        description="How many of them one caller may have, of each process. 0: with `server.tokens`, three times as many as "
+        "are free, so 75 of 100 when alone; without, all.",
     )
     sessions_per_principal: Count = Field(
-        default=1000, description="Open sessions one caller may have. 0: no limit."
+        default=1000,
+        description="Open sessions one caller may have, of all processes of the store together. 0: no limit.",
     )
     stored_bytes_per_principal: Bytes = Field(
         default=4 << 30,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,10 +33,10 @@ def is_placed_here() -> bool:
     return _IS_PLACED.get()
 
 
-def is_crowded(sessions: int, others: Iterable[NodeRecord]) -> bool:
-    """Whether a node with so many sessions has many more than the others that are up."""
+def excess(sessions: int, others: Iterable[NodeRecord]) -> int:
+    """Return how many sessions a node has more than a node may have in view of the others that are up, at least 0."""
     counts = [sessions, *(record.sessions for record in others if record.capacity)]
-    return sessions > CROWDED * sum(counts) / len(counts) + SLACK
+    return max(0, math.ceil(sessions - CROWDED * sum(counts) / len(counts) - SLACK))
 
 
 def choose_node(
@@ -49,7 +50,7 @@ def choose_node(
     best = max(candidates, key=_room, default=None)
     if best is None or is_draining or not capacity:
         return best
-    if sessions < capacity and not is_crowded(sessions, candidates):
+    if sessions < capacity and not excess(sessions, candidates):
         return None
     return best if _room(best) > capacity - sessions else None
 
@@ -58,4 +59,4 @@ def _room(record: NodeRecord) -> int:
     return record.capacity - record.sessions
 
 
-__all__ = ["choose_node", "is_crowded", "is_placed_here", "place_here"]
+__all__ = ["choose_node", "excess", "is_placed_here", "place_here"]

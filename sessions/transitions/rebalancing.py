@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..cluster.placement import is_crowded
+from ..cluster.placement import excess
 from ..core import Core
 from ..lifecycle import Event, Status
 from ..live.directory import Directory
@@ -28,7 +28,8 @@ class Rebalancing:
     def rebalance(self) -> None:
         """Start to give up a few sessions if the node is crowded. Called with each heartbeat."""
         node = self._core.node
-        if node.is_draining or not is_crowded(len(self._directory), node.up_nodes()):
+        count = min(AT_ONCE, excess(len(self._directory), node.up_nodes()))
+        if not count or node.is_draining:
             return
         idle_before = self._core.clock.now() - IDLE_SECONDS
         idle = [
@@ -39,7 +40,7 @@ class Rebalancing:
             and session.idle_since < idle_before
             and session.saveable
         ]
-        for session in sorted(idle, key=lambda session: session.idle_since)[:AT_ONCE]:
+        for session in sorted(idle, key=lambda session: session.idle_since)[:count]:
             self._core.tasks.spawn(self._give_up, session)
 
     async def _give_up(self, session: Session) -> None:

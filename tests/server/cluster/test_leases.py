@@ -16,6 +16,7 @@ from mcp import Client, MCPError
 from mcp import types as mcp_types
 from relay import relay_to
 from runs import entries, wait_for_call
+from sqlalchemy import text
 
 FENCED = 75
 pytestmark = pytest.mark.fault
@@ -118,6 +119,31 @@ async def test_a_node_without_the_database_ends_its_calls_before_another_one_tak
             assert await exit_code(owner) == FENCED, owner.log
     ran = [entry.get("event") or entry["tool"] for entry in entries(log)]
     assert ran == ["hang", "cancelled", "inc"]
+
+
+async def test_a_session_whose_claim_the_database_has_lost_is_dropped(
+    start: Start, database: PostgreSQL, url: str, log: Path
+) -> None:
+    """As after a failover to a standby that was behind: all connections end, and the last commits are gone."""
+    with start("a") as owner, start("b") as other:
+        async with client_of(owner) as old_client, client_of(other) as client:
+            session = await opened_session(old_client)
+            kept = await opened_session(old_client)
+            assert await count(old_client, session) == await count(old_client, kept) == 1
+            lost = text(
+                "UPDATE session SET node = NULL, status = 'paused', epoch = 0 WHERE id = :id"
+            )
+            with database.connection(url) as connection:
+                connection.execute(lost, {"id": session})
+            database.disconnect()
+            assert structured(await served(client, session))["count"] == 1
+            with anyio.fail_after(20):
+                while "the database lost commits" not in owner.log:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+            assert owner.log.count("the database lost commits") == 1
+            # The one that was not lost keeps its connection.
+            assert structured(await served(old_client, kept))["count"] == 2
+            assert structured(await served(old_client, session))["count"] == 2
 
 
 @pytest.mark.parametrize("leases", [0.25, 1.5])

@@ -36,9 +36,9 @@ async def is_readiness(node: Running, status_code: int) -> bool:
     return await readiness(node) == status_code
 
 
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
+async def until(condition: Callable[[], Awaitable[object]], *, within: float = 20.0) -> None:
     """Wait for something that other processes do."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(within):
         while not await condition():  # noqa: ASYNC110
             await anyio.sleep(0.05)
 
@@ -127,6 +127,22 @@ async def test_a_crowded_node_has_new_sessions_created_elsewhere(start: Start) -
             with start("b") as other, anyio.fail_after(20):
                 while "created" not in other.log:
                     session = await opened_session(client)
+                    assert await count(client, session) == 1
+
+
+async def test_a_crowded_node_gives_up_sessions_that_are_idle(
+    start: Start, command: Command
+) -> None:
+    with start("a") as crowded:
+        async with client_of(crowded) as client:
+            sessions = [await opened_session(client) for _ in range(8)]
+            with start("b"):
+
+                async def is_balanced() -> bool:
+                    return [node["sessions"] for node in await listed(command)][:1] == [7]
+
+                await until(is_balanced, within=40)
+                for session in sessions:
                     assert await count(client, session) == 1
 
 

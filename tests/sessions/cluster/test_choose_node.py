@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.sessions.cluster.placement import choose_node, is_crowded
+from statehold.sessions.cluster.placement import choose_node, excess
 from statehold.sessions.records import NodeRecord
 
 
@@ -29,8 +29,9 @@ def test_a_full_node_keeps_what_no_other_one_has_more_room_for() -> None:
 
 def test_few_sessions_are_not_spread() -> None:
     assert chosen(2, 100, node("b", 0)) == "this one"
-    assert not is_crowded(3, [node("b", 0)])
-    assert is_crowded(6, [node("b", 0)])
+    assert excess(3, [node("b", 0)]) == 0
+    assert excess(8, [node("b", 0)]) == 1
+    assert excess(100, [node("b", 0), node("edge", 0, capacity=0)]) == 36
 
 
 def test_a_node_that_drains_or_has_no_capacity_takes_on_nothing() -> None:
