@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,6 +22,10 @@ CLOCK_ERROR_SECONDS: Final = 30.0
 """How far ahead of this node's clock the clock of a sender may be."""
 MESSAGE, PROOF = "statehold message 1", "statehold proof 1"
 """What a MAC is for, so that none passes for another."""
+
+
+def _new_id() -> str:
+    return secrets.token_urlsafe(16)
 
 
 class AssertionRefused(Exception):
@@ -38,13 +43,13 @@ class Assertions:
         node: str,
         keys: Sequence[bytes],
         clock: Callable[[], float],
-        new_id: Callable[[], str] = secrets.token_urlsafe,
+        new_id: Callable[[], str] = _new_id,
     ) -> None:
         self.clock = clock
         self._node = node
         self._keys = keys
         self._new_id = new_id
-        self._used: dict[str, float] = {}
+        self._used: OrderedDict[str, float] = OrderedDict()
         """The ids of accepted assertions, with the times at which they expire."""
 
     def sign(self, receiver: str, message: bytes) -> JSON:
@@ -85,7 +90,7 @@ class Assertions:
 
     def _use(self, number: str, expires_at: float, now: float) -> None:
         while self._used and next(iter(self._used.values())) <= now:
-            del self._used[next(iter(self._used))]
+            self._used.popitem(last=False)
         if number in self._used:
             raise AssertionRefused("was used before")
         self._used[number] = expires_at

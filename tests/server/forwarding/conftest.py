@@ -40,17 +40,29 @@ def hop(request: pytest.FixtureRequest) -> Hop:
 
 
 @pytest.fixture(scope="module")
-def config_file(
+def config_files(
     settings: JSON,
     hop: Hop,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    path = tmp_path_factory.mktemp("config") / "statehold.toml"
-    if hop == "peer":
-        settings = {**settings, **cluster(request.getfixturevalue("postgresql").fresh())}
-    path.write_text(toml(settings))
-    return path
+) -> tuple[Path, Path]:
+    """The configurations of the owner and of the other process, which takes on no sessions of others in a cluster."""
+    folder = tmp_path_factory.mktemp("config")
+    url = request.getfixturevalue("postgresql").fresh() if hop == "peer" else None
+    for name, capacity in (("owner", 100), ("edge", 0)):
+        more = {} if url is None else cluster(url, capacity=capacity)
+        (folder / f"{name}.toml").write_text(toml({**settings, **more}))
+    return folder / "owner.toml", folder / "edge.toml"
+
+
+@pytest.fixture(scope="module")
+def config_file(config_files: tuple[Path, Path]) -> Path:
+    return config_files[0]
+
+
+@pytest.fixture(scope="module")
+def edge_config(config_files: tuple[Path, Path]) -> Path:
+    return config_files[1]
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +84,17 @@ def owner(config_file: Path, data: Path) -> Generator[Running]:
 
 
 @pytest.fixture(scope="module")
-def other(config_file: Path, edge_data: Path) -> Generator[Running]:
+def other(edge_config: Path, edge_data: Path) -> Generator[Running]:
     """A second process over HTTP."""
-    with serving(config_file, edge_data) as running:
+    with serving(edge_config, edge_data) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def edge(request: pytest.FixtureRequest, config_file: Path, edge_data: Path) -> Way:
+def edge(request: pytest.FixtureRequest, edge_config: Path, edge_data: Path) -> Way:
     """The way to the other process."""
     transport, era = request.param
-    way = Way(transport, era, config_file, edge_data)
+    way = Way(transport, era, edge_config, edge_data)
     if transport == "http":
         way.url = request.getfixturevalue("other").url
     return way

@@ -125,7 +125,7 @@ def machines(
             "listen": f"127.0.0.1:{port}",
             "advertise": f"127.0.0.1:{passing.port}",
         }
-        files = config("owner", **listening), config("edge")
+        files = config("owner", **listening), config("edge", capacity=0)
         with serving(files[0], folder / "a") as owner, serving(files[1], folder / "b") as edge:
             with postgresql.connection(url) as database:
                 query = text("SELECT id FROM node WHERE peer = :peer")

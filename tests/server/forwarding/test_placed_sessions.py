@@ -1,0 +1,121 @@
+"""Sessions that a node passes on to another one, because it takes on none itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import PostgreSQL
+from gateway_process import (
+    JSON,
+    Way,
+    count,
+    meta_of,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
+from machines import cluster
+from sqlalchemy import text
+
+
+@dataclass
+class Placed:
+    """A node that takes on sessions, and one with a capacity of 0."""
+
+    database: PostgreSQL
+    url: str
+    node: Way
+    edge: Way
+
+    def owner_of(self, session: str) -> str | None:
+        """Return how the node that owns a session describes itself; None without an owner."""
+        query = "SELECT n.address FROM session s JOIN node n ON n.id = s.node WHERE s.id = :id"
+        with self.database.connection(self.url) as connection:
+            return connection.scalar(text(query), {"id": session})
+
+
+@contextmanager
+def two_nodes(
+    database: PostgreSQL, folder: Path, node_settings: JSON, edge_settings: JSON
+) -> Generator[Placed]:
+    url = database.fresh()
+    with ExitStack() as stack:
+        ways: list[Way] = []
+        for name, settings in (("node", node_settings), ("edge", edge_settings)):
+            config = folder / f"{name}.toml"
+            services: JSON = {"counter": service("counter", pause="release")}
+            config.write_text(toml({"services": services, **cluster(url, **settings)}))
+            running = stack.enter_context(serving(config, folder / name))
+            ways.append(Way("http", "modern", config, folder / name, url=running.url))
+        yield Placed(database, url, *ways)
+
+
+@pytest.fixture(scope="module")
+def placed(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> Generator[Placed]:
+    folder = tmp_path_factory.mktemp("placed")
+    with two_nodes(postgresql, folder, {}, {"capacity": 0}) as found:
+        yield found
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def asked(request: pytest.FixtureRequest, placed: Placed) -> Way:
+    return replace(placed.edge, era=request.param)
+
+
+async def test_a_new_session_is_created_where_there_is_room(placed: Placed, asked: Way) -> None:
+    async with asked.connect() as client:
+        session = await opened_session(client, name=f"new-{asked.era}")
+        assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
+    assert str(placed.owner_of(session)).startswith(placed.node.url)
+    async with placed.node.connect() as client:
+        assert await count(client, session) == 4
+
+
+async def test_a_session_is_created_once_for_one_operation(placed: Placed, asked: Way) -> None:
+    operation: Any = {"statehold/operation_id": f"create-{asked.era}"}
+    sessions: set[str] = set()
+    for way in (asked, asked, placed.node):
+        async with way.connect() as client:
+            created = await client.call_tool("session_create", {}, meta=operation)
+            sessions.add(structured(created)["session_id"])
+    assert len(sessions) == 1
+
+
+async def test_a_paused_session_is_resumed_where_there_is_room(placed: Placed, asked: Way) -> None:
+    async with asked.connect() as client:
+        session = await opened_session(client)
+        await count(client, session)
+        await client.call_tool("session_pause", {"session_id": session})
+        assert placed.owner_of(session) is None
+        assert await count(client, session) == 1
+    assert str(placed.owner_of(session)).startswith(placed.node.url)
+
+
+async def test_a_pinned_session_is_created_where_there_is_room(placed: Placed, asked: Way) -> None:
+    for expected in (1, 2):
+        async with asked.connect(f"/s/pinned-{asked.era}/mcp") as client:
+            result = await client.call_tool("inc")
+            assert structured(result)["count"] == expected
+    session = meta_of(result)["statehold/session"]["id"]
+    assert str(placed.owner_of(session)).startswith(placed.node.url)
+
+
+async def test_a_node_takes_on_a_session_itself_if_the_other_one_cannot_be_reached(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"127.0.0.1:{closed.getsockname()[1]}"
+    node: JSON = {"advertise": nowhere, "capacity": 100}
+    with two_nodes(postgresql, tmp_path, node, {"capacity": 0}) as placed:
+        async with placed.edge.connect() as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+        assert str(placed.owner_of(session)).startswith(placed.edge.url)
