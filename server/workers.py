@@ -197,9 +197,12 @@ class Workers:
         if self._stopping:
             return
         served_for, place.served_since = time.monotonic() - place.served_since, math.inf
-        first_failed = all(other.served_since == math.inf for other in self._places)
-        if code == USAGE or (first_failed and not self._has_served):
-            # The worker has said why.
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        none_serves = all(other.served_since == math.inf for other in self._places)
+        if code == USAGE or (none_serves and not self._has_served):
+            if code <= 0:
+                # Otherwise the worker has said why it ended.
+                logger.error("worker %d %s", pid, how)
             self._code = code if code > 0 else FAILURE
             self._stop()
             return
@@ -207,7 +210,6 @@ class Workers:
         wait = min(LONGEST_RESTART_SECONDS, FIRST_RESTART_SECONDS * 2**place.ends)
         place.ends = min(place.ends + 1, 10)
         place.start_at = time.monotonic() + wait
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         logger.warning("worker %d %s; another one starts in %g s", pid, how, wait)
 
     def _stop(self) -> None:
