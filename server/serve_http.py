@@ -52,6 +52,11 @@ class _Server(uvicorn.Server):
             # asyncio also used ACCEPTS as the length of the queue of the socket.
             listener.listen(BACKLOG)
 
+    def stop_accepting(self) -> None:
+        """Refuse new connections. Requests on those that are accepted are still answered."""
+        for server in self.servers:
+            server.close()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.force_exit:
@@ -129,9 +134,10 @@ async def _serve_on(
     async with open_gateway(config, address=address, alone=alone, port=port) as gateway:
         mcp_server = StateholdServer(gateway, version=version("statehold"))
         application = HttpApplication(gateway, mcp_server, tokens)
+        clients = _clients(config.http)
         settings = uvicorn.Config(
             application.asgi,
-            http=_http_protocol(config.http),
+            http=_http_protocol(clients),
             backlog=ACCEPTS,
             log_config=None,
             access_log=False,
@@ -148,7 +154,8 @@ async def _serve_on(
         shutdown.is_serving = True
         gateway.on_fenced = shutdown.begin_fenced
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_http, gateway, mcp_server, application.streams, server, shutdown)
+            end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
+            tasks.start_soon(end, shutdown)
             tasks.start_soon(_force_exit, server, shutdown)
             report_serving()
             await server.serve([listener])
@@ -159,18 +166,21 @@ async def _end_http(
     gateway: Gateway,
     mcp_server: StateholdServer,
     streams: OpenStreams,
-    server: uvicorn.Server,
+    clients: Clients,
+    server: _Server,
     shutdown: Shutdown,
 ) -> None:
     await shutdown.begin_event.wait()
     notify("STOPPING=1")
+    clients.is_draining = True
     async with anyio.create_task_group() as tasks:
         if gateway.node.is_in_cluster and shutdown.exit_code == OK:
             # Meanwhile the proxies notice it by /readyz, and this node passes their requests on.
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()
     await gateway.wait_answered()
-    # The answers of the last calls are still passing through the transports.
+    server.stop_accepting()
+    # The answers of the last calls are still passing through the transports, and a new connection may bring its request.
     await anyio.sleep(ANSWER_SECONDS)
     mcp_server.stop_listening()
     streams.end()
@@ -182,14 +192,18 @@ async def _force_exit(server: uvicorn.Server, shutdown: Shutdown) -> None:
     server.force_exit = server.should_exit = True
 
 
-def _http_protocol(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:
+def _clients(settings: HttpSettings) -> Clients:
+    total = allowed_connections(settings.connections, reserved_files=settings.reserved_files)
+    return Clients(settings, total=total)
+
+
+def _http_protocol(clients: Clients) -> type[asyncio.Protocol] | Literal["auto"]:
     try:
         from .http.bounded_protocol import bounded_protocol
     except ImportError:
         # Without httptools, uvicorn uses h11, which limits heads but not connections.
         return "auto"
-    total = allowed_connections(settings.connections, reserved_files=settings.reserved_files)
-    return bounded_protocol(Clients(settings, total=total))
+    return bounded_protocol(clients)
 
 
 __all__ = ["run_http"]

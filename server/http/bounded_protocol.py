@@ -156,6 +156,8 @@ class BoundedHttp(HttpToolsProtocol):
                     if not cycle.response_complete:
                         self.transport.close()
                     return
+                if self._clients.is_draining:
+                    cycle.keep_alive = False
                 if cycle.more_body:
                     is_early, cycle.keep_alive = True, False
             elif cycle.response_complete:

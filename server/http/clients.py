@@ -52,6 +52,8 @@ class Clients:
     def __init__(self, settings: HttpSettings | None = None, *, total: int | None = None) -> None:
         settings = settings or HttpSettings()
         self.settings = settings
+        self.is_draining = False
+        """Whether answers close their connections: a proxy would send later requests on them, to a server that has ended."""
         self._total = settings.connections if total is None else total
         self._per_address = settings.connections_per_address or max(1, self._total // 2)
         self._open: dict[str, dict[Client, None]] = {}

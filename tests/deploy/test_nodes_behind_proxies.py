@@ -12,7 +12,9 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
+from databases import PostgreSQL
 from gateway_process import JSON, Era, Running, Way, count, opened_session, serving, toml
+from machines import cluster
 from reverse_proxies import StartProxy
 
 from statehold.client import State, connect
@@ -24,13 +26,17 @@ ERAS: tuple[Era, ...] = ("modern", "legacy")
 
 @asynccontextmanager
 async def behind_proxy(
-    start_proxy: StartProxy, config_file: Path, folder: Path, *, by_session: bool = False
+    start_proxy: StartProxy,
+    config_file: Path,
+    folder: Path,
+    *,
+    by_session: bool = False,
+    machines: int = 1,
 ) -> AsyncGenerator[tuple[str, Running, Running]]:
-    """The URL of a proxy in front of two new nodes, and the nodes."""
-    data = folder / "data"
+    """The URL of a proxy in front of two new nodes, and the nodes. With two machines, each has its own data folder."""
     with (
-        serving(config_file, data) as first,
-        serving(config_file, data) as second,
+        serving(config_file, folder / "data1") as first,
+        serving(config_file, folder / f"data{machines}") as second,
         start_proxy(
             folder / "proxy", [port_of(first), port_of(second)], by_session=by_session
         ) as url,
@@ -68,6 +74,40 @@ async def test_no_acknowledged_write_is_lost_when_a_node_is_killed(
                 await is_under_way.wait()
                 second.process.send_signal(signal.SIGKILL)
         assert written == WRITES * len(sessions)
+
+
+@pytest.mark.fault
+async def test_no_call_fails_while_a_node_of_a_cluster_drains(
+    start_proxy: StartProxy, settings: JSON, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({**settings, **cluster(postgresql.fresh())}))
+    async with behind_proxy(start_proxy, config, tmp_path, machines=2) as (url, first, second):
+        sessions = [
+            session for node in (first, second) for session in await sessions_of(node.url, config)
+        ]
+        has_ended = False
+
+        async def call(session_id: str, begun: anyio.Event) -> None:
+            n = 0
+            async with connect(url) as client:
+                session = await client.get(session_id)
+                while not has_ended or n < WRITES:
+                    n += 1
+                    assert await session.state.update({"n": n}) == n
+                    assert not (await session.call("inc")).is_error
+                    if n == WRITES // 4:
+                        begun.set()
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                begun = [anyio.Event() for _ in sessions]
+                for session_id, event in zip(sessions, begun, strict=True):
+                    tasks.start_soon(call, session_id, event)
+                for event in begun:
+                    await event.wait()
+                assert await anyio.to_thread.run_sync(second.stop) == 0
+                has_ended = True
 
 
 async def write_once(state: State, n: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import psutil
 import pytest
 from fork_server import ForkedProgram
@@ -100,6 +101,26 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
         await until_gone(*(child.pid for child in children))
         assert "Traceback" not in running.log
         assert "ERROR" not in running.log
+
+
+async def test_answers_after_sigterm_close_their_connections(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", "modern", config, tmp_path, url=running.url)
+        async with way.connect() as client, anyio.create_task_group() as tasks:
+            session = await opened_session(client)
+            arguments = {"session_id": session, "seconds": 2}
+            tasks.start_soon(client.call_tool, "slow", arguments)
+            await wait_for_call(log, "slow")
+            async with httpx2.AsyncClient(base_url=running.url) as http:
+                assert "connection" not in (await http.get("/livez")).headers
+                running.process.send_signal(signal.SIGTERM)
+                with anyio.fail_after(10):
+                    # Until the signal has arrived.
+                    while "connection" not in (answer := await http.get("/livez")).headers:  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+                assert answer.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from machines import free_port
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NODE_PORTS = ("8931", "8932")
 """The ports of the nodes in the files."""
@@ -32,7 +34,7 @@ def running_proxy(
 
     It sends requests round robin, or with `by_session` all calls of a session to one port.
     """
-    port = _free_port()
+    port = free_port()
     folder.mkdir()
     command = _WRITERS[name](folder, port, nodes, by_session)
     with (folder / "log").open("wb") as log:
@@ -65,8 +67,6 @@ def _write_nginx(folder: Path, port: int, nodes: Sequence[int], by_session: bool
 
 def _write_haproxy(folder: Path, port: int, nodes: Sequence[int], by_session: bool) -> list[str]:
     text = _with_ports((DEPLOY / "haproxy" / "haproxy.cfg").read_text(), nodes)
-    # Until the server has /readyz.
-    text = _replaced(text, "/readyz", "/health")
     text = _replaced(text, "bind :8080", f"bind 127.0.0.1:{port}")
     if by_session:
         text = _replaced(text, "balance roundrobin", "")
@@ -98,12 +98,6 @@ def _program(name: str) -> str:
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     assert path is not None, f"there is no {name}; python tests/peers/install.py installs it"
     return path
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _wait_until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
