@@ -78,7 +78,7 @@ async def forwarding(
         dialer = ClusterDialer(unix, assertions, node.find, config.cluster.admits)
         accept = partial(port.accept, assertions)
     peers = gateway.peers = Peers(dialer)
-    node.is_connected = peers.is_connected
+    node.is_connected, node.forwards = peers.is_connected, True
     listener = ForwardingListener(
         gateway.registry, lambda: gateway.owner_server, lambda: gateway.owner_http
     )

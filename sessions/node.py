@@ -60,6 +60,8 @@ class Node:
         the dead node left running, so that no session is ever open twice."""
         self.is_connected: Callable[[str], bool] = lambda node: False
         """Whether this process has an open connection to another node, which proves that the node lives."""
+        self.forwards = False
+        """Whether requests for sessions of other nodes are forwarded to them."""
         self.record = NodeRecord(
             id=new_id(),
             proof_key="",

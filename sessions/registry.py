@@ -195,6 +195,12 @@ class Registry:
         """Return everything a caller may know of one of its sessions, open or closed."""
         return await self._directory.info(principal, ref, namespace)
 
+    async def info_of_owner(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return the same as info(), from the node that owns the session; see Directory.info_of_owner."""
+        return await self._directory.info_of_owner(principal, ref, namespace)
+
     async def page(
         self, principal: Principal, session_filter: SessionFilter
     ) -> tuple[list[dict[str, Any]], str | None]:

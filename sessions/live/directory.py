@@ -293,6 +293,21 @@ class Directory:
         fields["services"] = [describe_binding(b) for b in bindings]
         return fields
 
+    async def info_of_owner(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return the same as info(), from the node that owns the session: only that node knows what runs in it.
+
+        Raises:
+            OwnedByAnotherNode: another node owns it. It is not raised in a block of place_here().
+        """
+        key = self._key(principal, ref, namespace)
+        if self._core.node.forwards and not is_placed_here() and key not in self._live:
+            record = await self.find_record(principal, key, namespace)
+            if record.node not in (None, self._core.node.id):
+                raise OwnedByAnotherNode(record.id, record.node, epoch=record.epoch, adopt=True)
+        return await self.info(principal, ref, namespace)
+
     async def state(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> StateRecord:

@@ -1,14 +1,21 @@
-"""Real npm servers behind a real Statehold, reached over every transport by clients of three kinds."""
+"""Real npm servers behind a real Statehold, reached over every transport by clients of three kinds.
+
+Every test runs twice: at a node that owns the sessions, and at a node that owns none and forwards to the owner.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
 from fork_server import ForkServer
 from gateway_process import JSON, Running, Way, serving, statehold, structured, toml
+from machines import cluster
+
+Asked = Literal["owner", "edge"]
 
 WAYS = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
 """Each transport and each era once: tests of the transports cross them."""
@@ -34,11 +41,34 @@ def settings(everything_command: list[str], memory_command: list[str]) -> JSON:
     }
 
 
+@pytest.fixture(scope="module", params=["owner", "edge"])
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """The node that clients call: the owner of the sessions, or one that owns none."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("config") / "statehold.toml"
-    path.write_text(toml(settings))
-    return path
+def database(asked: Asked, request: pytest.FixtureRequest) -> str | None:
+    """The URL of the database that the two nodes share."""
+    return request.getfixturevalue("postgresql").fresh() if asked == "edge" else None
+
+
+@pytest.fixture(scope="module")
+def config_file(
+    settings: JSON, database: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Path]:
+    """The settings of the node that clients call. The owner behind it runs as long."""
+    folder = tmp_path_factory.mktemp("config")
+    path = folder / "statehold.toml"
+    if database is None:
+        path.write_text(toml(settings))
+        yield path
+        return
+    path.write_text(toml({**settings, **cluster(database, capacity=0)}))
+    owner = folder / "owner.toml"
+    owner.write_text(toml({**settings, **cluster(database)}))
+    with serving(owner, tmp_path_factory.mktemp("owner")):
+        yield path
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The official conformance suite, directly against a reference server and through a pinned session of Statehold.
+"""The official conformance suite, directly against a reference server and through a pinned session of Statehold: at the
+node that owns the session, and at one that owns none and forwards to the owner.
 
 Every check passes directly, and every one passes through, but for those that are listed here with the reason.
 """
@@ -11,16 +12,20 @@ import subprocess
 import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
+from databases import PostgreSQL
 from gateway_process import UPSTREAMS, serving, toml
+from machines import cluster
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 
-ERAS = ["modern", "legacy"]
+EDGE = "edge"
+WAYS = {"modern": "modern", "legacy": "legacy", EDGE: "modern"}
+"""The ways through Statehold, each with the era of its upstream. EDGE is the one through a node that owns nothing."""
 VERSIONS = [pytest.param("2025-06-18", marks=pytest.mark.load), "2025-11-25", "2026-07-28"]
 RANKS = ["FAILURE", "WARNING", "SKIPPED", "SUCCESS"]
 REFERENCE = [sys.executable, str(UPSTREAMS / "conformance.py")]
@@ -99,40 +104,48 @@ def reference() -> Generator[str]:
 
 
 @contextmanager
-def gateway_of(era: str, folder: Path) -> Generator[str]:
-    """Run a Statehold in front of a reference server of one era; the URL of a session."""
+def gateway_of(way: str, folder: Path, database: str) -> Generator[str]:
+    """Run a Statehold in front of a reference server; the URL of a session."""
+    command = [*REFERENCE[1:], "--era", WAYS[way]]
+    settings = {"services": {"ref": {"command": REFERENCE[0], "args": command}}}
     config = folder / "statehold.toml"
-    command = [*REFERENCE[1:], "--era", era]
-    config.write_text(toml({"services": {"ref": {"command": REFERENCE[0], "args": command}}}))
-    with serving(config, folder / "data") as running:
+    with ExitStack() as stack:
+        if way == EDGE:
+            owner = folder / "owner.toml"
+            owner.write_text(toml({**settings, **cluster(database)}))
+            stack.enter_context(serving(owner, folder / "owner"))
+            settings |= cluster(database, capacity=0)
+        config.write_text(toml(settings))
+        running = stack.enter_context(serving(config, folder / "data"))
         yield f"{running.url}/s/conformance/mcp"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_passes_directly_passes_through_a_pinned_session(
-    version: str, node22: str, npm_peers: Path, tmp_path: Path
+    version: str, node22: str, npm_peers: Path, tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
+    database = postgresql.fresh()
     program = npm_peers / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 
     def checks(way: str) -> dict[Check, int]:
         folder = tmp_path / way
         folder.mkdir()
-        served = reference() if way == "direct" else gateway_of(way, folder)
+        served = reference() if way == "direct" else gateway_of(way, folder, database)
         with served as url:
             return Suite(node22, program, folder / "checks").run(url, version)
 
     # Side by side: most of their time the scenarios wait.
     with ThreadPoolExecutor() as pool:
-        direct, *through = pool.map(checks, ["direct", *ERAS])
+        direct, *through = pool.map(checks, ["direct", *WAYS])
     assert len(direct) > 40
     assert {check: RANKS[rank] for check, rank in direct.items() if rank < len(RANKS) - 1} == {}
-    for era, found in zip(ERAS, through, strict=True):
+    for way, found in zip(WAYS, through, strict=True):
         excepted = dict(UNTESTED)
-        if era == "legacy" and version == "2026-07-28":
+        if way == "legacy" and version == "2026-07-28":
             excepted |= LEGACY_UPSTREAM
         worse = {
             check: RANKS[found[check]] if check in found else "missing"
             for check, rank in direct.items()
             if found.get(check, -1) < rank and not "/".join(check).startswith(tuple(excepted))
         }
-        assert worse == {}, era
+        assert worse == {}, way

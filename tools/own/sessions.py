@@ -407,7 +407,9 @@ class SessionTools:
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
     async def _info(self, context: Context, arguments: SessionArguments) -> Outcome:
-        info = await self._registry.info(context.principal, arguments.session_id, context.namespace)
+        info = await self._registry.info_of_owner(
+            context.principal, arguments.session_id, context.namespace
+        )
         return Outcome(info, summary(info))
 
     async def _close(self, context: Context, arguments: CloseArguments) -> Outcome:
