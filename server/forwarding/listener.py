@@ -209,6 +209,8 @@ class ForwardingListener:
         if request.method == HTTP_METHOD:
             return True
         if request.adopt:
+            # This node may remember the owner that has just given the session up.
+            self._registry.forget_owner(request.session_id)
             return not self._registry.draining
         return self._registry.owns(request.session_id, request.epoch)
 

@@ -102,6 +102,19 @@ async def test_the_sessions_of_a_node_that_is_stopped_go_on_elsewhere_without_a_
         assert await readiness(other) == 200
 
 
+async def test_a_session_is_passed_on_to_a_node_that_remembers_its_last_owner(
+    start: Start,
+) -> None:
+    with start("b") as other, start("leaving", more={"timeouts": {"close_grace": 5}}) as leaving:
+        async with client_of(leaving) as client, client_of(other) as client_of_other:
+            session = await opened_session(client)
+            assert await count(client_of_other, session) == 1
+            leaving.process.send_signal(signal.SIGTERM)
+            assert await readiness(leaving) == 404
+            with anyio.fail_after(4):
+                assert await count(client, session) == 1
+
+
 async def test_an_edge_takes_on_nothing(start: Start, command: Command) -> None:
     with start("edge", capacity=0) as edge:
         async with client_of(edge) as client:
