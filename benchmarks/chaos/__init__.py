@@ -18,7 +18,13 @@ from ..report import Table
 from ..servers import PostgreSQL
 from ..soak import table_of
 from ..soak.callers import Caller
-from ..soak.checks import check_processes, check_records, compare_states
+from ..soak.checks import (
+    check_order,
+    check_processes,
+    check_records,
+    compare_states,
+    read_truth,
+)
 from ..soak.faults import Fault, run_faults
 from ..soak.findings import Findings
 from ..soak.orphans import adopt_orphans
@@ -36,11 +42,17 @@ CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "legacy", False),
 )
 """Transport and era of each caller, and whether it uses the browser."""
-PLAIN_SESSIONS: Final = 2
+PLAIN_SESSIONS: Final = 4
 ANSWER_SECONDS: Final = 30.0
 SHORT_LEASE: Final = 4.0
 LONG_LEASE: Final = 10.0
 LONG_RUN_MINUTES: Final = 10.0
+CONTROLS: Final = {
+    "guard": "long freeze",
+    "fence": "long freeze",
+    "two-clocks": "database clock ahead",
+}
+"""The fault that shows that a safeguard is missing."""
 OURS: Final = (SITE_MODULE, "relay_process.py", "postgres", "haproxy")
 
 
@@ -86,7 +98,11 @@ async def _run(plan: Plan, cluster: Cluster, site: str, random: Random) -> None:
             for caller in (*callers, *sessions):
                 tasks.start_soon(caller.run)
             faults = _faults(ClusterFaults(cluster, order), plan.without)
-            await run_faults(faults, findings, order, plan.minutes * 60)
+
+            def is_over() -> bool:
+                return plan.without is not None and _is_caught(cluster)
+
+            await run_faults(faults, findings, order, plan.minutes * 60, is_over)
             for caller in (*callers, *sessions):
                 caller.stop()
         watching.cancel_scope.cancel()
@@ -100,9 +116,12 @@ def _faults(faults: ClusterFaults, without: str | None) -> dict[str, Fault]:
     """Return all faults, or the one that the safeguard which was taken away protects from."""
     if without is None:
         return faults.all
-    kinds = {
-        "guard": ("long freeze",),
-        "fence": ("long freeze", "long database cut"),
-        "two-clocks": ("database clock ahead",),
-    }
-    return {kind: faults.all[kind] for kind in kinds[without]}
+    kind = CONTROLS[without]
+    return {kind: faults.all[kind]}
+
+
+def _is_caught(cluster: Cluster) -> bool:
+    """Whether the missing safeguard has shown already."""
+    found = Findings()
+    check_order(read_truth(cluster), found)
+    return bool(found.of("interleaved owners") or cluster.findings.of("stale writes"))

@@ -17,7 +17,7 @@ from ..soak.findings import Findings
 from .cluster import ClusterNode
 
 ANSWER_SECONDS: Final = 30.0
-REST_SECONDS: Final = (0.02, 0.1)
+REST_SECONDS: Final = (0.05, 0.25)
 
 
 class PlainSession:
@@ -28,11 +28,12 @@ class PlainSession:
     ) -> None:
         self.tag = f"plain{number}"
         self._nodes = nodes
+        self._home = nodes[number % len(nodes)]
+        """The node that is asked to create the session, so that each node has some."""
         self._findings = findings
         self._random = random
         self._numbers = itertools.count(1)
         self._session = ""
-        self._creating = anyio.Lock()
         self._stopping = False
 
     def stop(self) -> None:
@@ -48,7 +49,10 @@ class PlainSession:
             while not self._stopping:
                 session = self._session
                 try:
-                    await self._call(asking, session)
+                    if session:
+                        await self._call(asking, session)
+                    elif node is self._home:
+                        await self._create(asking)
                 except httpx2.TimeoutException:
                     text = f"{self.tag}: inc through {node.name} at {session}"
                     self._findings.add("calls without an answer", text)
@@ -64,15 +68,12 @@ class PlainSession:
                 await anyio.sleep(self._random.uniform(*REST_SECONDS))
 
     async def _call(self, asking: Asking, session: str) -> None:
-        if session:
-            await asking.call("inc", {"session_id": session, "caller": self.tag, "of": session})
-            self._findings.calls["plain: ok"] += 1
-            return
-        async with self._creating:
-            if not self._session:
-                name = f"{self.tag}-{next(self._numbers)}"
-                created = await asking.call("session_create", {"name": name})
-                self._session = created["session_id"]
+        await asking.call("inc", {"session_id": session, "caller": self.tag, "of": session})
+        self._findings.calls["plain: ok"] += 1
+
+    async def _create(self, asking: Asking) -> None:
+        name = f"{self.tag}-{next(self._numbers)}"
+        self._session = (await asking.call("session_create", {"name": name}))["session_id"]
 
 
 GONE: Final = ("session_not_found", "session_expired", "session_closed", "session_failed")

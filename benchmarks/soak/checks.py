@@ -104,10 +104,15 @@ async def check_processes(findings: Findings, ours: Collection[str] = (SITE_MODU
             process.kill()
 
 
-def _check_truth(records: Records, findings: Findings) -> None:
+def read_truth(records: Records) -> list[dict[str, Any]]:
+    """Return the calls that the upstreams have run, in their order."""
     lines = records.truth.read_text(encoding="utf-8").splitlines()
     entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    calls = [entry for entry in entries if "event" not in entry and entry.get("arguments")]
+    return [entry for entry in entries if "event" not in entry and entry.get("arguments")]
+
+
+def _check_truth(records: Records, findings: Findings) -> None:
+    calls = read_truth(records)
     runs: defaultdict[str, list[float]] = defaultdict(list)
     callers: defaultdict[int, set[str]] = defaultdict(set)
     for entry in calls:
@@ -125,14 +130,14 @@ def _check_truth(records: Records, findings: Findings) -> None:
     for pid, names in callers.items():
         if len(names) > 1:
             findings.add("crossings", f"upstream {pid} served {sorted(names)}")
-    _check_order(calls, findings)
+    check_order(calls, findings)
     recorded = {row["operation_id"] for row in records.query(COUNTED)}
     for operation in findings.acknowledged:
         if operation in recorded and operation not in runs:
             findings.add("lost acknowledgements", f"{operation}: no upstream ran it")
 
 
-def _check_order(calls: Iterable[dict[str, Any]], findings: Findings) -> None:
+def check_order(calls: Iterable[dict[str, Any]], findings: Findings) -> None:
     """Find effects of an older owner after one of a newer: each owner has its own process or connection for a session.
 
     The log has the order of the effects, as each is one write to its end.

@@ -33,9 +33,16 @@ Fault: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 async def run_faults(
-    faults: Mapping[str, Fault], findings: Findings, random: Random, seconds: float
+    faults: Mapping[str, Fault],
+    findings: Findings,
+    random: Random,
+    seconds: float,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Inject one fault after the other for some seconds, each equally often, in rounds of random order."""
+    """Inject one fault after the other, each equally often, in rounds of random order.
+
+    End after some seconds, or when it `is_over` after a fault.
+    """
     ends = anyio.current_time() + seconds
     while True:
         for kind in random.sample(sorted(faults), len(faults)):
@@ -44,6 +51,8 @@ async def run_faults(
                 return
             if await faults[kind]():
                 findings.faults[kind] += 1
+            if is_over():
+                return
 
 
 def faults_of(deployment: Deployment, random: Random) -> dict[str, Fault]:
