@@ -17,7 +17,7 @@ from gateway_process import Way, serving
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 from statehold.server.config.messages import setting_names
-from statehold.server.config.model import TimeoutSettings
+from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
 from statehold.tools.own.definition import format_duration

@@ -7,7 +7,6 @@ directly, which reads neither. Times are seconds.
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -15,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SecretStr,
     Tag,
     field_validator,
     model_validator,
@@ -23,23 +21,25 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ...sessions.policy import JournalLimits, Policy
-from ...sessions.records import Timeouts
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
 from .secrets import secrets_of
+from .sections import (
+    JournalSettings,
+    LimitSettings,
+    LogSettings,
+    RecoverySettings,
+    ServerSettings,
+    StoreSettings,
+    TimeoutSettings,
+)
 from .types import (
-    Bytes,
-    Count,
-    Name,
     NameOrNone,
     Names,
-    Seconds,
     Section,
-    SomeSeconds,
-    not_bool,
     split,
     wrong,
 )
@@ -49,7 +49,6 @@ FIRST_CONNECT_SECONDS = 120.0
 """Default limit of the first start of a command: `npx` and `uvx` download the program first."""
 
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
-DEFAULT_PORT = 8931
 PREFIX = "STATEHOLD_"
 """The prefix of the environment variables that are settings."""
 
@@ -75,240 +74,6 @@ ServiceConfig = Annotated[
     Annotated[UpstreamConfig, Tag(UPSTREAM_TAG)] | Annotated[BrowserConfig, Tag(BROWSER_TAG)],
     Discriminator(_kind),
 ]
-
-
-class TimeoutSettings(Section):
-    """Time limits."""
-
-    idle: Seconds = Field(
-        default=900.0,
-        description="Idle time after which a session is paused (see `on_idle`). 0: never.",
-    )
-    paused: Seconds = Field(
-        default=86_400.0, description="Time paused after which a session is closed. 0: never."
-    )
-    lifetime: Seconds = Field(
-        default=604_800.0,
-        description="Age at which a session is closed, whatever it does. 0: never, refused when callers are "
-        "unauthenticated over an address that is not loopback.",
-    )
-    max_idle: Seconds = Field(
-        default=86_400.0, description="Longest `idle_seconds` a caller may ask for. 0: any."
-    )
-    max_paused: Seconds = Field(
-        default=2_592_000.0, description="Longest `paused_seconds` a caller may ask for. 0: any."
-    )
-    max_lifetime: Seconds = Field(
-        default=2_592_000.0, description="Longest `lifetime_seconds` a caller may ask for. 0: any."
-    )
-    retention: Seconds = Field(
-        default=604_800.0,
-        description="How long the record and journal of a closed session are kept before they are purged. 0: for ever.",
-    )
-    call: SomeSeconds = Field(
-        default=300.0,
-        description="Longest duration of one tool call. A service may set its own `call_seconds`.",
-    )
-    connect: SomeSeconds = Field(
-        default=30.0,
-        description="Longest time to open a connection. A service may set its own `connect_seconds`.",
-    )
-    close_grace: Annotated[Seconds, Field(le=3600)] = Field(
-        default=5.0,
-        description="Time running calls get to finish when their session is closed or the process stops.",
-    )
-
-    def session(self) -> Timeouts:
-        """Return the default timeouts of a session."""
-        return Timeouts(idle=self.idle, paused=self.paused, lifetime=self.lifetime)
-
-    def maximum(self) -> Timeouts:
-        """Return the longest timeouts that a caller may request, never below the defaults. 0: no maximum."""
-
-        def longest(default: float, most: float) -> float:
-            return 0.0 if default == 0 or most == 0 else max(default, most)
-
-        return Timeouts(
-            idle=longest(self.idle, self.max_idle),
-            paused=longest(self.paused, self.max_paused),
-            lifetime=longest(self.lifetime, self.max_lifetime),
-        )
-
-
-class LimitSettings(Section):
-    """Limits of numbers and sizes."""
-
-    live_sessions: Annotated[Count, Field(ge=1)] = Field(
-        default=100,
-        description="Sessions with live connections at a time, of each process. At the limit an idle session is paused: one "
-        "of the caller's, or one of another caller that can be saved.",
-    )
-    live_per_principal: Count = Field(
-        default=0,
-        description="How many of them one caller may have, of each process. 0: with `server.tokens`, three times as many as "
-        "are free, so 75 of 100 when alone; without, all.",
-    )
-    sessions_per_principal: Count = Field(
-        default=1000,
-        description="Open sessions one caller may have, of all processes of the store together. 0: no limit.",
-    )
-    stored_bytes_per_principal: Bytes = Field(
-        default=4 << 30,
-        description="Bytes that the sessions of one caller, closed ones included, may take (states, snapshots, journals, "
-        "results, and files below the data folder), measured in the background at most once a minute. Past it new sessions "
-        "and larger states get `session_limit`; calls go on, with their journal and snapshots. 0: no limit.",
-    )
-    free_disk_bytes: Bytes = Field(
-        default=100 << 20,
-        description="Bytes that stay free on the disk of the data folder. With less, new sessions and larger states get "
-        "`session_limit`, and calls of open sessions go on. 0: none.",
-    )
-    calls_per_session: Annotated[Count, Field(ge=1)] = Field(
-        default=1000,
-        description="Calls of one session in flight at a time; more get `session_busy`.",
-    )
-    queue: Count = Field(
-        default=1000,
-        description="Calls that may wait for a live connection when none can be paused. Callers are served in turn.",
-    )
-    queue_per_principal: Count = Field(
-        default=0,
-        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free; "
-        "without, all.",
-    )
-    queue_seconds: Seconds = Field(
-        default=30.0, description="Longest wait in that queue; then the call gets `session_limit`."
-    )
-
-
-class JournalSettings(Section):
-    """The limits of the journals of sessions, and of the records for repeated operation ids."""
-
-    entries: Annotated[Count, Field(ge=100)] = Field(
-        default=100_000,
-        description="Entries of one session. Past it the oldest become one entry that counts them.",
-    )
-    bytes: Annotated[Bytes, Field(ge=100_000)] = Field(
-        default=64 << 20, description="Bytes the entries of one session may take; past it as well."
-    )
-    entry_bytes: Annotated[Bytes, Field(ge=256, le=1 << 20)] = Field(
-        default=4096, description="How much of the arguments of a call an entry keeps."
-    )
-    receipts: Annotated[Count, Field(ge=1)] = Field(
-        default=10_000,
-        description="Operation ids one session may use; a call with one more gets `session_limit`.",
-    )
-    receipt_bytes: Bytes = Field(
-        default=8 << 20,
-        description="Largest result kept for a repeat of its operation id; a repeat of a larger one gets "
-        "`outcome_unknown`.",
-    )
-    receipts_bytes: Bytes = Field(
-        default=256 << 20,
-        description="The bytes that all kept results of one session may take; past them a call with an operation id gets "
-        "`session_limit`.",
-    )
-
-
-class StoreSettings(Section):
-    """The store of the sessions: by default a file in the data folder."""
-
-    url: SecretStr | None = Field(
-        default=None,
-        description="Database of PostgreSQL or MariaDB: `postgresql://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. "
-        "Write a password in it as `${NAME}` of an environment variable.",
-    )
-    url_file: Path | None = Field(
-        default=None, description="File that holds such a URL, and nothing else."
-    )
-
-
-class RecoverySettings(Section):
-    """The recovery of a lost live connection."""
-
-    attempts: Annotated[Count, Field(le=1000)] = Field(
-        default=3,
-        description="Attempts to open a lost connection again. After them the session is closed; where "
-        "all that was lost is saved, the next call tries again instead. 0: only `session_restart` does.",
-    )
-    backoff: list[Seconds] = Field(
-        default=[0.2, 1.0, 5.0],
-        min_length=1,
-        description="Wait before each attempt; the last one repeats.",
-    )
-
-
-class ServerSettings(Section):
-    """The server that callers connect to. Host, port, names and tokens matter to `statehold serve` only."""
-
-    host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="Address to listen on. Anything but loopback needs `tokens`.",
-    )
-    port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
-        default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
-    )
-    workers: Annotated[Count, Field(ge=1, le=64)] = Field(
-        default=1,
-        description="Processes that serve the port. Each has sessions of its own, and the limits of `limits` and `http` for "
-        "itself, and answers for the sessions of all. More than 1 needs Linux.",
-    )
-    allowed_hosts: Names = Field(
-        default_factory=list[str],
-        description="Values of the Host header to accept besides the address itself, such as `mcp.example.org` or "
-        "`mcp.example.org:*`.",
-    )
-    allowed_origins: Names = Field(
-        default_factory=list[str],
-        description="Values of the Origin header to accept, such as `https://app.example.org`.",
-    )
-    tokens: Path | None = Field(
-        default=None,
-        description="File of static bearer tokens, readable by its owner only, or of root and readable by a group. With it "
-        "every HTTP request needs one.",
-    )
-    session_header: bool = Field(
-        default=False,
-        description="Mark `session_id` with `x-mcp-header`, so that clients of 2026-07-28 also send it as the header "
-        "`Mcp-Param-Session-Id`, by which a proxy can route the calls of a session to one node.",
-    )
-    session: Name | None = Field(
-        default=None,
-        description="Name of the one session of a pinned server: tools have no `session_id` argument and every call goes "
-        "to it.",
-    )
-    auto_session: bool = Field(
-        default=False,
-        description="Give each connection of an older client a session of its own when it names none.",
-    )
-    linger_seconds: Seconds = Field(
-        default=900.0,
-        description="Time after which the background server of `statehold --shared` ends, when no client is connected and "
-        "no session is live.",
-    )
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
-        name = self.host.strip("[]").lower()
-        if name == "localhost":
-            return True
-        try:
-            return ip_address(name).is_loopback
-        except ValueError:
-            return False
-
-
-class LogSettings(Section):
-    """Logs are lines on stderr."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest level that is written."
-    )
-    format: Literal["text", "json"] = Field(
-        default="text", description="One readable line or one JSON object per event."
-    )
 
 
 class Config(Section):

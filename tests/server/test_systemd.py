@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from gateway_process import STATEHOLD
 
-from statehold.server.config.model import TimeoutSettings
+from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions.transitions.close import DRAIN_BOUND
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from settings import client_file, refused, toml
 
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError, ServerSettings, TimeoutSettings
+from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.sections import ServerSettings, TimeoutSettings
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Timeouts
 from statehold.tools.upstream.service import UpstreamService

@@ -21,7 +21,8 @@ from statehold.server.cli.command_line import CommandLine
 from statehold.server.cli.doctor.data import check_store
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError, StoreSettings
+from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.sections import StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
 from statehold.server.serve import open_gateway
 from statehold.sessions.errors import StoreUnavailable
