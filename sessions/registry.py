@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import anyio
 
@@ -34,6 +34,9 @@ from .transitions.rebalancing import Rebalancing
 from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
+
+LAST_CLAIMS: Final = 4
+"""Most times that the sessions are given up which were claimed when the node began to drain."""
 
 
 class Registry:
@@ -117,7 +120,12 @@ class Registry:
         """
         self.access.draining = True
         await self.core.node.drain()
-        await self.closing.drain(self._directory)
+        for _ in range(LAST_CLAIMS):
+            await self.closing.drain(self._directory)
+            # A claim that began before may have come after; none begins now.
+            await self._directory.wait_claimed()
+            if not len(self._directory):
+                break
 
     async def drain(self) -> None:
         """Give up every session because the process ends (SIGTERM)."""

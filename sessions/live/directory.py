@@ -180,10 +180,15 @@ class Directory:
         if record.node not in (None, node.id) and node.lives(record.node):
             # Its owner lives: a claim, which writes, would be refused.
             raise self._owned_by(record, record.node, record.epoch)
-        if record.node is None:
+        if record.node is None or node.is_draining:
             node.require_place(record.id, record.epoch)
         await self.claim(record)
         return record.id
+
+    async def wait_claimed(self) -> None:
+        """Wait for the claims and creations that are under way."""
+        for released in list(self._claiming.values()):
+            await released.wait()
 
     @contextmanager
     def reserve(self, session_id: str) -> Generator[None]:
