@@ -169,9 +169,7 @@ class Directory:
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
         owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
-        # The node that chose this one for the session has just seen it without an owner.
-        is_known = owner_key == principal.key and not is_placed_here()
-        if is_known and self._core.node.lives(owner_node):
+        if owner_key == principal.key and self._core.node.lives(owner_node):
             raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
         record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
