@@ -62,6 +62,8 @@ class ClusterNode:
     expected: set[int] = field(default_factory=set[int])
     """Exit codes that are no fault, besides FENCED."""
     is_supervised: bool = True
+    may_start: anyio.Event | None = None
+    """When set by a run, the next start waits for it."""
 
     @property
     def url(self) -> str:
@@ -196,6 +198,8 @@ class Cluster:
             self._judge_end(node, node.process.returncode)
             node.process = None
             await anyio.sleep(RESTART_SECONDS)
+            if node.may_start is not None:
+                await node.may_start.wait()
 
     def _judge_end(self, node: ClusterNode, code: int) -> None:
         if code == FENCED:

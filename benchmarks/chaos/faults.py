@@ -36,6 +36,7 @@ class ClusterFaults:
         self.all: dict[str, Fault] = {
             "kill": self._kill,
             "kill, and another clock": self._kill_with_other_clock,
+            "kill, and a long absence": self._kill_for_long,
             "graceful stop": self._stop_gracefully,
             "short freeze": partial(self.freeze, SHORT),
             "long freeze": partial(self.freeze, LONG),
@@ -65,6 +66,20 @@ class ClusterFaults:
         node = self._node()
         node.clock = self._random.choice((-SKEW_SECONDS, 0.0, SKEW_SECONDS))
         await self._cluster.end(node, signal.SIGKILL, -signal.SIGKILL)
+        return True
+
+    async def _kill_for_long(self) -> bool:
+        """Kill a node that comes back only after its lease: until then its machine cannot show that it died."""
+        node = self._node()
+        node.may_start = anyio.Event()
+        try:
+            node.expected.add(-signal.SIGKILL)
+            self._cluster.signal(node, signal.SIGKILL)
+            await anyio.sleep(LONG * self._cluster.lease_seconds)
+        finally:
+            node.may_start.set()
+        await self._cluster.wait_until_serving(node)
+        node.expected.discard(-signal.SIGKILL)
         return True
 
     async def _stop_gracefully(self) -> bool:
