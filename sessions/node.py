@@ -194,6 +194,11 @@ class Node:
         if not capacity:
             raise NodeUnavailable("No server that takes on sessions is up.", retry_after=1.0)
 
+    def forget(self, node: str) -> None:
+        """Choose another node for no session until its next heartbeat, because it cannot be reached."""
+        if self.heartbeat is not None:
+            self.heartbeat.others.pop(node, None)
+
     def lives(self, node: str) -> bool:
         """Whether another node is known to live, without a look at its lock.
 
@@ -230,8 +235,7 @@ class Node:
                     await self.bury()
                 if await self._store.declare_dead(record.id):
                     dead.append(record.id)
-                if self.heartbeat is not None:
-                    self.heartbeat.others.pop(record.id, None)
+                self.forget(record.id)
         return dead
 
     def _can_see_lock(self, record: NodeRecord) -> bool:

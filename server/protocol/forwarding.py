@@ -114,10 +114,12 @@ class Forwarder:
                     raise owner from None
             except NodeUnreachable as error:
                 attempts += 1
-                if owner.adopt:
+                if owner.adopt and attempts < ATTEMPTS:
+                    self._gateway.node.forget(owner.node)
+                elif owner.adopt:
                     with place_here():
                         return await answer()
-                if self._gateway.config.cluster.enabled:
+                elif self._gateway.config.cluster.enabled:
                     await self._wait_for_lease(owner, peers, attempts, began_at)
                 elif error.is_silent or attempts == ATTEMPTS:
                     raise owner from None

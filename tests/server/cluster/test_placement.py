@@ -115,6 +115,19 @@ async def test_a_session_is_passed_on_to_a_node_that_remembers_its_last_owner(
                 assert await count(client, session) == 1
 
 
+@pytest.mark.fault
+async def test_an_edge_that_does_not_reach_one_node_asks_another_one(start: Start) -> None:
+    with start("b") as other, start("c", capacity=1000) as gone, start("edge", capacity=0) as edge:
+        async with client_of(edge) as client:
+            await opened_session(client)
+            assert "created" in gone.log
+            gone.process.send_signal(signal.SIGKILL)
+            gone.process.wait(10)
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+            assert "created" in other.log
+
+
 async def test_an_edge_takes_on_nothing(start: Start, command: Command) -> None:
     with start("edge", capacity=0) as edge:
         async with client_of(edge) as client:
