@@ -179,6 +179,8 @@ async def _end_http(
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()
     await gateway.wait_answered()
+    # The last answers close their connections, and some clients send one more request when they get theirs.
+    await anyio.sleep(ANSWER_SECONDS)
     server.stop_accepting()
     # The answers of the last calls are still passing through the transports, and a new connection may bring its request.
     await anyio.sleep(ANSWER_SECONDS)
