@@ -174,8 +174,8 @@ async def _end_http(
     notify("STOPPING=1")
     clients.is_draining = True
     async with anyio.create_task_group() as tasks:
-        if gateway.node.is_in_cluster and shutdown.exit_code == OK:
-            # Meanwhile the proxies notice it by /readyz, and this node passes their requests on.
+        if gateway.node.up_nodes() and shutdown.exit_code == OK:
+            # Meanwhile the proxies notice it by /readyz, and this node passes their requests on to the others.
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()
     await gateway.wait_answered()

@@ -81,7 +81,8 @@ async def test_no_call_fails_while_a_node_of_a_cluster_drains(
     start_proxy: StartProxy, settings: JSON, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     config = tmp_path / "statehold.toml"
-    config.write_text(toml({**settings, **cluster(postgresql.fresh())}))
+    in_cluster = {**cluster(postgresql.fresh()), "timeouts": {"close_grace": 5}}
+    config.write_text(toml({**settings, **in_cluster}))
     async with behind_proxy(start_proxy, config, tmp_path, machines=2) as (url, first, second):
         sessions = [
             session for node in (first, second) for session in await sessions_of(node.url, config)

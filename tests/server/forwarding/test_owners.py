@@ -74,7 +74,7 @@ def two_machines(postgresql: PostgreSQL, tmp_path: Path, log: Path) -> Place:
 
 
 def on_two_machines(path: Path, settings: JSON, url: str) -> Place:
-    path.write_text(toml({**settings, **cluster(url, lease_seconds=LEASE_SECONDS)}))
+    path.write_text(toml({**cluster(url, lease_seconds=LEASE_SECONDS), **settings}))
     return Place(path, path.parent / "a", path.parent / "b")
 
 

@@ -14,6 +14,7 @@ from databases import PostgreSQL
 from gateway_process import (
     JSON,
     Way,
+    code_of,
     count,
     meta_of,
     opened_session,
@@ -108,7 +109,7 @@ async def test_a_pinned_session_is_created_where_there_is_room(placed: Placed, a
     assert str(placed.owner_of(session)).startswith(placed.node.url)
 
 
-async def test_a_node_takes_on_a_session_itself_if_the_other_one_cannot_be_reached(
+async def test_a_session_is_refused_if_no_node_that_takes_on_sessions_can_be_reached(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -116,6 +117,5 @@ async def test_a_node_takes_on_a_session_itself_if_the_other_one_cannot_be_reach
     node: JSON = {"advertise": nowhere, "capacity": 100}
     with two_nodes(postgresql, tmp_path, node, {"capacity": 0}) as placed:
         async with placed.edge.connect() as client:
-            session = await opened_session(client)
-            assert await count(client, session) == 1
-        assert str(placed.owner_of(session)).startswith(placed.edge.url)
+            refused = await client.call_tool("session_create", {})
+        assert code_of(refused) == "service_unavailable"

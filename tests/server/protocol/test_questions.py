@@ -415,6 +415,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
     parked = await ParkedCall(modern, session).start()
     waiting = len(mcp_server.waiting_calls)
     ctx: Any = SimpleNamespace(
+        method="tools/call",
         params={
             "name": "legacy_ask",
             "arguments": {"session_id": session},
