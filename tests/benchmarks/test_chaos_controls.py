@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MINUTES = "2"
 """It ends as soon as it has found something."""
 
-pytestmark = [pytest.mark.load, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.control, pytest.mark.timeout(300)]
 
 
 @pytest.mark.usefixtures("postgresql")

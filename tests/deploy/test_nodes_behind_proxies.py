@@ -88,6 +88,7 @@ async def test_no_call_fails_while_a_node_of_a_cluster_drains(
             session for node in (first, second) for session in await sessions_of(node.url, config)
         ]
         has_ended = False
+        unknown: list[str] = []
 
         async def call(session_id: str, begun: anyio.Event) -> None:
             n = 0
@@ -96,7 +97,10 @@ async def test_no_call_fails_while_a_node_of_a_cluster_drains(
                 while not has_ended or n < WRITES:
                     n += 1
                     assert await session.state.update({"n": n}) == n
-                    assert not (await session.call("inc")).is_error
+                    try:
+                        assert not (await session.call("inc")).is_error
+                    except OutcomeUnknown:
+                        unknown.append(session_id)
                     if n == WRITES // 4:
                         begun.set()
 
@@ -109,6 +113,8 @@ async def test_no_call_fails_while_a_node_of_a_cluster_drains(
                     await event.wait()
                 assert await anyio.to_thread.run_sync(second.stop) == 0
                 has_ended = True
+        # A proxy may send a request on a connection that the node has just closed.
+        assert len(unknown) <= 1
 
 
 async def write_once(state: State, n: int) -> None:
