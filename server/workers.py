@@ -142,7 +142,7 @@ class Workers:
         place.report, report = os.pipe()
         pid = os.fork()
         if pid == 0:
-            # What is left open here would live as long as this worker: the port, or the life of its parent.
+            # An open descriptor would hold the port, or hide the death of the parent, as long as this worker lives.
             os.close(self._alive)
             for other in self._places:
                 other.close_report()

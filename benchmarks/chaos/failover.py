@@ -53,7 +53,7 @@ KINDS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("state", "state_update", {"values": {"written": True}}),
     ("browser", "browser_evaluate", {"function": "() => document.cookie"}),
 )
-"""What a caller uses, by which tool and with which arguments."""
+"""Each caller: its subject, its tool, and the arguments of its calls."""
 
 Call = Callable[[], Awaitable[object]]
 

@@ -21,7 +21,7 @@ LIFETIME_SECONDS: Final = 30.0
 CLOCK_ERROR_SECONDS: Final = 30.0
 """How far ahead of this node's clock the clock of a sender may be."""
 MESSAGE, PROOF = "statehold message 1", "statehold proof 1"
-"""What a MAC is for, so that none passes for another."""
+"""The purposes of a MAC, which it covers, so that none passes for another."""
 
 
 def _new_id() -> str:

@@ -53,7 +53,7 @@ class Edge(Protocol):
 
 
 class Owner(Protocol):
-    """What answers forwarded requests of one kind."""
+    """Answers forwarded requests of one kind."""
 
     async def answer(self, request: ForwardedRequest, edge: Edge) -> JSON:
         """Return the last message about a request.

@@ -284,7 +284,9 @@ class Directory:
         session = self._owned(principal, key)
         if session is not None:
             return session.info()
-        record = await self.find_record(principal, key, namespace)
+        return await self._describe(await self.find_record(principal, key, namespace))
+
+    async def _describe(self, record: SessionRecord) -> dict[str, Any]:
         if (session := self._live.get(record.id)) is not None:
             return session.info()
         bindings = await self._core.store.bindings(record.id)
@@ -305,11 +307,14 @@ class Directory:
             OwnedByAnotherNode: another node owns it. It is not raised in a block of place_here().
         """
         key = self._key(principal, ref, namespace)
-        if self._core.node.forwards and not is_placed_here() and key not in self._live:
-            record = await self.find_record(principal, key, namespace)
-            if record.node not in (None, self._core.node.id):
-                raise OwnedByAnotherNode(record.id, record.node, epoch=record.epoch, adopt=True)
-        return await self.info(principal, ref, namespace)
+        session = self._owned(principal, key)
+        if session is not None:
+            return session.info()
+        record = await self.find_record(principal, key, namespace)
+        asks = self._core.node.forwards and not is_placed_here()
+        if asks and record.node not in (None, self._core.node.id):
+            raise OwnedByAnotherNode(record.id, record.node, epoch=record.epoch, adopt=True)
+        return await self._describe(record)
 
     async def state(
         self, principal: Principal, ref: str, namespace: str | None = None

@@ -1,4 +1,4 @@
-"""What tests of nodes on several machines have in common."""
+"""The parts that tests of nodes on several machines share."""
 
 from __future__ import annotations
 
