@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
 from ..config.cluster import KEY_LENGTH
@@ -44,11 +46,15 @@ def url_of(config: Config) -> str | None:
         return config.store.url.get_secret_value().strip()
     if config.store.url_file is None:
         return None
+    return _read_file("store.url_file", config.store.url_file).strip()
+
+
+def _read_file(setting: str, path: Path) -> str:
     try:
-        return config.store.url_file.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-    raise ConfigError(f"store.url_file: cannot be read: {reason}; correct the path")
+    raise ConfigError(f"{setting}: cannot be read: {reason}; correct the path")
 
 
 def cluster_keys(config: Config) -> list[bytes]:
@@ -59,10 +65,7 @@ def cluster_keys(config: Config) -> list[bytes]:
     """
     keys = [key.get_secret_value() for key in config.cluster.keys]
     if config.cluster.keys_file is not None:
-        try:
-            lines = config.cluster.keys_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError):
-            raise ConfigError("cluster.keys_file: cannot be read; correct the path") from None
+        lines = _read_file("cluster.keys_file", config.cluster.keys_file).splitlines()
         keys += [line.strip() for line in lines if line.strip()]
     if not keys or min(map(len, keys)) < KEY_LENGTH:
         raise ConfigError(
