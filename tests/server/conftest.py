@@ -23,6 +23,12 @@ from statehold.server.serve import open_gateway
 T = TypeVar("T")
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The file in which the upstream logs each call before it runs it."""
+    return tmp_path / "upstream.jsonl"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(fork_server: ForkServer) -> None:
     """Use the fork server for all tests here, because they start the same programs many times."""

@@ -38,12 +38,6 @@ WORKERS = 3
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """The file in which the upstream logs each call before it runs it."""
-    return tmp_path / "upstream.jsonl"
-
-
-@pytest.fixture
 def config(tmp_path: Path, log: Path) -> Path:
     path = tmp_path / "statehold.toml"
     services = {"quick": service("quick", "--log", str(log), prefix="")}
