@@ -35,8 +35,11 @@ SESSIONS, CLIENTS = 50, 5
 KILLED = 10
 CYCLES, WARM_UP, AT_ONCE = 200, 40, 10
 SETTLES = 3.0
-GROWN = 1.05
-"""Bytes by which memory may have grown after all cycles."""
+GROWN = 1.1
+"""The ratio by which memory may have grown after all cycles.
+
+Over 1,000 cycles it grew by 5, 7, 1, 5 and 0 percent for each 200.
+"""
 
 FIELD = "() => document.querySelector('#word').value"
 DOWNLOAD = """name => { const link = document.createElement("a"); link.download = name + ".txt";
