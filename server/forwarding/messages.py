@@ -71,6 +71,34 @@ class ForwardedRequest:
     begin_before: float = 0.0
     """The time of the connection's clock, in seconds, after which the owner must not begin. Set when the request is sent."""
 
+    @classmethod
+    def of_node(
+        cls,
+        method: str,
+        params: JSON,
+        principal: Principal,
+        namespace: str,
+        *,
+        session_id: str = "",
+        version: str = "",
+    ) -> ForwardedRequest:
+        """Return a request that the node makes for a principal, without the features of a client."""
+        return cls(
+            method=method,
+            params=params,
+            session_id=session_id,
+            epoch=0,
+            adopt=False,
+            principal=principal,
+            pin=None,
+            namespace=namespace,
+            is_auto=False,
+            version=version,
+            capabilities={},
+            log_level=None,
+            can_ask=False,
+        )
+
     def to_json(self) -> JSON:
         return {
             **{name: getattr(self, name) for name in self.__slots__},

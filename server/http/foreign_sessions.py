@@ -128,20 +128,11 @@ class ForeignSessions:
     def _request(self, scope: Scope, body: bytes) -> ForwardedRequest:
         user: object = scope.get("user")
         is_known = isinstance(user, AuthenticatedUser)
-        return ForwardedRequest(
-            method=HTTP_METHOD,
-            params=HttpRequest.of(scope, body).to_params(),
-            session_id="",
-            epoch=0,
-            adopt=False,
-            principal=principal_of(user.access_token) if is_known else LOCAL,
-            pin=None,
-            namespace=self._gateway.config.namespace,
-            is_auto=False,
-            version="",
-            capabilities={},
-            log_level=None,
-            can_ask=False,
+        return ForwardedRequest.of_node(
+            HTTP_METHOD,
+            HttpRequest.of(scope, body).to_params(),
+            principal_of(user.access_token) if is_known else LOCAL,
+            self._gateway.config.namespace,
         )
 
 

@@ -113,20 +113,13 @@ class ForwardedSubscriptions:
             notify(topic.service, topic.session, topic.uri)
 
     def _request(self, topic: Topic, principal: Principal) -> ForwardedRequest:
-        return ForwardedRequest(
-            method="subscriptions/listen",
-            params={"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
+        return ForwardedRequest.of_node(
+            "subscriptions/listen",
+            {"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
+            principal,
+            self._gateway.config.namespace,
             session_id=topic.session,
-            epoch=0,
-            adopt=False,
-            principal=principal,
-            pin=None,
-            namespace=self._gateway.config.namespace,
-            is_auto=False,
             version=LATEST_MODERN_VERSION,
-            capabilities={},
-            log_level=None,
-            can_ask=False,
         )
 
 
