@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from playwright._impl._async_base import AsyncContextManager
     from playwright.async_api import Download, Page
     from playwright.async_api._generated import WebStorage
@@ -59,6 +61,18 @@ def decode_message(message: bytes) -> Any:
     return json.loads(message)
 
 
+def capture_callers() -> list[FrameType]:
+    """Return the stack of a Playwright call, innermost frame first, without the frame of the function that reads it.
+
+    Playwright's own function includes that frame, which holds the list. Each call then leaves a reference cycle with the
+    locals of all its callers, and only a full garbage collection frees it.
+    """
+    from playwright._impl.utils.stack_trace import capture_raw_stack
+
+    # The first two frames are this function and its caller.
+    return capture_raw_stack()[2:]
+
+
 def attach_client(
     process: asyncio.subprocess.Process, on_closed: Callable[[object], object]
 ) -> tuple[Any, asyncio.Future[Any]]:
@@ -67,8 +81,10 @@ def attach_client(
     Returns Playwright's client, which has `stop()`, and the future of its Playwright object. `on_closed` is called when the
     driver ends.
     """
+    from playwright._impl import client_stack_trace
     from playwright._impl.out_of_process import PlaywrightClient
 
+    client_stack_trace.capture_raw_stack = capture_callers  # pyright: ignore[reportPrivateImportUsage]
     client: Any = PlaywrightClient()
     transport = client._transport
     closed: asyncio.Future[None] = client._close_promise

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from weakref import ref
 
 import anyio
+import pytest
 from playwright.async_api import Browser
 
+from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.sdk import (
     artifact_of,
     driver_command,
@@ -48,3 +54,33 @@ async def test_a_download_has_a_file_on_the_disk(browser: Browser) -> None:
         assert await artifact.create_read_stream()
     finally:
         await page.close()
+
+
+class Local:
+    """A local variable of a function that calls Playwright."""
+
+
+async def call_playwright(driver: Driver) -> ref[Local]:
+    local = Local()
+    context = await driver.playwright.request.new_context()
+    await context.dispose()
+    return ref(local)
+
+
+@pytest.fixture
+def no_garbage_collection() -> Generator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_a_call_keeps_no_local_variable_of_its_callers(
+    tmp_path: Path, no_garbage_collection: None
+) -> None:
+    """Without it each call keeps its callers in memory until a full garbage collection."""
+    driver = await Driver.start(tmp_path)
+    try:
+        local = await call_playwright(driver)
+        assert local() is None
+    finally:
+        await driver.aclose()
