@@ -5,10 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 import anyio
 
 from ..clock import Clock
+
+SPARE: Final = 100
+"""Entries of the heap that may be out of date, in addition to as many as there are keys."""
 
 
 class Deadlines:
@@ -38,9 +42,18 @@ class Deadlines:
         heapq.heappush(self._heap, (when, next(self._order), key))
         if self._heap[0][0] == when:
             self._rescheduled.set()
+        self._drop_outdated()
 
     def forget(self, key: str) -> None:
         self._earliest.pop(key, None)
+        self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        # Otherwise a closed session would keep its entries until its lifetime would have ended.
+        if len(self._heap) <= 2 * len(self._earliest) + SPARE:
+            return
+        self._heap = [entry for entry in self._heap if self._earliest.get(entry[2]) == entry[0]]
+        heapq.heapify(self._heap)
 
     def run_due(self) -> None:
         """Handle everything that is due now."""
@@ -74,4 +87,4 @@ class Deadlines:
 def _nothing(key: str) -> None: ...
 
 
-__all__ = ["Deadlines"]
+__all__ = ["SPARE", "Deadlines"]

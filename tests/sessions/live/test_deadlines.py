@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 import anyio
 import anyio.lowlevel
 
 from statehold.sessions.clock import ManualClock, SystemClock
-from statehold.sessions.live.deadlines import Deadlines
+from statehold.sessions.live.deadlines import SPARE, Deadlines
 
 
 class Diary:
@@ -69,6 +71,26 @@ async def test_a_forgotten_key_does_not_come():
     diary.clock.advance(20)
     diary.reaper.run_due()
     assert diary.seen == []
+
+
+class Key(str):
+    """A key to which a weak reference is possible."""
+
+
+async def test_keys_that_are_forgotten_long_before_their_deadline_leave_memory():
+    diary = Diary()
+    diary.reaper.schedule("a", 1000.0)
+    known = WeakSet[Key]()
+    for number in range(1000):
+        key = Key(number)
+        known.add(key)
+        diary.reaper.schedule(key, 2000.0 + number)
+        diary.reaper.schedule(key, 1500.0 + number)
+        diary.reaper.forget(key)
+    assert len(known) <= SPARE
+    diary.clock.advance(1000)
+    diary.reaper.run_due()
+    assert diary.seen == [("a", 1000.0)]
 
 
 async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for():
