@@ -33,13 +33,12 @@ pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
 SESSIONS, CLIENTS = 50, 5
 KILLED = 10
-CYCLES, WARM_UP, AT_ONCE = 200, 40, 10
+CYCLES, AT_ONCE = 200, 10
+WARM_UP = 150
+"""Cycles before the first measurement. Python collects all garbage about every 100 cycles; until then memory grows."""
 SETTLES = 3.0
-GROWN = 1.1
-"""The ratio by which memory may have grown after all cycles.
-
-Over 1,000 cycles it grew by 5, 7, 1, 5 and 0 percent for each 200.
-"""
+GROWN = 1.05
+"""The ratio by which memory may have grown after all cycles."""
 
 FIELD = "() => document.querySelector('#word').value"
 DOWNLOAD = """name => { const link = document.createElement("a"); link.download = name + ".txt";
@@ -228,7 +227,7 @@ def folders_of(server: Running, data: Path) -> int:
     return sum(1 for folder in scratch for path in folder.rglob("*") if path.is_dir())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
     server: Running, data: Path, lab: Lab
 ) -> None:
