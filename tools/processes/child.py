@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,9 +16,11 @@ import anyio.to_thread
 
 from ..upstream.transports.framing import OutputTail, StdinWriter, StdoutReader
 from . import procfs
-from .launch import inherited_environment, launch
+from .call_log import CallLog
+from .keeper import KeeperClient, KeeperUnreachable, KeptIdentity, KeptProcess
+from .launch import inherited_environment
 from .ledger import Ledger
-from .pipes import PipeEnd
+from .process import OwnProcess, Process
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -47,6 +47,24 @@ class ProcessLimits:
     """Seconds to wait for the end of its process group after SIGKILL."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """The place of a child at the keeper: the connection to the keeper, and the name that the child has there."""
+
+    client: KeeperClient
+    identity: KeptIdentity
+
+    async def start(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, mark: str
+    ) -> KeptProcess | None:
+        """Start a program at the keeper; return None when it does not keep it. Raises as KeeperClient.spawn does."""
+        try:
+            return await self.client.spawn(self.identity, command, env=env, cwd=cwd, mark=mark)
+        except KeeperUnreachable as error:
+            logger.warning("%s is not kept beyond our end: %s", self.identity.service, error)
+            return None
+
+
 class ChildProcess:
     """A running child in its own process group. It lives until aclose(), which ends the whole group.
 
@@ -56,7 +74,7 @@ class ChildProcess:
 
     def __init__(
         self,
-        popen: subprocess.Popen[bytes],
+        process: Process,
         *,
         service: str,
         mark: str,
@@ -64,19 +82,29 @@ class ChildProcess:
         ledger: Ledger | None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> None:
-        self._popen = popen
+        self._process = process
         self._service = service
         self._mark = mark
         self._limits = limits
         self._ledger = ledger
-        self._stderr = OutputTail(limits.stderr_bytes, on_stderr)
+        kept = process if isinstance(process, KeptProcess) else None
+        self.call_log = None if kept is None else CallLog(kept.call_log)
+        """The memory of its calls that outlives this process; None for a child of our own."""
+        self._stderr = OutputTail(
+            limits.stderr_bytes, on_stderr, beginning="" if kept is None else kept.earlier_stderr
+        )
         self._closing: anyio.Event | None = None
         self._group_members: list[int] = []
-        self.pid = popen.pid
+        self.pid = process.pid
         self.exited = anyio.Event()
         self._stdin_closed = False
         self.fault: str | None = None
-        self.read_stream = StdoutReader(limits.line_bytes, self._note_fault)
+        self.read_stream = StdoutReader(
+            limits.line_bytes,
+            self._note_fault,
+            on_data=None if self.call_log is None else self.call_log.note_received,
+            beginning=b"" if self.call_log is None else self.call_log.received()[1],
+        )
         self.write_stream = StdinWriter(self._note_stdin_closed)
 
     def __repr__(self) -> str:
@@ -92,22 +120,67 @@ class ChildProcess:
         cwd: str | None = None,
         limits: ProcessLimits | None = None,
         ledger: Ledger | None = None,
+        kept: KeptPlace | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ChildProcess:
         """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
 
+        With `kept`, it is a child of the keeper if that can be reached.
+
         Raises:
             OSError, ValueError: The program cannot be started.
         """
-        mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
-        variables = {**inherited_environment(), **(env or {}), procfs.MARK: mark}
-        popen = launch(command, env=variables, cwd=cwd)
+        variables = {**inherited_environment(), **(env or {})}
+        process: Process | None = None
+        mark = ""
+        if kept is not None and ledger is not None:
+            mark = ledger.mark(kept=True)
+            process = await kept.start(command, env=variables | {procfs.MARK: mark}, cwd=cwd, mark=mark)
+        if process is None:
+            mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
+            process = OwnProcess(command, env=variables | {procfs.MARK: mark}, cwd=cwd)
+        return await cls._open(
+            process, mark, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+        )
+
+    @classmethod
+    async def adopt(
+        cls,
+        kept: KeptPlace,
+        *,
+        service: str,
+        limits: ProcessLimits | None = None,
+        ledger: Ledger | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> ChildProcess:
+        """Take over the child that the keeper holds at a place.
+
+        Raises:
+            KeeperRefusal, KeeperUnreachable: There is none, or another node has the session by now.
+        """
+        process = await kept.client.adopt(kept.identity)
+        return await cls._open(
+            process, process.mark, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+        )
+
+    @classmethod
+    async def _open(
+        cls,
+        process: Process,
+        mark: str,
+        *,
+        service: str,
+        limits: ProcessLimits | None,
+        ledger: Ledger | None,
+        on_stderr: Callable[[str], None] | None,
+    ) -> ChildProcess:
         limits = limits or ProcessLimits()
         child = cls(
-            popen, service=service, mark=mark, limits=limits, ledger=ledger, on_stderr=on_stderr
+            process, service=service, mark=mark, limits=limits, ledger=ledger, on_stderr=on_stderr
         )
         if ledger is not None:
-            ledger.add(popen.pid, mark, service)
+            keeper = process.keeper_pid if isinstance(process, KeptProcess) else None
+            ledger.add(process.pid, mark, service, parent=keeper)
         try:
             await child._connect()
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -118,40 +191,16 @@ class ChildProcess:
         return child
 
     async def _connect(self) -> None:
-        self._watch()
+        self._process.watch(self._note_exit)
         loop = asyncio.get_running_loop()
-        popen = self._popen
-        assert popen.stdin is not None
-        assert popen.stdout is not None
-        assert popen.stderr is not None
+        stdin, stdout, stderr = self._process.take_pipes()
         # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
         with anyio.CancelScope(shield=True):
-            await loop.connect_read_pipe(lambda: self._stderr, PipeEnd.of(popen.stderr))
-            await loop.connect_read_pipe(lambda: self.read_stream, PipeEnd.of(popen.stdout))
-            await loop.connect_write_pipe(lambda: self.write_stream, PipeEnd.of(popen.stdin))
-
-    def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            handle = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
-            thread.start()
-        else:
-            loop.add_reader(handle, self._on_exit_readable, loop, handle)
-
-    def _on_exit_readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
-        loop.remove_reader(handle)
-        os.close(handle)
-        self._note_exit()
-
-    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._popen.wait()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._note_exit)
+            await loop.connect_read_pipe(lambda: self._stderr, stderr)
+            await loop.connect_read_pipe(lambda: self.read_stream, stdout)
+            await loop.connect_write_pipe(lambda: self.write_stream, stdin)
 
     def _note_exit(self) -> None:
-        self._popen.poll()
         self.exited.set()
         self._close_stdout_soon()
 
@@ -170,7 +219,7 @@ class ChildProcess:
     @property
     def returncode(self) -> int | None:
         """The exit code, minus the number of the signal that killed it, or None while it runs."""
-        return self._popen.returncode
+        return self._process.returncode
 
     @property
     def stderr(self) -> str:
@@ -233,6 +282,7 @@ class ChildProcess:
     async def _stop(self) -> None:
         had_children = self.returncode is None and procfs.has_children(self.pid)
         self.read_stream.discard()
+        await self._process.release()
         self.write_stream.close()
         limits = self._limits
         if self._is_running():
@@ -299,6 +349,8 @@ class ChildProcess:
         # The transport of each pipe closes its descriptor.
         for stream in (self.read_stream, self.write_stream, self._stderr):
             stream.abort()
+        if self.call_log is not None:
+            self.call_log.close()
         if self.returncode is None:
             logger.warning(
                 "child %d does not end; the next start of Statehold will try again", self.pid

@@ -66,7 +66,7 @@ def launch(
     prefix, preexec_fn = _death_signal_options()
     if prefix:
         # With setpriv in between, a failed exec is reported to setpriv, not to us, so check beforehand.
-        _check_runnable(command[0], env.get("PATH", os.defpath), cwd)
+        require_program(command[0], env.get("PATH", os.defpath), cwd)
     return subprocess.Popen(
         [*prefix, *command],
         stdin=subprocess.PIPE,
@@ -83,10 +83,14 @@ def launch(
 def _death_signal_options() -> tuple[list[str], Callable[[], None] | None]:
     if not _LINUX:
         return [], None
-    setpriv = find_setpriv()
-    if setpriv is not None:
-        return [setpriv, "--pdeathsig", "KILL", "--"], None
-    return [], functools.partial(_die_with, os.getpid())
+    prefix = death_signal_prefix()
+    return prefix, None if prefix else functools.partial(_die_with, os.getpid())
+
+
+def death_signal_prefix() -> list[str]:
+    """Return the words before a command with which the kernel kills it when its parent dies; none without setpriv."""
+    setpriv = find_setpriv() if _LINUX else None
+    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
 
 
 @functools.cache
@@ -114,7 +118,8 @@ def _die_with(parent: int) -> None:
         os._exit(127)
 
 
-def _check_runnable(program: str, path: str, cwd: str | None) -> None:
+def require_program(program: str, path: str, cwd: str | None) -> None:
+    """Raises OSError when a program or its working folder does not exist or cannot be used. `path` is its PATH."""
     if cwd is not None and not os.path.isdir(cwd):
         reason = errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT
         raise OSError(reason, os.strerror(reason), cwd)
@@ -129,4 +134,11 @@ def _check_runnable(program: str, path: str, cwd: str | None) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), program)
 
 
-__all__ = ["INHERITED", "find_setpriv", "inherited_environment", "launch"]
+__all__ = [
+    "INHERITED",
+    "death_signal_prefix",
+    "find_setpriv",
+    "inherited_environment",
+    "launch",
+    "require_program",
+]

@@ -99,13 +99,19 @@ class Ledger:
     def watchdog_pid(self) -> int | None:
         return self._watchdog.pid if self._watchdog is not None else None
 
-    def mark(self) -> str:
-        """Return a new mark: the value of procfs.MARK in the environment of the next child."""
-        return f"{self._instance}{next(self._numbers)}"
+    def mark(self, *, kept: bool = False) -> str:
+        """Return a new mark: the value of procfs.MARK in the environment of the next child.
 
-    def add(self, pid: int, mark: str, service: str) -> None:
-        """Record a child. Blocks for about 100 microseconds: an await between start and record could lose the child."""
-        if self._watchdog is not None:
+        The watchdog kills the processes with marks of this instance, but not those of children that the keeper holds.
+        """
+        return f"{'kept-' if kept else ''}{self._instance}{next(self._numbers)}"
+
+    def add(self, pid: int, mark: str, service: str, *, parent: int | None = None) -> None:
+        """Record a child. Blocks for about 100 microseconds: an await between start and record could lose the child.
+
+        `parent` is the pid of the keeper if that is its parent. Then the child may live until the keeper ends.
+        """
+        if self._watchdog is not None and parent is None:
             self._watchdog.add(pid)
         if self._own_start_time is None:
             self._own_start_time = procfs.start_time(self._pid)
@@ -114,8 +120,8 @@ class Ledger:
             started=procfs.start_time(pid),
             mark=mark,
             service=service,
-            owner_pid=self._pid,
-            owner_started=self._own_start_time,
+            owner_pid=self._pid if parent is None else parent,
+            owner_started=self._own_start_time if parent is None else procfs.start_time(parent),
             machine=self._machine,
         )
         self._children[pid] = child

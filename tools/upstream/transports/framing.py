@@ -101,14 +101,26 @@ def _repair(line: bytes) -> JSONRPCMessage | None:
 
 
 class StdoutReader(ClosingStream, asyncio.Protocol):
-    """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line."""
+    """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
-    def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
+    `on_data` is called with all that is read, before it is used. `beginning` is the part of the first line that another
+    process has read already.
+    """
+
+    def __init__(
+        self,
+        line_bytes: int,
+        on_fault: Callable[[str], None],
+        *,
+        on_data: Callable[[bytes], None] | None = None,
+        beginning: bytes = b"",
+    ) -> None:
         self._line_bytes = line_bytes
         self._on_fault = on_fault
+        self._on_data = on_data
         self._transport: asyncio.ReadTransport | None = None
-        self._partial: list[bytes] = []
-        self._partial_size = 0
+        self._partial: list[bytes] = [beginning] if beginning else []
+        self._partial_size = len(beginning)
         self._queue: deque[bytes] = deque()
         self._queue_size = 0
         self._is_paused = False
@@ -124,6 +136,8 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
         self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._on_data is not None:
+            self._on_data(data)
         if self._discarding:
             return
         head, *lines = data.split(b"\n")
@@ -293,13 +307,18 @@ LINE_BYTES: Final = 8192
 
 
 class OutputTail(asyncio.Protocol):
-    """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped."""
+    """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped.
 
-    def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
+    `beginning` is the part that another process has read already.
+    """
+
+    def __init__(
+        self, size: int, on_line: Callable[[str], None] | None = None, *, beginning: str = ""
+    ) -> None:
         self._size = size
         self._on_line = on_line
         self._partial = b""
-        self._tail = bytearray()
+        self._tail = bytearray(beginning.encode())
         self._transport: asyncio.BaseTransport | None = None
         self.ended = asyncio.Event()
 

@@ -1,0 +1,1 @@
+"""The keeper: a small process that holds the child processes of a data folder while no server runs. Standard library only."""

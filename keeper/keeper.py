@@ -1,0 +1,270 @@
+"""The loop of the keeper: it spawns children for nodes, holds them while no node runs, and hands them to the next one.
+
+One thread, which waits for nothing but events. It never reads a stdout, and a stderr only while no node holds the child.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from child import Child
+from protocol import (
+    FAILED,
+    INVALID,
+    STALE,
+    UNKNOWN,
+    VERSION,
+    Packet,
+    close_all,
+    is_same_user,
+    receive,
+    send,
+)
+
+CLIENTS: Final = 256
+"""Most connections at once."""
+FIRST_SECONDS: Final = 30.0
+"""Seconds that a new keeper waits for its first node."""
+
+Answer: TypeAlias = "tuple[Packet, list[int]]"
+
+
+class Refusal(Exception):
+    """Raised when a request is refused; `fields` are those of the answer."""
+
+    def __init__(self, code: str, **fields: Any) -> None:
+        super().__init__(code)
+        self.fields = {"error": code, **fields}
+
+
+class Client:
+    """The connection of a node, or of a command that only looks. It lives until its other end closes it or dies."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.has_greeted = False
+        self.is_node = False
+
+
+class Keeper:
+    """The children of one data folder. run() returns when no node has been there for `linger` seconds."""
+
+    def __init__(
+        self, listener: socket.socket, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._clients: set[Client] = set()
+        self._children: dict[int, Child] = {}
+        self._last_key = 0
+        self._linger = FIRST_SECONDS
+        """Seconds that a child lives without a node, and the keeper without any node."""
+        self._alone_since: float | None = clock()
+        self._verbs: dict[str, Callable[[Client, Packet], Answer]] = {
+            "spawn": self._spawn,
+            "adopt": self._adopt,
+            "release": self._release,
+            "end": self._end,
+            "list": self._list,
+        }
+
+    def run(self) -> None:
+        self._watch(self._listener, self._accept)
+        try:
+            while not self._is_over():
+                for key, _ in self._selector.select(self._seconds_to_wait()):
+                    key.data()
+                self._end_expired()
+        finally:
+            for child in self._children.values():
+                child.kill()
+
+    # Time.
+
+    def _is_over(self) -> bool:
+        since = self._alone_since
+        return since is not None and self._clock() >= since + self._linger
+
+    def _seconds_to_wait(self) -> float | None:
+        starts = [self._alone_since, *(child.alone_since for child in self._children.values())]
+        ends = [start + self._linger for start in starts if start is not None]
+        return max(0.0, min(ends) - self._clock()) if ends else None
+
+    def _end_expired(self) -> None:
+        now = self._clock()
+        for child in list(self._children.values()):
+            if child.alone_since is not None and now >= child.alone_since + self._linger:
+                self._kill(child)
+
+    # Connections.
+
+    def _watch(self, file: int | socket.socket, handle: Callable[[], None]) -> None:
+        self._selector.register(file, selectors.EVENT_READ, handle)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._clients) >= CLIENTS or not is_same_user(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        client = Client(connection)
+        self._clients.add(client)
+        self._watch(connection, partial(self._read, client))
+
+    def _read(self, client: Client) -> None:
+        try:
+            received = receive(client.connection)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            received = None
+        if received is None:
+            self._drop(client)
+            return
+        packet, descriptors = received
+        close_all(descriptors)
+        try:
+            answer, descriptors = self._handle(client, packet)
+        except Refusal as refusal:
+            answer, descriptors = refusal.fields, []
+        except (KeyError, TypeError, ValueError):
+            answer, descriptors = {"error": INVALID}, []
+        self._send(client, {"number": packet.get("number"), **answer}, descriptors)
+
+    def _handle(self, client: Client, packet: Packet) -> Answer:
+        if packet["verb"] == "hello":
+            return self._greet(client, packet)
+        if not client.has_greeted:
+            raise Refusal(INVALID)
+        return self._verbs[packet["verb"]](client, packet)
+
+    def _send(self, client: Client, packet: Packet, descriptors: list[int]) -> None:
+        try:
+            send(client.connection, packet, descriptors)
+        except OSError:
+            # Its buffer is full, or it is gone; a node that reads no answers has failed.
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        """Forget a connection that ended. The children of its node wait for the next node, those that it released end."""
+        if client not in self._clients:
+            return
+        self._clients.remove(client)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+        now = self._clock()
+        for child in [child for child in self._children.values() if child.holder is client]:
+            child.holder, child.alone_since = None, now
+            if child.is_released:
+                self._kill(child)
+            else:
+                self._watch(child.stderr, partial(self._read_stderr, child))
+        if client.is_node and not any(other.is_node for other in self._clients):
+            self._alone_since = now
+
+    # Children.
+
+    def _read_stderr(self, child: Child) -> None:
+        if not child.read_stderr():
+            self._selector.unregister(child.stderr)
+
+    def _note_exit(self, child: Child) -> None:
+        self._selector.unregister(child.pidfd)
+        child.reap()
+        if child.holder is not None:
+            self._send(child.holder, {"exited": child.key, "code": child.code}, [])
+        if child.is_released or child.is_ending:
+            self._forget(child)
+
+    def _kill(self, child: Child) -> None:
+        child.alone_since, child.is_ending = None, True
+        child.kill()
+        if child.code is not None:
+            self._forget(child)
+
+    def _stop_reading(self, child: Child) -> None:
+        if not child.is_released and child.stderr in self._selector.get_map():
+            self._selector.unregister(child.stderr)
+
+    def _forget(self, child: Child) -> None:
+        self._stop_reading(child)
+        child.close()
+        self._children.pop(child.key, None)
+
+    # Requests.
+
+    def _greet(self, client: Client, packet: Packet) -> Answer:
+        if packet["version"] != VERSION:
+            raise Refusal(INVALID, version=VERSION)
+        client.has_greeted = True
+        if packet["linger"] is not None:
+            client.is_node = True
+            self._linger = float(packet["linger"])
+            self._alone_since = None
+        return {"pid": os.getpid(), "linger": self._linger}, []
+
+    def _spawn(self, client: Client, packet: Packet) -> Answer:
+        session, epoch = str(packet["session"]), int(packet["epoch"])
+        if any(c.session == session and c.epoch > epoch for c in self._children.values()):
+            raise Refusal(STALE)
+        self._last_key += 1
+        try:
+            child = Child(self._last_key, packet)
+        except OSError as error:
+            raise Refusal(FAILED, errno=error.errno, file=error.filename) from None
+        child.holder = client
+        self._children[child.key] = child
+        self._watch(child.pidfd, partial(self._note_exit, child))
+        return {"key": child.key, "pid": child.pid, "mark": child.mark}, child.descriptors
+
+    def _adopt(self, client: Client, packet: Packet) -> Answer:
+        identity = packet["session"], packet["service"], packet["generation"]
+        child = next((c for c in self._children.values() if c.identity == identity), None)
+        if child is None or child.is_released or child.is_ending:
+            raise Refusal(UNKNOWN)
+        if child.epoch >= int(packet["epoch"]):
+            raise Refusal(STALE)
+        self._stop_reading(child)
+        child.epoch, child.holder, child.alone_since = int(packet["epoch"]), client, None
+        answer = {**child.describe(), "mark": child.mark, "stderr": child.stderr_tail}
+        return answer, child.descriptors
+
+    def _release(self, client: Client, packet: Packet) -> Answer:
+        child = self._children[packet["key"]]
+        if child.holder is not client:
+            raise Refusal(STALE)
+        self._stop_reading(child)
+        child.release()
+        if child.code is not None:
+            self._forget(child)
+        return {}, []
+
+    def _end(self, client: Client, packet: Packet) -> Answer:
+        child = self._children[packet["key"]]
+        if child.holder not in (None, client):
+            raise Refusal(STALE)
+        self._kill(child)
+        return {}, []
+
+    def _list(self, client: Client, packet: Packet) -> Answer:
+        return {"children": [child.describe() for child in self._children.values()]}, []
+
+
+def ignore_signals() -> None:
+    """Ignore the signals of a terminal and of a stop of the server: only its own loop ends the keeper."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+
+
+__all__ = ["Keeper", "ignore_signals"]

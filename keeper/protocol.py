@@ -1,0 +1,129 @@
+"""The packets between the keeper and the nodes of its data folder.
+
+One socket of type SOCK_SEQPACKET in the data folder; each packet is one JSON object, with descriptors beside it. A node sends
+requests: `{"verb": ..., "number": N, ...}`. The keeper answers each with `{"number": N, ...}`, or with `error` and `code`.
+Without a request it sends `{"exited": key, "code": C}` to the node that holds the child.
+
+| verb | fields | answer |
+| - | - | - |
+| hello | version, linger (seconds) | pid |
+| spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
+| adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
+| release | key | nothing more: the keeper closes its ends of the pipes and stays the parent |
+| end | key | the child, its group and its descendants are killed |
+| list | | children |
+
+The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node that
+spawned or adopted it, until the connection of that node ends. An adoption needs a higher epoch of the session than the one
+before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+Packet: TypeAlias = dict[str, Any]
+
+VERSION: Final = 1
+SOCKET: Final = "keeper.sock"
+PACKET_BYTES: Final = 192 * 1024
+"""The longest packet. A child whose command and environment are longer is not kept."""
+DESCRIPTORS: Final = 4
+STDERR_BYTES: Final = 64 * 1024
+"""The bytes of stderr that the keeper remembers of a child without a node."""
+
+UNKNOWN: Final = "unknown"
+"""The code of an error: the keeper holds no such child."""
+STALE: Final = "stale"
+"""The code of an error: another node has the session in this epoch, or in a later one."""
+FAILED: Final = "failed"
+"""The code of an error: the program could not be started; `errno` and `file` say why."""
+INVALID: Final = "invalid"
+
+
+def new_socket() -> socket.socket:
+    """Return a socket whose buffers hold the longest packet."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PACKET_BYTES)
+    return opened
+
+
+def address_of(folder: int) -> str:
+    """Return the address of the socket in an open folder. A path may be longer than an address can be."""
+    return f"/proc/self/fd/{folder}/{SOCKET}"
+
+
+def open_folder(path: str | Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether this user is at the other end of a connection."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return struct.unpack("3i", credentials)[1] == os.getuid()
+
+
+def send(connection: socket.socket, packet: Packet, descriptors: Sequence[int] = ()) -> None:
+    """Send one packet.
+
+    Raises:
+        OSError: it is too long, the other end is gone, or its buffer is full.
+    """
+    data = json.dumps(packet, separators=(",", ":")).encode()
+    if descriptors:
+        socket.send_fds(connection, [data], descriptors)
+    else:
+        connection.send(data)
+
+
+def receive(connection: socket.socket) -> tuple[Packet, list[int]] | None:
+    """Receive one packet; None at the end of the connection. The descriptors are closed when a program is executed.
+
+    Raises:
+        BlockingIOError: no packet is there.
+        OSError: the connection broke.
+        ValueError: it is no packet.
+    """
+    data, descriptors, flags, _ = socket.recv_fds(
+        connection, PACKET_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+    )
+    if not data:
+        return None
+    packet: Any = None if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else json.loads(data)
+    if not isinstance(packet, dict):
+        close_all(descriptors)
+        raise ValueError("not a packet")
+    return packet, descriptors
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+__all__ = [
+    "DESCRIPTORS",
+    "FAILED",
+    "INVALID",
+    "PACKET_BYTES",
+    "Packet",
+    "SOCKET",
+    "STALE",
+    "STDERR_BYTES",
+    "UNKNOWN",
+    "VERSION",
+    "address_of",
+    "close_all",
+    "is_same_user",
+    "new_socket",
+    "open_folder",
+    "receive",
+    "send",
+]

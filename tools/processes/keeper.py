@@ -1,0 +1,337 @@
+"""The connection of this process to the keeper of its data folder, which holds child processes beyond our own end.
+
+See keeper/protocol.py for the packets. Linux only: elsewhere, and whenever the keeper cannot be reached, children are our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from ...keeper import protocol
+from ...keeper.protocol import Packet
+from . import procfs
+from .launch import death_signal_prefix, require_program
+from .pipes import PipeEnd
+
+logger = logging.getLogger("statehold.upstream")
+
+PROGRAM: Final = Path(protocol.__file__).parent
+START_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 3.0
+"""Seconds that an answer of the keeper may take. A keeper that does not answer in time keeps nothing."""
+LOG: Final = "keeper.log"
+
+
+class KeeperRefusal(Exception):
+    """Raised when the keeper refuses a request; `answer` has its reason."""
+
+    def __init__(self, answer: Packet) -> None:
+        super().__init__(str(answer["error"]))
+        self.answer = answer
+
+
+class KeeperUnreachable(Exception):
+    """Raised when no keeper runs and none can be started, or when it does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIdentity:
+    """The name under which the keeper holds a child, and the epoch of the session in which this node asks for it."""
+
+    session: str
+    service: str
+    generation: int
+    epoch: int
+
+    def fields(self) -> Packet:
+        return {
+            "session": self.session,
+            "service": self.service,
+            "generation": self.generation,
+            "epoch": self.epoch,
+        }
+
+
+class KeptProcess:
+    """A child of the keeper whose pipes this process has. It lives as long as the program; see Process."""
+
+    def __init__(self, client: KeeperClient, answer: Packet, descriptors: Sequence[int]) -> None:
+        self._client = client
+        self._pipes = descriptors[:3]
+        self._on_exit: Callable[[], None] | None = None
+        self.key: int = answer["key"]
+        self.pid: int = answer["pid"]
+        self.call_log: int = descriptors[3]
+        """The descriptor of its call log."""
+        self.earlier_stderr: str = answer.get("stderr", "")
+        """The last part of its stderr that the keeper has read."""
+        self.returncode: int | None = answer.get("code")
+        self.mark: str = answer["mark"]
+        self.keeper_pid = client.pid
+
+    def take_pipes(self) -> tuple[PipeEnd, PipeEnd, PipeEnd]:
+        stdin, stdout, stderr = map(PipeEnd, self._pipes)
+        return stdin, stdout, stderr
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        if self.returncode is None:
+            self._on_exit = on_exit
+        else:
+            asyncio.get_running_loop().call_soon(on_exit)
+
+    def note_exit(self, code: int) -> None:
+        """Record its end. Called by the client."""
+        if self.returncode is None:
+            self.returncode = code
+            if self._on_exit is not None:
+                self._on_exit()
+
+    async def release(self) -> None:
+        await self._client.release(self)
+
+
+class KeeperClient:
+    """The connection to the keeper. It opens with the first request and lives until aclose(), or until the keeper dies.
+
+    When the keeper dies, its children die with it. A later request starts another keeper. `linger` is the time in seconds
+    that children live without a node.
+    """
+
+    def __init__(self, folder: Path, linger: float) -> None:
+        self._folder = folder
+        self._linger = linger
+        self._opening = anyio.Lock()
+        self._socket: socket.socket | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[tuple[Packet, list[int]]]] = {}
+        self._processes: dict[int, KeptProcess] = {}
+        self.pid: int | None = None
+        """The pid of the keeper, None before the first request."""
+
+    async def spawn(
+        self,
+        identity: KeptIdentity,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        mark: str,
+    ) -> KeptProcess:
+        """Start a program as a child of the keeper. A cancelled start leaves nothing behind.
+
+        Raises:
+            OSError, ValueError: the program cannot be started.
+            KeeperUnreachable: there is no keeper, or it does not keep this program.
+        """
+        prefix = death_signal_prefix()
+        if not prefix:
+            raise KeeperUnreachable("setpriv of util-linux is not installed")
+        require_program(command[0], env.get("PATH", os.defpath), cwd)
+        request = {
+            "verb": "spawn",
+            "command": [*prefix, *command],
+            "env": dict(env),
+            "cwd": cwd,
+            "mark": mark,
+            **identity.fields(),
+        }
+        try:
+            return self._process(*await self._request(request))
+        except KeeperRefusal as error:
+            if error.answer["error"] != protocol.FAILED:
+                raise KeeperUnreachable(f"it refused the program ({error})") from error
+            number = error.answer["errno"]
+            raise OSError(number, os.strerror(number), error.answer["file"]) from None
+
+    async def adopt(self, identity: KeptIdentity) -> KeptProcess:
+        """Take over a child that the keeper holds.
+
+        Raises:
+            KeeperRefusal: it holds no such child, or another node has the session by now.
+            KeeperUnreachable: there is no keeper.
+        """
+        return self._process(
+            *await self._request({"verb": "adopt", **identity.fields()}, start=False)
+        )
+
+    async def children(self) -> list[Packet]:
+        """Return the children that the keeper holds: see Child.describe(); none without a keeper."""
+        try:
+            answer, _ = await self._request({"verb": "list"}, start=False)
+        except (KeeperUnreachable, KeeperRefusal):
+            return []
+        return answer["children"]
+
+    async def release(self, process: KeptProcess) -> None:
+        """Have the keeper close its ends of a child's pipes."""
+        try:
+            await self._request({"verb": "release", "key": process.key}, start=False)
+        except (KeeperUnreachable, KeeperRefusal) as error:
+            logger.debug("the keeper did not release child %d: %s", process.pid, error)
+
+    async def aclose(self) -> None:
+        """Close the connection. May be called twice. The keeper goes on holding the children that were not released."""
+        self._lose()
+
+    def _process(self, answer: Packet, descriptors: list[int]) -> KeptProcess:
+        process = self._processes[answer["key"]] = KeptProcess(self, answer, descriptors)
+        return process
+
+    # The connection.
+
+    async def _request(self, packet: Packet, *, start: bool = True) -> tuple[Packet, list[int]]:
+        async with self._opening:
+            if self._socket is None:
+                await self._open(start=start)
+        return await self._exchange(packet)
+
+    async def _exchange(self, packet: Packet) -> tuple[Packet, list[int]]:
+        if self._socket is None:
+            raise KeeperUnreachable("the connection is closed")
+        number = next(self._numbers)
+        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            protocol.send(self._socket, {**packet, "number": number})
+            with anyio.fail_after(ANSWER_SECONDS):
+                answer, descriptors = await future
+        except (OSError, TimeoutError) as error:
+            raise KeeperUnreachable(str(error) or "it does not answer") from error
+        if "error" in answer:
+            raise KeeperRefusal(answer)
+        return answer, descriptors
+
+    async def _open(self, *, start: bool) -> None:
+        if not procfs.LINUX:
+            raise KeeperUnreachable("only Linux has it")
+        connection = self._connect()
+        if connection is None and start:
+            await anyio.to_thread.run_sync(self._start)
+            connection = self._connect()
+        if connection is None:
+            raise KeeperUnreachable("none runs")
+        self._socket = connection
+        loop = asyncio.get_running_loop()
+        loop.add_reader(connection.fileno(), self._on_readable, connection)
+        try:
+            answer, _ = await self._exchange(
+                {"verb": "hello", "version": protocol.VERSION, "linger": self._linger}
+            )
+        except (KeeperUnreachable, KeeperRefusal) as error:
+            self._lose()
+            raise KeeperUnreachable(str(error)) from error
+        except BaseException:
+            self._lose()
+            raise
+        self.pid = answer["pid"]
+
+    def _connect(self) -> socket.socket | None:
+        """Return a connection to the keeper, None when none listens."""
+        connection = protocol.new_socket()
+        folder = -1
+        try:
+            folder = protocol.open_folder(self._folder)
+            connection.connect(protocol.address_of(folder))
+            connection.setblocking(False)
+            if protocol.is_same_user(connection):
+                return connection
+        except OSError:
+            pass
+        finally:
+            if folder >= 0:
+                os.close(folder)
+        connection.close()
+        return None
+
+    def _start(self) -> None:
+        """Start a keeper and wait until it listens, or until another one does. Blocks."""
+        ready, ready_end = os.pipe()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            log = os.open(self._folder / LOG, flags, 0o600)
+            try:
+                self._program = subprocess.Popen(
+                    [sys.executable, "-I", "-S", PROGRAM, self._folder, str(ready_end)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    pass_fds=[ready_end],
+                    cwd="/",
+                    env={"PATH": os.defpath},
+                    start_new_session=True,
+                )
+            finally:
+                os.close(log)
+                os.close(ready_end)
+            select.select([ready], [], [], START_SECONDS)
+        except OSError as error:
+            logger.warning("the keeper could not be started: %s", error.strerror)
+        finally:
+            os.close(ready)
+
+    def _on_readable(self, connection: socket.socket) -> None:
+        while True:
+            try:
+                received = protocol.receive(connection)
+            except BlockingIOError:
+                return
+            except (OSError, ValueError):
+                received = None
+            if received is None:
+                logger.warning("the keeper ended")
+                self._lose()
+                return
+            self._dispatch(*received)
+
+    def _dispatch(self, packet: Packet, descriptors: list[int]) -> None:
+        if "exited" in packet:
+            process = self._processes.pop(packet["exited"], None)
+            if process is not None:
+                process.note_exit(packet["code"])
+            return
+        future = self._answers.pop(packet["number"], None)
+        if future is not None and not future.done():
+            future.set_result((packet, descriptors))
+            return
+        # Its request was cancelled or took too long.
+        protocol.close_all(descriptors)
+        if descriptors and self._socket is not None:
+            for verb in ("end", "release"):
+                protocol.send(
+                    self._socket,
+                    {"verb": verb, "key": packet["key"], "number": next(self._numbers)},
+                )
+
+    def _lose(self) -> None:
+        """Forget the connection. The children of a dead keeper die with it, by their parent-death signal."""
+        connection, self._socket = self._socket, None
+        if connection is None:
+            return
+        asyncio.get_running_loop().remove_reader(connection.fileno())
+        connection.close()
+        self.pid = None
+        answers, self._answers = self._answers, {}
+        for future in answers.values():
+            if not future.done():
+                future.set_exception(KeeperUnreachable("the keeper ended"))
+        processes, self._processes = self._processes, {}
+        for process in processes.values():
+            process.note_exit(-signal.SIGKILL)
+
+
+__all__ = ["KeeperClient", "KeeperRefusal", "KeeperUnreachable", "KeptIdentity", "KeptProcess"]

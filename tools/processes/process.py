@@ -1,0 +1,89 @@
+"""A started program with pipes: a child of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from .launch import launch
+from .pipes import PipeEnd
+
+
+class Process(Protocol):
+    """A running program whose pipes we have. Its parent is this process, or the keeper of the data folder."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, minus the number of the signal that killed it, or None while it runs."""
+        ...
+
+    def take_pipes(self) -> tuple[PipeEnd, PipeEnd, PipeEnd]:
+        """Return its stdin, stdout and stderr for the event loop. Called once."""
+        ...
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Call `on_exit` in the event loop when `returncode` is set. Called once."""
+        ...
+
+    async def release(self) -> None:
+        """Let the end of its stdin be seen when this process closes it. Called before that, at most once."""
+        ...
+
+
+class OwnProcess:
+    """A child of this process. It lives as long as the program; ChildProcess ends that."""
+
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
+        """Start a program; raises as launch() does."""
+        self._popen = launch(command, env=env, cwd=cwd)
+        self._on_exit: Callable[[], None] | None = None
+        self.pid = self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.returncode
+
+    def take_pipes(self) -> tuple[PipeEnd, PipeEnd, PipeEnd]:
+        popen = self._popen
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        return PipeEnd.of(popen.stdin), PipeEnd.of(popen.stdout), PipeEnd.of(popen.stderr)
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        self._on_exit = on_exit
+        loop = asyncio.get_running_loop()
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
+            thread.start()
+        else:
+            loop.add_reader(handle, self._on_exit_readable, loop, handle)
+
+    def _on_exit_readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
+        loop.remove_reader(handle)
+        os.close(handle)
+        self._report_exit()
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._popen.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._report_exit)
+
+    def _report_exit(self) -> None:
+        self._popen.poll()
+        if self._on_exit is not None:
+            self._on_exit()
+
+    async def release(self) -> None:
+        """Do nothing: no other process has its pipes."""
+
+
+__all__ = ["OwnProcess", "Process"]
