@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 
-from keeper import Keeper, ignore_signals
+from loop import Keeper, ignore_signals
 from protocol import SOCKET, address_of, new_socket, open_folder
 
 

@@ -11,7 +11,8 @@ from protocol import STDERR_BYTES, close_all
 
 MARK: Final = "STATEHOLD_CHILD"
 """The environment variable that marks a child and its descendants; see tools/processes/procfs.py."""
-CALL_LOG_BYTES: Final = 512 * 1024
+CALL_LOG_BYTES: Final = 2 * 1024 * 1024
+"""The size of a call log. Only the pages that were written take memory."""
 READ_BYTES: Final = 65536
 
 

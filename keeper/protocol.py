@@ -1,21 +1,21 @@
 """The packets between the keeper and the nodes of its data folder.
 
-One socket of type SOCK_SEQPACKET in the data folder; each packet is one JSON object, with descriptors beside it. A node sends
-requests: `{"verb": ..., "number": N, ...}`. The keeper answers each with `{"number": N, ...}`, or with `error` and `code`.
+One socket of type SOCK_SEQPACKET in the data folder; each packet is one JSON object, with descriptors beside it. A node
+sends requests: `{"verb": ..., "number": N, ...}`. The keeper answers each with `{"number": N, ...}`, or with an `error`.
 Without a request it sends `{"exited": key, "code": C}` to the node that holds the child.
 
 | verb | fields | answer |
 | - | - | - |
-| hello | version, linger (seconds) | pid |
+| hello | version, linger (seconds; null for a command that only looks) | pid, linger |
 | spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
 | adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
-| release | key | nothing more: the keeper closes its ends of the pipes and stays the parent |
-| end | key | the child, its group and its descendants are killed |
+| release | key | the keeper closes its ends of the pipes and stays the parent |
+| end | key | it kills the child, its group and its descendants |
 | list | | children |
 
-The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node that
-spawned or adopted it, until the connection of that node ends. An adoption needs a higher epoch of the session than the one
-before it.
+The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node
+that spawned or adopted it, until the connection of that node ends. An adoption needs a higher epoch of the session than the
+one before it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 Packet: TypeAlias = dict[str, Any]
 
@@ -100,7 +100,7 @@ def receive(connection: socket.socket) -> tuple[Packet, list[int]] | None:
     if not isinstance(packet, dict):
         close_all(descriptors)
         raise ValueError("not a packet")
-    return packet, descriptors
+    return cast("Packet", packet), descriptors
 
 
 def close_all(descriptors: Sequence[int]) -> None:

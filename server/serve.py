@@ -16,6 +16,7 @@ from ..sessions.cluster.heartbeat import Heartbeat
 from ..sessions.node import Node
 from ..sessions.store.base import Store
 from ..sessions.store.deferred import DeferredStore
+from ..tools.processes.keeper import KeeperClient
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .config.model import Config
@@ -29,21 +30,33 @@ logger = logging.getLogger("statehold.server")
 
 @asynccontextmanager
 async def open_gateway(
-    config: Config, *, address: str, alone: bool = False, port: int | None = None
+    config: Config,
+    *,
+    address: str,
+    alone: bool = False,
+    port: int | None = None,
+    keeper_seconds: float = 0.0,
 ) -> AsyncGenerator[Gateway]:
     """Build the gateway of a process and open it; see create_gateway() and hold_open()."""
-    gateway = await create_gateway(config, address=address, alone=alone, port=port)
+    gateway = await create_gateway(
+        config, address=address, alone=alone, port=port, keeper_seconds=keeper_seconds
+    )
     async with hold_open(gateway):
         yield gateway
 
 
 async def create_gateway(
-    config: Config, *, address: str, alone: bool = False, port: int | None = None
+    config: Config,
+    *,
+    address: str,
+    alone: bool = False,
+    port: int | None = None,
+    keeper_seconds: float = 0.0,
 ) -> Gateway:
     """Build a gateway that lists the tools known to it. Nothing is opened or started yet.
 
     `alone`: the only caller is the user who started the process. `port`: the port on which it listens for callers, which
-    no web page may reach.
+    no web page may reach. `keeper_seconds`: the default of `keeper.linger_seconds`.
     """
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
@@ -57,12 +70,19 @@ async def create_gateway(
         capacity=config.node_capacity,
         version=version("statehold"),
     )
-    ledger = Ledger(folder, node=node.id)
+    ledger = Ledger(folder, node=node.id, keeper=_keeper_of(config, keeper_seconds))
     services = services_of(config, ledger, alone=alone, port=port)
     gateway = Gateway(config, store, node, ledger, services, clock=clock)
     _connect_services(gateway, alone, port)
     await gateway.recall()
     return gateway
+
+
+def _keeper_of(config: Config, default_seconds: float) -> KeeperClient | None:
+    """Return the connection to the keeper, None when child processes end with this one."""
+    seconds = config.keeper.linger_seconds
+    linger = default_seconds if seconds is None or not default_seconds else seconds
+    return KeeperClient(config.data, linger) if linger and not config.ephemeral else None
 
 
 def _build_store(config: Config) -> Store:

@@ -35,6 +35,8 @@ from .workers import Worker, Workers
 
 ACCEPTS = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
+KEEPER_SECONDS = 60.0
+"""The default of `keeper.linger_seconds`."""
 ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
 
@@ -131,7 +133,9 @@ async def _serve_on(
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
-    async with open_gateway(config, address=address, alone=alone, port=port) as gateway:
+    async with open_gateway(
+        config, address=address, alone=alone, port=port, keeper_seconds=KEEPER_SECONDS
+    ) as gateway:
         mcp_server = StateholdServer(gateway, version=version("statehold"))
         application = HttpApplication(gateway, mcp_server, tokens)
         clients = _clients(config.http)

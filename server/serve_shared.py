@@ -19,6 +19,8 @@ from .shared.server import SharedServer
 from .shutdown import Shutdown, cancel_start, watch_signals
 from .unix_sockets import is_listening
 
+KEEPER_SECONDS = 900.0
+"""The default of `keeper.linger_seconds`."""
 LOCK_SECONDS = 50.0
 """Seconds that the end of an earlier server may take."""
 
@@ -69,7 +71,10 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         async with open_gateway(
-            config, address=f"shared, pid {os.getpid()}", alone=True
+            config,
+            address=f"shared, pid {os.getpid()}",
+            alone=True,
+            keeper_seconds=KEEPER_SECONDS,
         ) as gateway:
             shutdown.is_serving = True
             gateway.on_fenced = shutdown.begin_fenced

@@ -72,6 +72,8 @@ class SessionView:
     generation: int
     """The generation the connection being opened will have."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    epoch: int = 0
+    """The epoch in which this node owns the session."""
 
 
 @dataclass(slots=True)
@@ -135,6 +137,11 @@ class CallContext(Protocol):
     @property
     def reachable(self) -> bool:
         """Whether a question could still reach the caller. Its client may be gone while the call runs."""
+        ...
+
+    @property
+    def operation_id(self) -> str | None:
+        """The operation id of the call if its receipt is stored, else None."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...

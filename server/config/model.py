@@ -29,6 +29,7 @@ from .http import HttpSettings
 from .secrets import secrets_of
 from .sections import (
     JournalSettings,
+    KeeperSettings,
     LimitSettings,
     LogSettings,
     RecoverySettings,
@@ -128,6 +129,7 @@ class Config(Section):
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
+    keeper: KeeperSettings = Field(default_factory=KeeperSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)

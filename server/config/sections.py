@@ -163,6 +163,16 @@ class StoreSettings(Section):
     )
 
 
+class KeeperSettings(Section):
+    """The keeper, which holds the processes of stdio servers when this process is killed or crashes. Linux only."""
+
+    linger_seconds: Seconds | None = Field(
+        default=None,
+        description="Time that these processes live while no Statehold runs for the data folder. 0: they end with it. "
+        "Default: 60 with `statehold serve`, 900 with `--shared`. Over plain stdio they always end with it.",
+    )
+
+
 class RecoverySettings(Section):
     """The recovery of a lost live connection."""
 
@@ -254,6 +264,7 @@ class LogSettings(Section):
 __all__ = [
     "DEFAULT_PORT",
     "JournalSettings",
+    "KeeperSettings",
     "LimitSettings",
     "LogSettings",
     "RecoverySettings",

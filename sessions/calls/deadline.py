@@ -143,6 +143,7 @@ class DeadlineContext:
         "_scope",
         "_waiting",
         "error",
+        "operation_id",
     )
 
     def __init__(
@@ -151,7 +152,9 @@ class DeadlineContext:
         scope: anyio.CancelScope,
         waiting: WaitProgress | None = None,
         questions: QuestionOrigin | None = None,
+        operation_id: str | None = None,
     ) -> None:
+        self.operation_id = operation_id
         self._ctx = ctx
         self._questions = questions
         self.error: SessionError | None = None
@@ -232,6 +235,7 @@ def enforce_deadline(
     ctx: CallContext,
     waiting: WaitProgress | None = None,
     questions: QuestionOrigin | None = None,
+    operation_id: str | None = None,
 ) -> Generator[CallContext]:
     """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
@@ -242,7 +246,7 @@ def enforce_deadline(
         SessionError: the call was ended while its caller was asked.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
-    deadline_context = DeadlineContext(ctx, scope, waiting, questions)
+    deadline_context = DeadlineContext(ctx, scope, waiting, questions, operation_id)
     with scope:
         try:
             yield deadline_context

@@ -74,6 +74,12 @@ class Call:
         return self.context.input_responses is not None or self.context.request_state is not None
 
     @property
+    def stored_operation_id(self) -> str | None:
+        """Its operation id if its receipt is stored, else None."""
+        operation = self.operation
+        return operation.id if operation is not None and operation.origin is None else None
+
+    @property
     def repeatable(self) -> bool:
         """Whether the call may be sent once more after it was lost on the way."""
         spec = self.spec

@@ -186,7 +186,9 @@ class Router:
         seconds = binding.service.call_seconds
         try:
             origin = live.questions, session, request.tool
-            with enforce_deadline(seconds, call.context, call.waiting, origin) as context:
+            with enforce_deadline(
+                seconds, call.context, call.waiting, origin, call.stored_operation_id
+            ) as context:
                 await _acquire_slot(call, live)
                 try:
                     self._refuse_lost_notice(call)

@@ -235,7 +235,13 @@ class Session:
     def view(self, generation: int) -> SessionView:
         record = self.record
         return SessionView(
-            record.id, record.name, record.namespace, record.owner, generation, record.metadata
+            record.id,
+            record.name,
+            record.namespace,
+            record.owner,
+            generation,
+            record.metadata,
+            record.epoch,
         )
 
     @property

@@ -32,6 +32,7 @@ class Nobody:
     input_responses = None
     request_state = None
     can_return_input_required = False
+    operation_id: str | None = None
     reachable = True
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...

@@ -15,7 +15,7 @@ from typing import Final
 
 _HEADER: Final = struct.Struct("=QQ")
 """The numbers of bytes that were ever written to the two parts."""
-SENT_BYTES: Final = 128 * 1024
+SENT_BYTES: Final = 1024 * 1024
 
 
 class _Ring:
@@ -49,7 +49,9 @@ class _Ring:
         if written <= self._size:
             whole = self._memory[self._start : self._start + written]
             return whole, True
-        return self._memory[self._start + written % self._size : self._start + self._size] + end, False
+        return self._memory[
+            self._start + written % self._size : self._start + self._size
+        ] + end, False
 
 
 class CallLog:
@@ -83,7 +85,12 @@ class CallLog:
 
     def calls(self) -> dict[int, str]:
         """Return the operation ids of the calls that were sent, by the id of their request."""
-        return {note[0]: note[1] for note in self._notes() if len(note) == 2}
+        return {int(note[0]): str(note[1]) for note in self._notes() if len(note) == 2}
+
+    @property
+    def has_all_calls(self) -> bool:
+        """Whether calls() has every call that was ever sent."""
+        return self._sent.read()[1]
 
     def answered(self) -> set[int | str]:
         """Return the ids of the child's requests that were answered."""

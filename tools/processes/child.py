@@ -105,7 +105,10 @@ class ChildProcess:
             on_data=None if self.call_log is None else self.call_log.note_received,
             beginning=b"" if self.call_log is None else self.call_log.received()[1],
         )
-        self.write_stream = StdinWriter(self._note_stdin_closed)
+        self.write_stream = StdinWriter(
+            self._note_stdin_closed,
+            on_answer=None if self.call_log is None else self.call_log.note_answered,
+        )
 
     def __repr__(self) -> str:
         return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"
@@ -135,7 +138,9 @@ class ChildProcess:
         mark = ""
         if kept is not None and ledger is not None:
             mark = ledger.mark(kept=True)
-            process = await kept.start(command, env=variables | {procfs.MARK: mark}, cwd=cwd, mark=mark)
+            process = await kept.start(
+                command, env=variables | {procfs.MARK: mark}, cwd=cwd, mark=mark
+            )
         if process is None:
             mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
             process = OwnProcess(command, env=variables | {procfs.MARK: mark}, cwd=cwd)
@@ -160,7 +165,12 @@ class ChildProcess:
         """
         process = await kept.client.adopt(kept.identity)
         return await cls._open(
-            process, process.mark, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+            process,
+            process.mark,
+            service=service,
+            limits=limits,
+            ledger=ledger,
+            on_stderr=on_stderr,
         )
 
     @classmethod

@@ -1,6 +1,6 @@
 """The connection of this process to the keeper of its data folder, which holds child processes beyond our own end.
 
-See keeper/protocol.py for the packets. Linux only: elsewhere, and whenever the keeper cannot be reached, children are our own.
+See keeper/protocol.py for the packets. Linux only: elsewhere, and when the keeper cannot be reached, children are our own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread

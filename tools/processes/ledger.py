@@ -24,6 +24,7 @@ from typing import Final
 import anyio.to_thread
 
 from . import procfs
+from .keeper import KeeperClient
 from .watchdog import Watchdog
 from .workdir import private_folder
 
@@ -72,10 +73,18 @@ class Ledger:
     """The children of this process. It lives as long as the process; call aclose() after all connections are closed.
 
     `folder` is the data folder; None keeps no files. With `watchdog`, a small shell process kills the children if this
-    process is killed.
+    process is killed. With `keeper`, children of sessions are held beyond the end of this process.
     """
 
-    def __init__(self, folder: Path | None, *, node: str = "local", watchdog: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        node: str = "local",
+        watchdog: bool = True,
+        keeper: KeeperClient | None = None,
+    ) -> None:
+        self.keeper = keeper
         self._root = None if folder is None else folder / "children"
         self._folder = None if self._root is None else self._root / _safe(node)
         self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
@@ -167,7 +176,9 @@ class Ledger:
         return killed_children
 
     async def aclose(self) -> None:
-        """Stop the watchdog, which kills the children that still run. May be called twice."""
+        """Stop the watchdog, which kills the children that still run, and leave the keeper. May be called twice."""
+        if self.keeper is not None:
+            await self.keeper.aclose()
         if self._watchdog is not None:
             await self._watchdog.aclose()
         for pid in list(self._children):

@@ -230,6 +230,7 @@ class UpstreamConnection:
                     self._with_meta(params, call),
                     number=call.number,
                     headers=self._headers(method, params) if rpc.http else None,
+                    operation_id=ctx.operation_id,
                 )
                 result = validate_result(answer, modern=modern, service=self.service, tool=tool)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:

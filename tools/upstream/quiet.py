@@ -19,6 +19,7 @@ class InternalContext:
     request_state: str | None = None
     can_return_input_required = False
     reachable = False
+    operation_id: str | None = None
 
     @property
     def capabilities(self) -> JSON:

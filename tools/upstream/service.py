@@ -21,7 +21,8 @@ from ...sessions.json_codec import JSON
 from ...sessions.one_line import escape_controls
 from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
-from ..processes.child import ProcessLimits
+from ..processes.child import KeptPlace, ProcessLimits
+from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
 from ..processes.workdir import Placeholders, WorkFolders
@@ -301,7 +302,7 @@ class UpstreamService:
             ServiceUnavailable: The connection failed. The message has the cause and the last output; nothing is left behind.
         """
         placeholders = await self._make_placeholders(session)
-        connection = await self._connect(placeholders)
+        connection = await self._connect(placeholders, self._kept_place(session))
         try:
             connection.restore_report = await self._restore(
                 session, snapshot, connection, placeholders
@@ -357,14 +358,24 @@ class UpstreamService:
                 f"{self.name} cannot start: its working folder cannot be created ({error.strerror})."
             ) from error
 
-    async def _connect(self, placeholders: Placeholders) -> UpstreamConnection:
+    def _kept_place(self, session: SessionView) -> KeptPlace | None:
+        """Return the place of a session's process at the keeper, None if it ends with this process."""
+        keeper = None if self.ledger is None or self.scope == "shared" else self.ledger.keeper
+        if keeper is None or self.transport != "stdio":
+            return None
+        identity = KeptIdentity(session.id, self.name, session.generation, session.epoch)
+        return KeptPlace(keeper, identity)
+
+    async def _connect(
+        self, placeholders: Placeholders, kept: KeptPlace | None = None
+    ) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
         connection.on_changed = partial(self._handle_change, connection)
         connection.param_headers = self._param_headers
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
-            partial(self._open_transport, placeholders),
+            partial(self._open_transport, placeholders, kept),
             eras=self._eras,
             seconds=seconds,
             secrets=self._secrets,
@@ -377,7 +388,7 @@ class UpstreamService:
             self._eras = (era, "modern" if era == "legacy" else "legacy")
         return connection
 
-    def _open_transport(self, placeholders: Placeholders) -> OpenTransport:
+    def _open_transport(self, placeholders: Placeholders, kept: KeptPlace | None) -> OpenTransport:
         config = self.config
         if config.command is None:
             assert config.url is not None
@@ -393,6 +404,7 @@ class UpstreamService:
             cwd=self._cwd(placeholders),
             limits=self._limits,
             ledger=self.ledger,
+            kept=kept,
             on_stderr=self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None,
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
@@ -28,6 +30,18 @@ class ClosingStream:
     ) -> bool | None:
         await self.aclose()
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTraffic:
+    """The traffic of a transport in an earlier process, as far as it is known."""
+
+    calls: Mapping[int, str] = field(default_factory=dict[int, str])
+    """The operation ids of calls that were sent, by the id of their request."""
+    answered: Collection[int | str] = ()
+    """The ids of the server's requests that were answered."""
+    lines: Sequence[bytes] = ()
+    """The last messages that were received."""
 
 
 class Transport(Protocol):
@@ -60,6 +74,14 @@ class Transport(Protocol):
         """Return the server's last output up to now."""
         ...
 
+    def earlier_traffic(self) -> EarlierTraffic:
+        """Return what an earlier process sent and received over it; empty when this one opened it."""
+        ...
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        """Note a call with an operation id before it is sent, for the process after this one."""
+        ...
+
     def error_detail(self) -> str:
         """Return a detail, such as the HTTP status, for the error of a refused request; empty without one."""
         ...
@@ -68,4 +90,4 @@ class Transport(Protocol):
 OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["ClosingStream", "OpenTransport", "Transport"]
+__all__ = ["ClosingStream", "EarlierTraffic", "OpenTransport", "Transport"]

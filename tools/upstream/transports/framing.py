@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Callable
@@ -250,10 +251,20 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
 
 
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):
-    """The stdin of a child as the SDK's write stream. close() ends the child's stdin."""
+    """The stdin of a child as the SDK's write stream. close() ends the child's stdin.
 
-    def __init__(self, on_end: Callable[[], None]) -> None:
+    `on_answer` is called with the id of each request of the child before it is answered.
+    """
+
+    def __init__(
+        self,
+        on_end: Callable[[], None],
+        *,
+        on_answer: Callable[[int | str], None] | None = None,
+    ) -> None:
         self._on_end = on_end
+        self._on_answer = on_answer
+        self._fd = -1
         self._transport: asyncio.WriteTransport | None = None
         self._can_write: asyncio.Event = asyncio.Event()
         self._can_write.set()
@@ -263,6 +274,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
+        self._fd = transport.get_extra_info("pipe").fileno()
 
     def pause_writing(self) -> None:
         self._can_write.clear()
@@ -284,7 +296,20 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             if isinstance(item.message, JSONRPCRequest):
                 self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
-        self._transport.write(encode(item.message))
+        message = item.message
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
+        if is_answer and message.id is not None and self._on_answer is not None:
+            self._on_answer(message.id)
+        self._write(self._transport, encode(message))
+
+    def _write(self, transport: asyncio.WriteTransport, data: bytes) -> None:
+        """Write a line at once if the pipe has room: uvloop would do it later, and a kill before that would lose it."""
+        if not transport.get_write_buffer_size():
+            # If the pipe is full or broken, the transport finds that out.
+            with suppress(OSError):
+                data = data[os.write(self._fd, data) :]
+        if data:
+            transport.write(data)
 
     def close(self) -> None:
         """Close the pipe once all accepted messages are written."""

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from ..list_changes import LISTEN
-from .base import Transport
+from .base import EarlierTraffic, Transport
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
@@ -165,6 +165,12 @@ class HttpTransport:
 
     def last_output(self) -> str:
         return ""
+
+    def earlier_traffic(self) -> EarlierTraffic:
+        return EarlierTraffic()
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        return
 
     def error_detail(self) -> str:
         return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"

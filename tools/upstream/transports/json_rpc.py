@@ -22,7 +22,14 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
 from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
@@ -34,6 +41,7 @@ from ..redaction import Secrets
 from ..sdk import ReadStream
 from ..tracing import is_tracing
 from .base import OpenTransport, Transport
+from .framing import decode
 from .pipe_requests import PipeRequests
 
 logger = logging.getLogger("statehold.upstream")
@@ -87,7 +95,9 @@ class JsonRpcConnection:
         *,
         service: str,
         secrets: Secrets,
+        first_number: int = 1,
     ) -> None:
+        """`first_number` is the id of the first request."""
         self._connect = connect
         self._handler = handler
         self._service = service
@@ -97,7 +107,7 @@ class JsonRpcConnection:
         self._handshake_done = anyio.Event()
         self._loss_reported = anyio.Event()
         self._task_done = anyio.Event()
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(first_number)
         self._transport: Transport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
         self._pipe_requests: PipeRequests | None = None
@@ -106,6 +116,8 @@ class JsonRpcConnection:
         self._peer: Peer | None = None
         self._failure: Exception | None = None
         self._cause: tuple[str, str] | None = None
+        self.interrupted: dict[str, asyncio.Future[JSON]] = {}
+        """The answers to the calls of an earlier process, by operation id; see Transport.interrupted()."""
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
         self._has_ended = False
@@ -139,8 +151,10 @@ class JsonRpcConnection:
         lines = self._secrets.redact(last_output).splitlines()
         return "\n".join(map(escape_controls, lines))[-STDERR_TAIL:]
 
-    async def open(self, eras: Sequence[Era]) -> None:
+    async def open(self, eras: Sequence[Era], *, peer: Peer | None = None) -> None:
         """Connect and do the handshake. A failed or cancelled call leaves nothing behind.
+
+        With `peer`, an earlier process did the handshake with this peer, and there is none now.
 
         Raises:
             HandshakeFailed: The upstream ended before it answered.
@@ -149,7 +163,7 @@ class JsonRpcConnection:
         # A separate task instead of a task group: a scope entered here would stay open inside the caller's scopes.
         # The context is empty, so that the opener's token and trace do not live as long as the connection.
         loop = asyncio.get_running_loop()
-        self._task = contextvars.Context().run(loop.create_task, self._run(eras))
+        self._task = contextvars.Context().run(loop.create_task, self._run(eras, peer))
         try:
             await self._handshake_done.wait()
         except BaseException:
@@ -184,12 +198,12 @@ class JsonRpcConnection:
         if scope.cancelled_caught:
             logger.error("%s does not close", self._service)
 
-    async def _run(self, eras: Sequence[Era]) -> None:
+    async def _run(self, eras: Sequence[Era], peer: Peer | None) -> None:
         try:
             with self._scope:
                 async with self._connect() as transport:
                     self._transport = transport
-                    await self._serve(transport, eras)
+                    await self._serve(transport, eras, peer)
         except Exception as error:
             self._failure = cast("Exception", unwrap_group(error))
         finally:
@@ -201,7 +215,7 @@ class JsonRpcConnection:
             self._handshake_done.set()
             self._task_done.set()
 
-    async def _serve(self, transport: Transport, eras: Sequence[Era]) -> None:
+    async def _serve(self, transport: Transport, eras: Sequence[Era], peer: Peer | None) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
         read_stream = _EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
         dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
@@ -212,7 +226,10 @@ class JsonRpcConnection:
                 dispatcher.run, self._on_request, _ignore_notification, self._on_notify
             )
             try:
-                await self._negotiate(eras)
+                if peer is None:
+                    await self._negotiate(eras)
+                else:
+                    await self._take_up(transport, peer)
                 await self._end_requested.wait()
                 if self._stopping:
                     await self._close_streams(transport)
@@ -229,6 +246,24 @@ class JsonRpcConnection:
             headers = peer.headers("", {})
             assert self._dispatcher is not None
             await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
+        self._peer = peer
+        self._handshake_done.set()
+
+    async def _take_up(self, transport: Transport, peer: Peer) -> None:
+        """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
+        assert self._pipe_requests is not None
+        traffic = transport.earlier_traffic()
+        for number, operation_id in traffic.calls.items():
+            self.interrupted[operation_id] = self._pipe_requests.expect(number)
+        for line in traffic.lines:
+            message = decode(line)
+            if message is None:
+                continue
+            if isinstance(message, JSONRPCRequest):
+                if message.id not in traffic.answered:
+                    await transport.write_stream.send(SessionMessage(_withdrawn(message)))
+            else:
+                self._pipe_requests.take(SessionMessage(message))
         self._peer = peer
         self._handshake_done.set()
 
@@ -305,9 +340,17 @@ class JsonRpcConnection:
         return next(self._numbers)
 
     async def request(
-        self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        params: JSON,
+        *,
+        number: int,
+        headers: dict[str, str] | None = None,
+        operation_id: str | None = None,
     ) -> JSON:
         """Send a request and return its result. Cancelling it cancels it upstream.
+
+        With `operation_id`, a process after this one can still receive the answer, if the upstream outlives this one.
 
         Raises:
             OutcomeUnknown: The connection ended after the request was sent.
@@ -317,6 +360,8 @@ class JsonRpcConnection:
         if not self.usable:
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
         assert self._dispatcher is not None
+        if operation_id is not None and self._transport is not None:
+            self._transport.note_call(number, operation_id)
         try:
             if self._pipe_requests is not None and not is_tracing():
                 return await self._pipe_requests.send(method, params, number)
@@ -456,6 +501,14 @@ class _EndWatchingStream:
         exc_tb: TracebackType | None,
     ) -> bool | None:
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+def _withdrawn(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
+    """Return the answer to a question whose caller was lost with the process that forwarded it."""
+    if question.method == "elicitation/create":
+        return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})
+    error = ErrorData(code=INVALID_REQUEST, message="The question was withdrawn.")
+    return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
 
 
 def _describe(error: Exception | None) -> str:

@@ -60,9 +60,14 @@ class PipeRequests:
             raise
         finally:
             self._waiting.pop(number, None)
-            if answer.done() and not answer.cancelled():
-                # Retrieve the exception, or the loop would report it as never retrieved.
-                answer.exception()
+            if answer.done():
+                _note_retrieved(answer)
+
+    def expect(self, number: int) -> asyncio.Future[JSON]:
+        """Return the answer to a request that an earlier process sent. It fails when the connection ends."""
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_note_retrieved)
+        return answer
 
     async def _write_message(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
         try:
@@ -104,6 +109,12 @@ class PipeRequests:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(_closed())
+
+
+def _note_retrieved(answer: asyncio.Future[JSON]) -> None:
+    # Otherwise the loop would report its exception as never retrieved.
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _number(answer_id: str | int | None) -> int:

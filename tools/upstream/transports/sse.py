@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
 
 from ..sdk import request_within_origin, sse_within_origin
-from .base import ClosingStream, Transport
+from .base import ClosingStream, EarlierTraffic, Transport
 from .framing import decode, encode
 from .http import RESULT_BYTES, Client
 
@@ -90,6 +90,12 @@ class SseTransport(ClosingStream):
 
     def last_output(self) -> str:
         return ""
+
+    def earlier_traffic(self) -> EarlierTraffic:
+        return EarlierTraffic()
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        return
 
     def error_detail(self) -> str:
         return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ....sessions.errors import ServiceUnavailable
-from ...processes.child import ChildProcess, ProcessLimits
+from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
 from ...processes.ledger import Ledger
-from .base import Transport
+from .base import EarlierTraffic, Transport
 
 EXIT_CODE_SECONDS: Final = 0.3
 """Seconds to wait for the exit code after the end of stdout, before the end is reported without it."""
@@ -39,6 +39,16 @@ class StdioTransport:
     def error_detail(self) -> str:
         return ""
 
+    def earlier_traffic(self) -> EarlierTraffic:
+        log = self.child.call_log
+        if log is None:
+            return EarlierTraffic()
+        return EarlierTraffic(log.calls(), log.answered(), log.received()[0])
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        if self.child.call_log is not None:
+            self.child.call_log.note_call(number, operation_id)
+
     async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)
         return f"the process {self.child.describe_end()}", self.child.last_output()
@@ -54,9 +64,12 @@ async def open_stdio(
     cwd: str | None,
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
+    kept: KeptPlace | None = None,
     on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Transport]:
     """Start a child process. Leaving the block ends it and every process that it started.
+
+    With `kept`, it survives an end of this process that leaves the block by no way.
 
     Raises:
         ServiceUnavailable: The program cannot be started.
@@ -69,6 +82,7 @@ async def open_stdio(
             cwd=cwd,
             limits=limits,
             ledger=ledger,
+            kept=kept,
             on_stderr=on_stderr,
         )
     except (OSError, ValueError) as error:
