@@ -120,6 +120,8 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
             ):
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
+                if ledger.keeper is not None:
+                    gateway.registry.spawn(_take_up, gateway, ledger.keeper)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -131,6 +133,12 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
     logger.critical("other nodes declared this one dead and take over its sessions: it ends")
     await gateway.registry.abandon()
     gateway.on_fenced()
+
+
+async def _take_up(gateway: Gateway, keeper: KeeperClient) -> None:
+    """Take up the sessions whose processes outlived the one that served them, before the keeper ends these."""
+    children = await keeper.children()
+    await gateway.registry.take_up(sorted({c["session"] for c in children if not c["held"]}))
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

@@ -153,6 +153,8 @@ class BindingRecord(Record):
     config_hash: str = ""
     last_error: str | None = None
     since: float = 0.0
+    resume_token: str | None = Field(default=None, repr=False)
+    """What a later process needs to take up the live connection, None if it ends with its process. Secret."""
 
 
 class SnapshotRecord(Record):

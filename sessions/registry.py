@@ -15,7 +15,7 @@ from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.state import States
 from .core import Core
-from .errors import ShuttingDown, StoreUnavailable
+from .errors import SessionError, ShuttingDown, StoreUnavailable
 from .lifecycle import Event, Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
@@ -112,6 +112,24 @@ class Registry:
             logger.info("this node drains: other nodes take on its sessions")
             self.spawn(self.give_up)
         self._rebalancing.rebalance()
+
+    async def take_up(self, session_ids: Sequence[str]) -> None:
+        """Claim sessions of dead processes and take up their connections; those that cannot be claimed stay as they are."""
+        async with anyio.create_task_group() as tasks:
+            for session_id in session_ids:
+                tasks.start_soon(self._take_up, session_id)
+
+    async def _take_up(self, session_id: str) -> None:
+        try:
+            record = await self.core.store.get(session_id)
+            if record is None or record.status is Status.CLOSED:
+                return
+            await self._directory.claim(record)
+            session = self._directory.get(session_id)
+            if session is not None:
+                await self.pausing.resume(session, cause="its connection outlived its process")
+        except (SessionError, StoreUnavailable) as error:
+            logger.info("the connections of session %s wait for a call: %s", session_id, error)
 
     async def give_up(self) -> None:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.

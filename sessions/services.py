@@ -254,6 +254,37 @@ class Offering(Protocol):
 
 
 @runtime_checkable
+class Resumable(Protocol):
+    """A service whose connections can outlive their process."""
+
+    async def resume(self, session: SessionView, token: str) -> Connection:
+        """Take up a connection that another process opened, in the same generation. Called by its new owner task.
+
+        Raises:
+            ServiceUnavailable: it is gone; the message says why.
+        """
+        ...
+
+
+@runtime_checkable
+class Resumed(Protocol):
+    """A connection that a later process can take up, or that this process took up from an earlier one."""
+
+    @property
+    def resume_token(self) -> str | None:
+        """What a later process needs to take it up, None if it ends with this process. Secret; fixed once it is open."""
+        ...
+
+    def was_sent(self, operation_id: str) -> bool | None:
+        """Whether the earlier process sent the call of an operation; None when that is not known."""
+        ...
+
+    async def interrupted_result(self, operation_id: str) -> CallResult:
+        """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
+        ...
+
+
+@runtime_checkable
 class Answering(Protocol):
     """A service that answers such requests itself, so that no connection is opened for them."""
 
@@ -323,6 +354,8 @@ __all__ = [
     "Offering",
     "PausePolicy",
     "RestoreReport",
+    "Resumable",
+    "Resumed",
     "Service",
     "SessionView",
     "Snapshot",

@@ -93,6 +93,15 @@ class IdempotencyGuard:
     def is_running(self, scope: str, operation_id: str) -> bool:
         return (scope, operation_id) in self._running
 
+    def begin(self, operation: Operation) -> None:
+        """Note that an operation runs whose call another process sent. Its repeats wait until end()."""
+        self._running[operation.scope, operation.id] = operation
+
+    def end(self, operation: Operation) -> None:
+        """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""
+        del self._running[operation.scope, operation.id]
+        operation.ended.set()
+
     @asynccontextmanager
     async def once(
         self, operation: Operation, receipts: Receipts
@@ -115,7 +124,7 @@ class IdempotencyGuard:
                 yield replay(running.receipt)
                 return
         # No await since the check: no other call with this id can have started.
-        self._running[key] = operation
+        self.begin(operation)
         try:
             receipt = await receipts.find(operation)
             if receipt is not None:
@@ -135,8 +144,7 @@ class IdempotencyGuard:
             finally:
                 await receipts.end(operation, outcome)
         finally:
-            del self._running[key]
-            operation.ended.set()
+            self.end(operation)
 
 
 def _keeps_id(operation: Operation) -> bool:

@@ -36,6 +36,7 @@ from ..services import Answering, CallContext, CallResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
+from .interrupted import InterruptedCalls
 from .notices import accepts_notice
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Answer, Call, Request
@@ -54,6 +55,7 @@ class Router:
         self._registry = registry
         self._core = registry.core
         self.guard = IdempotencyGuard()
+        registry.connector.settle_calls = InterruptedCalls(self._core, self.guard).settle
         self._memories: WeakKeyDictionary[Session, ReceiptMemory] = WeakKeyDictionary()
         """The receipts that are not stored: they end when this node gives the session up."""
 

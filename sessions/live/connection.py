@@ -14,7 +14,7 @@ from typing import Literal
 import anyio
 
 from ..errors import ServiceUnavailable, SessionError
-from ..services import Connection, Diagnosing, Service, SessionView, Snapshot
+from ..services import Connection, Diagnosing, Resumable, Service, SessionView, Snapshot
 from .questions import OpenQuestions
 
 logger = logging.getLogger("statehold.connections")
@@ -37,7 +37,10 @@ class LiveConnection:
         snapshot: Snapshot | None,
         *,
         on_lost: Callable[[LiveConnection], None],
+        resume_token: str | None = None,
     ) -> None:
+        """With `resume_token`, it is the connection of another process, and is taken up instead of being opened."""
+        self._resume_token = resume_token
         self.service = service
         self.view = view
         self.calls = 0
@@ -153,7 +156,7 @@ class LiveConnection:
         name, bound = self.service.name, self.service.connect_seconds
         try:
             with self._opening, anyio.fail_after(bound):
-                self._connection = await self.service.open(self.view, self._snapshot)
+                self._connection = await self._open_or_take_up()
         except SessionError as error:
             self._error = error
         except TimeoutError:
@@ -167,6 +170,14 @@ class LiveConnection:
             self._error = ServiceUnavailable(f"{name} was closed while it was being opened.")
         self._snapshot = None
         self._opening_ended.set()
+
+    async def _open_or_take_up(self) -> Connection:
+        token = self._resume_token
+        if token is None:
+            return await self.service.open(self.view, self._snapshot)
+        if not isinstance(self.service, Resumable):
+            raise ServiceUnavailable(f"{self.service.name} takes up no connections.")
+        return await self.service.resume(self.view, token)
 
     async def _hold(self, connection: Connection) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,7 +15,8 @@ from ..errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
-from ..services import RestoreReport, SelfChanging
+from ..services import RestoreReport, Resumed, SelfChanging
+from ..store.base import RESTARTED
 from .connection import LiveConnection
 from .session import Binding, Session
 from .snapshots import UNSTORED, Snapshots, save_quietly
@@ -42,6 +43,8 @@ class Connector:
         self._core = core
         self._snapshots = snapshots
         self._on_failed = on_failed
+        self.settle_calls: Callable[[Session], Awaitable[None]] = _settle_nothing
+        """Settles the calls that were in flight on the connections of a process that died. The router sets it."""
         self._shared_connections: dict[str, LiveConnection] = {}
 
     async def connect(self, session: Session, binding: Binding) -> LiveConnection:
@@ -85,12 +88,11 @@ class Connector:
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
         generation = binding.record.generation + 1
-
-        def note_loss(live: LiveConnection) -> None:
-            self._note_lost(session, binding, live)
-
         live = LiveConnection(
-            binding.service, session.view(generation), snapshot, on_lost=note_loss
+            binding.service,
+            session.view(generation),
+            snapshot,
+            on_lost=partial(self._note_lost, session, binding),
         )
         binding.live = binding.last_live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
@@ -98,6 +100,60 @@ class Connector:
         live.start(self._core.tasks.start)
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
+
+    async def take_up(self, session: Session) -> None:
+        """Take up the connections that outlived the process of a session, under `session.changing`.
+
+        Those that are gone become lost. Calls that were in flight on them are settled.
+        """
+        kept = [
+            binding
+            for binding in session.bindings.values()
+            if binding.live is None and binding.record.status is BindingStatus.KEPT
+        ]
+        for binding in kept:
+            await self._take_up(session, binding)
+        if kept:
+            await self.settle_calls(session)
+
+    async def _take_up(self, session: Session, binding: Binding) -> None:
+        record, service = binding.record, binding.service
+        reason = RESTARTED
+        if record.resume_token is not None and record.config_hash == service.config_hash:
+            await self._core.budget.acquire(session.id, session.record.owner)
+            live = LiveConnection(
+                service,
+                session.view(record.generation),
+                None,
+                on_lost=partial(self._note_lost, session, binding),
+                resume_token=record.resume_token,
+            )
+            # Its generation was recorded by the process that opened it.
+            live.opening_recorded.set()
+            binding.live = binding.last_live = live
+            live.start(self._core.tasks.start)
+            try:
+                await live.wait_until_open()
+            except SessionError as error:
+                reason = error.message
+                binding.live = None
+                if not session.holds_connection:
+                    self._core.budget.release(session.id)
+            else:
+                self._follow_changes(session, binding, live)
+                return
+        binding.update(
+            status=BindingStatus.LOST,
+            last_error=one_line(reason),
+            resume_token=None,
+            since=self._core.clock.now(),
+        )
+
+    def _follow_changes(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        if isinstance(live.connection, SelfChanging):
+            live.connection.on_unsaved = partial(
+                self._snapshots.note_own_change, session, binding, live
+            )
 
     async def _record_opening(
         self, session: Session, binding: Binding, live: LiveConnection
@@ -132,13 +188,12 @@ class Connector:
             binding.unreported_losses = ", ".join(filter(None, (unreported, lost_parts)))[:UNTOLD]
         elif live.restores:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
-        if isinstance(live.connection, SelfChanging):
-            live.connection.on_unsaved = partial(
-                self._snapshots.note_own_change, session, binding, live
-            )
+        self._follow_changes(session, binding, live)
+        connection = live.connection
         binding.update(
             status=BindingStatus.OPEN,
             generation=generation,
+            resume_token=connection.resume_token if isinstance(connection, Resumed) else None,
             config_hash=binding.service.config_hash,
             since=self._core.clock.now(),
         )
@@ -286,6 +341,10 @@ class Connector:
             live.close_nowait()
         for live in self._shared_connections.values():
             await live.aclose()
+
+
+async def _settle_nothing(session: Session) -> None:
+    return
 
 
 def _missing(session: Session) -> list[Binding]:

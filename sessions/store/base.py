@@ -272,6 +272,10 @@ class Store(Protocol):
         """Return every receipt of a session, in the order of its calls."""
         ...
 
+    async def started_calls(self, session_id: str) -> list[tuple[ReceiptRecord, JournalRecord]]:
+        """Return the calls with an operation id whose end is not recorded: the receipt and the journal entry of each."""
+        ...
+
     async def summary(self, session_id: str) -> SummaryRecord | None: ...
 
     # Time.

@@ -106,6 +106,30 @@ def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]
     return [rows.receipt_record(columns_of(row)) for row in result]
 
 
+_STARTED_RECEIPTS = select(schema.receipt).where(_r.session_id == _this, _r.status == STARTED)
+_STARTED_ENTRIES = select(schema.journal).where(_j.session_id == _this, _j.status == STARTED)
+
+
+def started_calls(
+    connection: Connection, session_id: str
+) -> list[tuple[ReceiptRecord, JournalRecord]]:
+    parameters = {"session_id": session_id}
+    receipts_by_seq = {
+        receipt.seq: receipt
+        for receipt in (
+            rows.receipt_record(columns_of(row))
+            for row in connection.execute(_STARTED_RECEIPTS, parameters)
+        )
+    }
+    entries = (
+        rows.journal_record(columns_of(row))
+        for row in connection.execute(_STARTED_ENTRIES, parameters)
+    )
+    return [
+        (receipts_by_seq[entry.seq], entry) for entry in entries if entry.seq in receipts_by_seq
+    ]
+
+
 def summary(connection: Connection, session_id: str) -> SummaryRecord | None:
     row = connection.execute(_SUMMARY, {"session_id": session_id}).first()
     return None if row is None else rows.summary_record(columns_of(row))
@@ -165,4 +189,13 @@ def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
     )
 
 
-__all__ = ["OTHERS", "all_receipts", "page", "receipt", "receipts", "summary", "journal_counts"]
+__all__ = [
+    "OTHERS",
+    "all_receipts",
+    "page",
+    "receipt",
+    "receipts",
+    "started_calls",
+    "summary",
+    "journal_counts",
+]

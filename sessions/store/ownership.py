@@ -120,6 +120,7 @@ def _release(
         return []
     these = {"ids": pack_ids(row.id for row in rows)}
     _mark_outcomes_unknown(connection, these, now)
+    _keep_connections(connection, these)
     journalled_ids = [row.id for row in rows if row.status in _TRANSITIONS]
     connection.execute(_journal(now), these)
     connection.execute(
@@ -132,6 +133,7 @@ def _release(
         .where(
             among(binding.session_id),
             binding.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
+            binding.resume_token.is_(None),
         )
         .values(status=BindingStatus.LOST.value, last_error=RESTARTED, since=now),
         these,
@@ -142,17 +144,39 @@ def _release(
     return [row.id for row in rows if row.status not in closed_statuses]
 
 
+_b = schema.binding.c
+_resumable = select(_b.session_id).where(
+    _b.resume_token.is_not(None),
+    _b.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
+)
+"""Sessions with a connection that may outlive its process."""
+
+
+def _keep_connections(connection: Connection, these: Row) -> None:
+    """Mark the connections that may outlive their process: the next owner takes them up, or finds them lost."""
+    connection.execute(
+        update(schema.binding)
+        .where(
+            among(_b.session_id),
+            _b.status == BindingStatus.OPEN.value,
+            _b.resume_token.is_not(None),
+        )
+        .values(status=BindingStatus.KEPT.value),
+        these,
+    )
+
+
 def _mark_outcomes_unknown(connection: Connection, these: Row, now: float) -> None:
-    """Set every started operation of these sessions to `outcome_unknown`."""
+    """Set every started operation of these sessions to `outcome_unknown`, unless its answer may still come."""
     connection.execute(
         update(schema.receipt)
-        .where(among(_r.session_id), _r.status == STARTED)
+        .where(among(_r.session_id), _r.status == STARTED, _r.session_id.not_in(_resumable))
         .values(status=OutcomeUnknown.code, ended_at=now),
         these,
     )
     connection.execute(
         update(schema.journal)
-        .where(among(_j.session_id), _j.status == STARTED)
+        .where(among(_j.session_id), _j.status == STARTED, _j.session_id.not_in(_resumable))
         .values(status=OutcomeUnknown.code, ended_at=now, error=RESTARTED),
         these,
     )

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -132,6 +132,7 @@ binding: Final = Table(
     _text("config_hash"),
     _text("last_error", null=True),
     _time("since"),
+    _text("resume_token", null=True),
 )
 
 state: Final = Table(

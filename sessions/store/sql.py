@@ -355,6 +355,9 @@ class SQLStore:
     async def receipts(self, session_id: str) -> tuple[int, int]:
         return await self._read(partial(journal_queries.receipts, session_id=session_id))
 
+    async def started_calls(self, session_id: str) -> list[tuple[ReceiptRecord, JournalRecord]]:
+        return await self._read(partial(journal_queries.started_calls, session_id=session_id))
+
     async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
         return await self._read(partial(journal_queries.all_receipts, session_id=session_id))
 

@@ -177,16 +177,21 @@ class Pausing:
         return snapshots, unsaved
 
     async def resume(self, session: Session, *, cause: str) -> None:
-        """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""
+        """Take a paused session back to idle (T09). A call opens the connections that it needs.
+
+        Connections that outlived their process are taken up.
+        """
         async with session.changing:
             if not session.ownership_ended.is_set() and session.status is Status.PAUSED:
                 await self.resume_held(session, cause=cause)
 
     async def resume_held(self, session: Session, *, cause: str) -> None:
         """Resume a paused session while the caller holds `session.changing`."""
+        await self._connector.take_up(session)
         session.apply(Event.RESUMED, cause=cause)
+        mark_bindings(open_bindings(session), BindingStatus.OPEN)
         await session.save(
-            bindings=mark_bindings(open_bindings(session), BindingStatus.OPEN),
+            bindings=[binding.record for binding in session.bindings.values()],
             status=Status.IDLE,
             status_at=session.record.status_at,
             due_at=None,

@@ -292,7 +292,8 @@ class ChildProcess:
     async def _stop(self) -> None:
         had_children = self.returncode is None and procfs.has_children(self.pid)
         self.read_stream.discard()
-        await self._process.release()
+        if not await self._process.release():
+            return
         self.write_stream.close()
         limits = self._limits
         if self._is_running():

@@ -101,8 +101,8 @@ class KeptProcess:
             if self._on_exit is not None:
                 self._on_exit()
 
-    async def release(self) -> None:
-        await self._client.release(self)
+    async def release(self) -> bool:
+        return await self._client.release(self)
 
 
 class KeeperClient:
@@ -178,12 +178,15 @@ class KeeperClient:
             return []
         return answer["children"]
 
-    async def release(self, process: KeptProcess) -> None:
-        """Have the keeper close its ends of a child's pipes."""
+    async def release(self, process: KeptProcess) -> bool:
+        """Have the keeper close its ends of a child's pipes. Return False if another node has the child by now."""
         try:
             await self._request({"verb": "release", "key": process.key}, start=False)
-        except (KeeperUnreachable, KeeperRefusal) as error:
+        except KeeperRefusal as error:
+            return error.answer["error"] != protocol.STALE
+        except KeeperUnreachable as error:
             logger.debug("the keeper did not release child %d: %s", process.pid, error)
+        return True
 
     async def aclose(self) -> None:
         """Close the connection. May be called twice. The keeper goes on holding the children that were not released."""

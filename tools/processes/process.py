@@ -30,8 +30,11 @@ class Process(Protocol):
         """Call `on_exit` in the event loop when `returncode` is set. Called once."""
         ...
 
-    async def release(self) -> None:
-        """Let the end of its stdin be seen when this process closes it. Called before that, at most once."""
+    async def release(self) -> bool:
+        """Let the end of its stdin be seen when this process closes it. Called before that, at most once.
+
+        Return False if another node has the process by now: then this one must leave it alone.
+        """
         ...
 
 
@@ -81,8 +84,9 @@ class OwnProcess:
         if self._on_exit is not None:
             self._on_exit()
 
-    async def release(self) -> None:
+    async def release(self) -> bool:
         """Do nothing: no other process has its pipes."""
+        return True
 
 
 __all__ = ["OwnProcess", "Process"]

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, dumps
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused
@@ -118,6 +118,50 @@ class UpstreamConnection:
         raise ServiceUnavailable(
             f"{self.service} did not answer within {seconds:g} seconds{'; ' if output else ''}{output}{remedy}."
         )
+
+    async def take_up(
+        self,
+        open_transport: Callable[[], OpenTransport],
+        *,
+        peer: Peer,
+        first_number: int,
+        seconds: float,
+        secrets: Secrets,
+    ) -> None:
+        """Take up a connection on which an earlier process did the handshake with `peer`.
+
+        `first_number` is larger than the id of any request that was sent over it.
+
+        Raises:
+            ServiceUnavailable: It is gone.
+        """
+        self._rpc = JsonRpcConnection(
+            open_transport, self, service=self.service, secrets=secrets, first_number=first_number
+        )
+        self._had_calls = True
+        with anyio.move_on_after(seconds):
+            await self._rpc.open((), peer=peer)
+            return
+        raise ServiceUnavailable(
+            f"{self.service} could not be taken up within {seconds:g} seconds."
+        )
+
+    @property
+    def resume_token(self) -> str | None:
+        """The peer as JSON if the upstream outlives this process, else None; see Resumed in sessions/services.py."""
+        return dumps(self.peer.to_json()) if self.rpc.outlives_process else None
+
+    def was_sent(self, operation_id: str) -> bool | None:
+        """See Resumed in sessions/services.py."""
+        if operation_id in self.rpc.interrupted:
+            return True
+        return False if self.rpc.knows_all_calls else None
+
+    async def interrupted_result(self, operation_id: str) -> CallResult:
+        """See Resumed in sessions/services.py."""
+        answer = await self.rpc.interrupted_answer(operation_id)
+        modern = self.peer.modern
+        return CallResult(validate_result(answer, modern=modern, service=self.service, tool=True))
 
     async def aclose(self) -> None:
         """Close within a bound. Requests in flight fail with OutcomeUnknown."""

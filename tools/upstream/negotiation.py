@@ -5,6 +5,7 @@ The era `legacy` is the protocol with the initialize handshake, up to 2025-11-25
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,13 @@ class Peer:
     info: JSON = field(default_factory=dict[str, Any])
     capabilities: JSON = field(default_factory=dict[str, Any])
     instructions: str | None = None
+
+    def to_json(self) -> JSON:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(fields: JSON) -> Peer:
+        return Peer(**fields)
 
     @property
     def era(self) -> Era:

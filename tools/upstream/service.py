@@ -17,7 +17,7 @@ import anyio.to_thread
 from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import escape_controls
 from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
@@ -32,7 +32,7 @@ from .connection import UpstreamConnection
 from .errors import UpstreamRefused
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
 from .live_items import LiveItems
-from .negotiation import Era
+from .negotiation import Era, Peer
 from .probe import HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .quiet import InternalContext
@@ -40,11 +40,13 @@ from .redaction import Secrets
 from .transports.base import OpenTransport
 from .transports.http import open_http
 from .transports.sse import open_sse
-from .transports.stdio import open_stdio
+from .transports.stdio import adopt_stdio, open_stdio
 
 logger = logging.getLogger("statehold.upstream")
 
 CALL_SECONDS: Final = 300.0
+EPOCH_NUMBERS: Final = 1 << 24
+"""Ids of requests in one epoch of a session: those of a connection that is taken up begin at a multiple of it."""
 ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "auto": ("legacy", "modern"),
     "legacy": ("legacy",),
@@ -314,6 +316,42 @@ class UpstreamService:
         except BaseException:
             await connection.aclose()
             raise
+        self._follow(connection, session, placeholders)
+        return connection
+
+    async def resume(self, session: SessionView, token: str) -> UpstreamConnection:
+        """Take up the connection of a session whose process died; see Resumable in sessions/services.py.
+
+        Raises:
+            ServiceUnavailable: The process of the connection is gone.
+        """
+        kept = self._kept_place(session)
+        if self.ledger is None or kept is None:
+            raise ServiceUnavailable(f"{self.name} does not outlive its server.")
+        placeholders = await self._make_placeholders(session)
+        connection = self._new_connection()
+        await connection.take_up(
+            partial(
+                adopt_stdio,
+                kept,
+                service=self.name,
+                limits=self._limits,
+                ledger=self.ledger,
+                on_stderr=self._on_stderr,
+            ),
+            peer=Peer.from_json(loads(token)),
+            first_number=session.epoch * EPOCH_NUMBERS,
+            seconds=self.connect_seconds,
+            secrets=self._secrets,
+        )
+        self._has_started = True
+        self._follow(connection, session, placeholders)
+        return connection
+
+    def _follow(
+        self, connection: UpstreamConnection, session: SessionView, placeholders: Placeholders
+    ) -> None:
+        """Have a connection saved by the recipe, and follow the changes that its upstream announces."""
         recipe, folder = self.config.recipe, placeholders.folder
         if recipe is not None and recipe.save and folder is not None:
             connection.saver = partial(recipes.save, recipe, connection, folder)
@@ -321,7 +359,6 @@ class UpstreamService:
         if self.scope == "session":
             connection.session_id = session.id
             connection.follow(self._followed_uris.setdefault(session.id, set()))
-        return connection
 
     async def _restore(
         self,
@@ -369,9 +406,7 @@ class UpstreamService:
     async def _connect(
         self, placeholders: Placeholders, kept: KeptPlace | None = None
     ) -> UpstreamConnection:
-        connection = UpstreamConnection(self.name, shared=self.scope == "shared")
-        connection.on_changed = partial(self._handle_change, connection)
-        connection.param_headers = self._param_headers
+        connection = self._new_connection()
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
@@ -386,6 +421,12 @@ class UpstreamService:
             # Next time, try the era that worked first.
             era = connection.peer.era
             self._eras = (era, "modern" if era == "legacy" else "legacy")
+        return connection
+
+    def _new_connection(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self.name, shared=self.scope == "shared")
+        connection.on_changed = partial(self._handle_change, connection)
+        connection.param_headers = self._param_headers
         return connection
 
     def _open_transport(self, placeholders: Placeholders, kept: KeptPlace | None) -> OpenTransport:
@@ -405,8 +446,12 @@ class UpstreamService:
             limits=self._limits,
             ledger=self.ledger,
             kept=kept,
-            on_stderr=self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None,
+            on_stderr=self._on_stderr,
         )
+
+    @property
+    def _on_stderr(self) -> Callable[[str], None] | None:
+        return self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None
 
     def _log_stderr(self, line: str) -> None:
         # Redact before escaping; an escaped secret would not be recognised.

@@ -38,6 +38,8 @@ class EarlierTraffic:
 
     calls: Mapping[int, str] = field(default_factory=dict[int, str])
     """The operation ids of calls that were sent, by the id of their request."""
+    has_all_calls: bool = False
+    """Whether `calls` is complete."""
     answered: Collection[int | str] = ()
     """The ids of the server's requests that were answered."""
     lines: Sequence[bytes] = ()
@@ -72,6 +74,11 @@ class Transport(Protocol):
 
     def last_output(self) -> str:
         """Return the server's last output up to now."""
+        ...
+
+    @property
+    def outlives_process(self) -> bool:
+        """Whether its other end goes on when this process dies, so that a later one can take it up."""
         ...
 
     def earlier_traffic(self) -> EarlierTraffic:

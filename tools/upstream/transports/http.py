@@ -149,6 +149,7 @@ class HttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
+    outlives_process = False
 
     def __init__(self, client: Client, read_stream: Any, write_stream: Any) -> None:
         self._client = client

@@ -11,8 +11,7 @@ import contextvars
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import anyio.lowlevel
@@ -38,9 +37,9 @@ from ....sessions.one_line import escape_controls
 from ..errors import UpstreamMisbehaved, UpstreamRefused
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from ..sdk import ReadStream
 from ..tracing import is_tracing
 from .base import OpenTransport, Transport
+from .end_watching import EndWatchingStream
 from .framing import decode
 from .pipe_requests import PipeRequests
 
@@ -118,6 +117,7 @@ class JsonRpcConnection:
         self._cause: tuple[str, str] | None = None
         self.interrupted: dict[str, asyncio.Future[JSON]] = {}
         """The answers to the calls of an earlier process, by operation id; see Transport.interrupted()."""
+        self._knows_all_calls = False
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
         self._has_ended = False
@@ -137,6 +137,23 @@ class JsonRpcConnection:
     @property
     def usable(self) -> bool:
         return self._peer is not None and not self._has_ended and not self._stopping
+
+    @property
+    def outlives_process(self) -> bool:
+        """Whether a later process can take up the connection."""
+        return self._transport is not None and self._transport.outlives_process
+
+    @property
+    def knows_all_calls(self) -> bool:
+        """Whether `interrupted` has every call with an operation id that earlier processes sent."""
+        return self._knows_all_calls
+
+    async def interrupted_answer(self, operation_id: str) -> JSON:
+        """Return the answer to a call that an earlier process sent. Raises as request() does."""
+        try:
+            return await self.interrupted[operation_id]
+        except MCPError as error:
+            raise await self._explain(error, 0) from error
 
     def last_output(self) -> str:
         """Return the upstream's last output, without secrets, bounded."""
@@ -217,7 +234,7 @@ class JsonRpcConnection:
 
     async def _serve(self, transport: Transport, eras: Sequence[Era], peer: Peer | None) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
-        read_stream = _EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
+        read_stream = EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
         dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -253,6 +270,7 @@ class JsonRpcConnection:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
         assert self._pipe_requests is not None
         traffic = transport.earlier_traffic()
+        self._knows_all_calls = traffic.has_all_calls
         for number, operation_id in traffic.calls.items():
             self.interrupted[operation_id] = self._pipe_requests.expect(number)
         for line in traffic.lines:
@@ -450,57 +468,6 @@ async def _ignore_notification(
     context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Do nothing: _on_notify() has handled the notification, in the order of arrival."""
-
-
-class _EndWatchingStream:
-    """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
-
-    It hands the answers to requests of PipeRequests over to them, in the order of arrival.
-    """
-
-    def __init__(
-        self,
-        inner: ReadStream[SessionMessage | Exception],
-        pipe_requests: PipeRequests | None,
-        on_end: Callable[[], None],
-    ) -> None:
-        self._inner = inner
-        self._pipe_requests = pipe_requests
-        self._on_end = on_end
-
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            item = await self._inner.receive()
-            while self._pipe_requests is not None and self._pipe_requests.take(item):
-                item = await self._inner.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._on_end()
-            raise
-        return item
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 def _withdrawn(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:

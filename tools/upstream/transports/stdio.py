@@ -10,6 +10,7 @@ from typing import Final
 
 from ....sessions.errors import ServiceUnavailable
 from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
+from ...processes.keeper import KeeperRefusal, KeeperUnreachable
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, Transport
 
@@ -39,11 +40,15 @@ class StdioTransport:
     def error_detail(self) -> str:
         return ""
 
+    @property
+    def outlives_process(self) -> bool:
+        return self.child.call_log is not None
+
     def earlier_traffic(self) -> EarlierTraffic:
         log = self.child.call_log
         if log is None:
             return EarlierTraffic()
-        return EarlierTraffic(log.calls(), log.answered(), log.received()[0])
+        return EarlierTraffic(log.calls(), log.has_all_calls, log.answered(), log.received()[0])
 
     def note_call(self, number: int, operation_id: str) -> None:
         if self.child.call_log is not None:
@@ -95,6 +100,32 @@ async def open_stdio(
         await child.aclose()
 
 
+@asynccontextmanager
+async def adopt_stdio(
+    kept: KeptPlace,
+    *,
+    service: str,
+    limits: ProcessLimits | None = None,
+    ledger: Ledger | None = None,
+    on_stderr: Callable[[str], None] | None = None,
+) -> AsyncGenerator[Transport]:
+    """Take over a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
+
+    Raises:
+        ServiceUnavailable: The keeper does not hold it.
+    """
+    try:
+        child = await ChildProcess.adopt(
+            kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+        )
+    except (KeeperRefusal, KeeperUnreachable) as error:
+        raise ServiceUnavailable(f"{service} ended while no server ran ({error}).") from error
+    try:
+        yield StdioTransport(child)
+    finally:
+        await child.aclose()
+
+
 def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     name = os.path.basename(command)
     if not isinstance(error, OSError):
@@ -106,4 +137,4 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     return f"the program {name!r} cannot be run ({error.strerror})"
 
 
-__all__ = ["StdioTransport", "open_stdio"]
+__all__ = ["StdioTransport", "adopt_stdio", "open_stdio"]

@@ -1,0 +1,135 @@
+"""The calls that were in flight when their process died, on connections that outlived it.
+
+Their answers still come over these connections, and settle their receipts: a repeat gets the result instead of
+OutcomeUnknown. A call that was certainly not sent frees its operation id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from ..core import Core
+from ..errors import OutcomeUnknown, SessionError, StoreUnavailable
+from ..journal.entries import cap_json, shorten_result, status_of
+from ..json_codec import loads
+from ..live.session import Binding, Session
+from ..records import JournalRecord, ReceiptRecord
+from ..services import CallResult, Resumed
+from ..store.base import RESTARTED
+from .idempotency import IdempotencyGuard
+from .receipts import Operation, close_receipt
+
+logger = logging.getLogger("statehold.sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedCall:
+    """One call with an operation id: its receipt and its entry in the journal, both as they were when it started."""
+
+    receipt: ReceiptRecord
+    entry: JournalRecord
+
+
+class InterruptedCalls:
+    """Settles the interrupted calls of the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(self, core: Core, guard: IdempotencyGuard) -> None:
+        self._core = core
+        self._guard = guard
+
+    async def settle(self, session: Session) -> None:
+        """Settle every interrupted call of a session, or wait for its answer in the background.
+
+        Called before the session takes calls. A repeat waits for the answer that the call waits for.
+        """
+        for receipt, entry in await self._core.store.started_calls(session.id):
+            call = InterruptedCall(receipt, entry)
+            binding = session.bindings.get(entry.service or "")
+            connection = (
+                None if binding is None or binding.live is None else binding.live.connection
+            )
+            was_sent = (
+                connection.was_sent(receipt.operation_id)
+                if isinstance(connection, Resumed)
+                else None
+            )
+            if binding is None or not isinstance(connection, Resumed) or was_sent is None:
+                await self._record(
+                    session, call, OutcomeUnknown("The server ended during the call.")
+                )
+            elif not was_sent:
+                await self._forget(session, call)
+            else:
+                operation = Operation(session.id, receipt.operation_id, receipt.digest)
+                self._guard.begin(operation)
+                self._core.tasks.spawn(self._wait, session, binding, connection, call, operation)
+
+    async def _wait(
+        self,
+        session: Session,
+        binding: Binding,
+        connection: Resumed,
+        call: InterruptedCall,
+        operation: Operation,
+    ) -> None:
+        """Wait for the answer to a call, at most as long as a call of its service may take, and record it."""
+        outcome: CallResult | SessionError = OutcomeUnknown("The server ended during the call.")
+        try:
+            with anyio.move_on_after(binding.service.call_seconds):
+                outcome = await connection.interrupted_result(operation.id)
+        except SessionError as error:
+            outcome = error
+        finally:
+            try:
+                operation.receipt = await self._record(session, call, outcome)
+            finally:
+                self._guard.end(operation)
+
+    async def _record(
+        self, session: Session, call: InterruptedCall, outcome: CallResult | SessionError
+    ) -> ReceiptRecord:
+        core, now = self._core, self._core.clock.now()
+        receipt = close_receipt(call.receipt, outcome, now, core.policy.receipt_bytes)
+        is_result = isinstance(outcome, CallResult)
+        limit, redactor = core.policy.journal_bytes, core.redactor
+        entry = call.entry.model_copy(
+            update={
+                "status": status_of(outcome),
+                "ended_at": now,
+                "result": loads(cap_json(shorten_result(outcome, redactor), limit))
+                if is_result
+                else None,
+                "error": None if is_result else RESTARTED,
+            }
+        )
+        await self._save(session, entry, receipts=[receipt])
+        return receipt
+
+    async def _forget(self, session: Session, call: InterruptedCall) -> None:
+        """Free the id of a call that was not sent: its repeat may run."""
+        now = self._core.clock.now()
+        update = {"status": "connection_lost", "ended_at": now, "error": RESTARTED}
+        entry = call.entry.model_copy(update=update)
+        await self._save(session, entry, forget=[call.receipt.operation_id])
+
+    async def _save(
+        self,
+        session: Session,
+        entry: JournalRecord,
+        *,
+        receipts: Sequence[ReceiptRecord] = (),
+        forget: Sequence[str] = (),
+    ) -> None:
+        try:
+            await session.save(ended_entries=[entry], receipts=receipts, forget=forget)
+            session.stored_receipts = None
+        except (SessionError, StoreUnavailable) as error:
+            # Its receipt stays as it was: a repeat gets OutcomeUnknown.
+            logger.error("the end of an interrupted call was not recorded: %s", error)
+
+
+__all__ = ["InterruptedCalls"]
