@@ -117,7 +117,6 @@ class KeeperClient:
         self._linger = linger
         self._opening = anyio.Lock()
         self._socket: socket.socket | None = None
-        self._program: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[tuple[Packet, list[int]]]] = {}
         self._processes: dict[int, KeptProcess] = {}
@@ -264,26 +263,28 @@ class KeeperClient:
     def _start(self) -> None:
         """Start a keeper and wait until it listens, or until another one does. Blocks."""
         ready, ready_end = os.pipe()
+        arguments = [self._folder, str(ready_end)]
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             log = os.open(self._folder / LOG, flags, 0o600)
             try:
-                self._program = subprocess.Popen(
-                    [sys.executable, "-I", "-S", PROGRAM, self._folder, str(ready_end)],
+                # Forked once more, so that it is not our descendant: some clients end all descendants of what they started.
+                subprocess.run(
+                    ["setsid", "--fork", sys.executable, "-I", "-S", PROGRAM, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     pass_fds=[ready_end],
                     cwd="/",
                     env={"PATH": os.defpath},
-                    start_new_session=True,
+                    check=True,
                 )
             finally:
                 os.close(log)
                 os.close(ready_end)
             select.select([ready], [], [], START_SECONDS)
-        except OSError as error:
-            logger.warning("the keeper could not be started: %s", error.strerror)
+        except (OSError, subprocess.CalledProcessError) as error:
+            logger.warning("the keeper could not be started: %s", error)
         finally:
             os.close(ready)
 

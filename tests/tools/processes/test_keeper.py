@@ -1,0 +1,391 @@
+"""The keeper: a real one, its real children, and nodes that die, stop or race."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from fork_server import ForkServer
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
+from process_exit import alive, until_gone
+from statehold.keeper import protocol
+
+from statehold.tools.processes.child import ChildProcess, KeptPlace, ProcessLimits
+from statehold.tools.processes.keeper import KeeperClient, KeeperRefusal, KeptIdentity
+from statehold.tools.processes.ledger import Ledger
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
+    pytest.mark.fault,
+]
+
+LIMITS = ProcessLimits(eof_grace=1.0, term_grace=0.5, kill_grace=2.0)
+LINGER = 30.0
+NOTE = """
+import json, os, sys, time
+def note(**params):
+    print(json.dumps({"jsonrpc": "2.0", "method": "note", "params": params}), flush=True)
+"""
+
+
+class Nodes:
+    """Connections to the keeper of one folder, as several nodes have them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._clients: list[KeeperClient] = []
+
+    def client(self, linger: float = LINGER) -> KeeperClient:
+        self._clients.append(KeeperClient(self.folder, linger))
+        return self._clients[-1]
+
+    async def aclose(self) -> None:
+        """Close all connections, and end the keeper and its children."""
+        pids = [client.pid for client in self._clients if client.pid is not None]
+        for client in self._clients:
+            await client.aclose()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            await until_gone(pid)
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncGenerator[Nodes]:
+    nodes = Nodes(tmp_path)
+    yield nodes
+    await nodes.aclose()
+
+
+def place(client: KeeperClient, epoch: int = 1) -> KeptPlace:
+    return KeptPlace(client, KeptIdentity("sh_a", "service", 1, epoch))
+
+
+async def start(
+    nodes: Nodes, code: str, *, client: KeeperClient | None = None, epoch: int = 1
+) -> ChildProcess:
+    return await ChildProcess.start(
+        [sys.executable, "-c", NOTE + code],
+        service="service",
+        limits=LIMITS,
+        ledger=Ledger(nodes.folder, node="n_a", watchdog=False),
+        kept=place(client or nodes.client(), epoch),
+    )
+
+
+async def adopt(nodes: Nodes, epoch: int, client: KeeperClient | None = None) -> ChildProcess:
+    return await ChildProcess.adopt(
+        place(client or nodes.client(), epoch), service="service", limits=LIMITS
+    )
+
+
+async def die(client: KeeperClient, child: ChildProcess) -> None:
+    """Close all that a node with one child has, as its death would."""
+    child.read_stream.abort()
+    child.write_stream.abort()
+    await client.aclose()
+
+
+async def next_note(child: ChildProcess) -> dict[str, object]:
+    with anyio.fail_after(10):
+        item = await child.read_stream.receive()
+    assert isinstance(item, SessionMessage)
+    assert isinstance(item.message, JSONRPCNotification)
+    return item.message.params or {}
+
+
+async def send(child: ChildProcess, method: str) -> None:
+    request = JSONRPCRequest(jsonrpc="2.0", id=1, method=method)
+    await child.write_stream.send(SessionMessage(request))
+
+
+ECHO = """
+for number, line in enumerate(sys.stdin):
+    note(number=number, method=json.loads(line)["method"])
+"""
+
+
+async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
+    first = nodes.client()
+    child = await start(nodes, ECHO, client=first)
+    await send(child, "one")
+    assert await next_note(child) == {"number": 0, "method": "one"}
+    await die(first, child)
+    adopted = await adopt(nodes, epoch=2)
+    assert adopted.pid == child.pid
+    await send(adopted, "two")
+    assert await next_note(adopted) == {"number": 1, "method": "two"}
+    await adopted.aclose()
+    assert adopted.returncode == 0
+    assert not alive(child.pid)
+
+
+NODE = """
+import anyio, json, sys
+from pathlib import Path
+from statehold.tools.processes.child import ChildProcess, KeptPlace
+from statehold.tools.processes.keeper import KeeperClient, KeptIdentity
+from statehold.tools.processes.ledger import Ledger
+
+async def main():
+    folder = Path(sys.argv[1])
+    client = KeeperClient(folder, 30.0)
+    child = await ChildProcess.start(
+        [sys.executable, "-c", sys.argv[2]], service="service", ledger=Ledger(folder, node="n_a"),
+        kept=KeptPlace(client, KeptIdentity("sh_a", "service", 1, 1)))
+    print(json.dumps({"keeper": client.pid, "child": child.pid}), flush=True)
+    while True:
+        item = await child.read_stream.receive()
+        print(json.dumps(item.message.params), flush=True)
+
+anyio.run(main)
+"""
+
+
+async def killed_node(
+    fork_server: ForkServer, nodes: Nodes, code: str, lines: int
+) -> list[dict[str, int]]:
+    """Run a node with a child that runs `code`, kill the node with -9 after some lines, and return these."""
+    command = ("-c", NODE, str(nodes.folder), NOTE + code)
+    return [
+        json.loads(line)
+        for line in await anyio.to_thread.run_sync(
+            lambda: fork_server.told_by(*command, lines=lines)
+        )
+    ]
+
+
+async def test_a_line_that_a_killed_node_had_half_read_is_completed(
+    fork_server: ForkServer, nodes: Nodes
+) -> None:
+    code = """
+note(part=1)
+sys.stdout.write('{"jsonrpc":"2.0","method":"note","par')
+sys.stdout.flush()
+while not os.path.exists(%r):
+    time.sleep(0.01)
+sys.stdout.write('ams":{"part":2}}' + chr(10))
+sys.stdout.flush()
+time.sleep(3600)
+"""
+    go_on = nodes.folder / "go-on"
+    started, note = await killed_node(fork_server, nodes, code % str(go_on), 2)
+    assert note == {"part": 1}
+    adopted = await adopt(nodes, epoch=2)
+    assert adopted.pid == started["child"]
+    go_on.touch()
+    assert await next_note(adopted) == {"part": 2}
+    await adopted.aclose()
+
+
+async def test_a_child_that_ended_without_a_node_is_described(
+    fork_server: ForkServer, nodes: Nodes
+) -> None:
+    code = """
+note(part=1)
+sys.stderr.write("the disk is full" + chr(10))
+sys.stderr.flush()
+while os.getppid() and not os.path.exists(%r):
+    time.sleep(0.01)
+note(part=2)
+sys.exit(7)
+"""
+    go_on = nodes.folder / "go-on"
+    started, _ = await killed_node(fork_server, nodes, code % str(go_on), 2)
+    go_on.touch()
+    await until_gone(started["child"])
+    adopted = await adopt(nodes, epoch=2)
+    assert await next_note(adopted) == {"part": 2}
+    await adopted.wait_for_exit(5)
+    assert adopted.describe_end() == "exited with code 7"
+    assert "the disk is full" in adopted.last_output()
+    await adopted.aclose()
+
+
+async def test_a_child_that_floods_without_a_node_waits_for_the_next_one(nodes: Nodes) -> None:
+    code = """
+note(started=True)
+sys.stdin.readline()
+for number in range(20_000):
+    note(number=number, filler="x" * 1000)
+"""
+    first = nodes.client()
+    child = await start(nodes, code, client=first)
+    assert await next_note(child) == {"started": True}
+    child.read_stream.abort()
+    await send(child, "go")
+    await die(first, child)
+    adopted = await adopt(nodes, epoch=2)
+    numbers = [(await next_note(adopted))["number"] for _ in range(20_000)]
+    assert numbers == list(range(20_000))
+    await adopted.aclose()
+
+
+async def test_only_a_later_epoch_gets_a_child(nodes: Nodes) -> None:
+    first = nodes.client()
+    child = await start(nodes, ECHO, client=first, epoch=5)
+    for epoch in (0, 4, 5):
+        with pytest.raises(KeeperRefusal, match="stale"):
+            await adopt(nodes, epoch=epoch)
+    adopted = await adopt(nodes, epoch=6)
+    # The node of the past epoch can neither start another one, nor end this one.
+    late = await start(nodes, ECHO, client=first, epoch=5)
+    assert late.call_log is None
+    await late.aclose()
+    await child.aclose()
+    assert alive(adopted.pid)
+    await send(adopted, "still")
+    assert (await next_note(adopted))["method"] == "still"
+    await adopted.aclose()
+
+
+async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
+    first, second = nodes.client(), nodes.client()
+    child = await start(nodes, ECHO, client=first)
+    await second.children()
+    for epoch in range(2, 202):
+        outcomes: list[str] = []
+
+        async def race(client: KeeperClient, epoch: int, outcomes: list[str]) -> None:
+            try:
+                process = await client.adopt(place(client, epoch).identity)
+            except KeeperRefusal as error:
+                outcomes.append(str(error))
+            else:
+                outcomes.append("adopted")
+                for pipe in process.take_pipes():
+                    os.close(pipe.fileno())
+                os.close(process.call_log)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(race, first, epoch, outcomes)
+            tasks.start_soon(race, second, epoch, outcomes)
+        assert sorted(outcomes) == ["adopted", "stale"]
+    assert alive(child.pid)
+
+
+async def test_the_children_of_a_killed_keeper_end_and_another_keeper_is_started(
+    nodes: Nodes,
+) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    keeper = client.pid
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    await until_gone(child.pid)
+    await child.wait_for_exit(5)
+    assert "SIGKILL" in child.describe_end()
+    await child.aclose()
+    another = await start(nodes, ECHO, client=client)
+    assert another.call_log is not None
+    assert client.pid not in (None, keeper)
+    await another.aclose()
+
+
+async def test_calls_go_on_while_the_keeper_is_stopped(nodes: Nodes) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGSTOP)
+    try:
+        for number in range(10):
+            await send(child, "call")
+            assert (await next_note(child))["number"] == number
+        # A new child is not kept, since the keeper does not answer.
+        other = await start(nodes, ECHO, client=client)
+        assert other.call_log is None
+        await other.aclose()
+    finally:
+        os.kill(client.pid, signal.SIGCONT)
+    await child.aclose()
+
+
+async def test_children_and_keeper_end_when_no_node_comes(nodes: Nodes) -> None:
+    client = nodes.client(linger=0.2)
+    code = """
+import subprocess
+escaped = subprocess.Popen(["setsid", "sleep", "3600"], stdin=subprocess.DEVNULL)
+note(escaped=escaped.pid)
+sys.stdin.readline()
+"""
+    child = await start(nodes, code, client=client)
+    escaped, keeper = (await next_note(child))["escaped"], client.pid
+    assert isinstance(escaped, int)
+    assert keeper is not None
+    await client.aclose()
+    for pid in (child.pid, escaped, keeper):
+        await until_gone(pid)
+    assert not (nodes.folder / protocol.SOCKET).exists()
+
+
+async def test_a_child_has_no_descriptor_but_its_own(nodes: Nodes) -> None:
+    client = nodes.client()
+    code = "note(fds=sorted(map(int, os.listdir('/proc/self/fd'))))"
+    for epoch in (1, 2):
+        child = await start(nodes, code, client=client, epoch=epoch)
+        # The fourth is that of the listing itself.
+        assert (await next_note(child))["fds"] == [0, 1, 2, 3]
+        await child.aclose()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+async def test_another_user_gets_no_answer(nodes: Nodes) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    path = nodes.folder / protocol.SOCKET
+    for folder in [*path.parents][:-2]:
+        os.chmod(folder, 0o755)
+    os.chmod(path, 0o777)
+    program = (
+        "import socket, sys\n"
+        "connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "connection.connect(sys.argv[1])\n"
+        "try:\n"
+        '    connection.send(b\'{"verb":"hello","version":1,"linger":null,"number":1}\')\n'
+        "    print(connection.recv(1000))\n"
+        "except OSError as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    command = ["/usr/bin/python3", "-c", program, str(path)]
+    done = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(
+            ["setpriv", "--reuid", "65534", "--clear-groups", *command],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+    )
+    assert done.stdout.strip() in ("b''", "BrokenPipeError", "ConnectionResetError")
+    await child.aclose()
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [b"{", b"[]", b'{"verb":"list"}', b'{"verb":"hello","version":0,"linger":1}', b'{"verb":7}'],
+)
+async def test_a_malformed_packet_ends_its_connection_or_is_refused(
+    nodes: Nodes, packet: bytes
+) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    folder = protocol.open_folder(nodes.folder)
+    with protocol.new_socket() as connection:
+        connection.settimeout(5)
+        connection.connect(protocol.address_of(folder))
+        connection.send(packet)
+        answer = connection.recv(1000)
+    os.close(folder)
+    assert answer == b"" or json.loads(answer)["error"] == protocol.INVALID
+    await send(child, "on")
+    assert (await next_note(child))["number"] == 0
+    await child.aclose()
