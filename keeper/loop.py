@@ -54,7 +54,10 @@ class Client:
 
 
 class Keeper:
-    """The children of one data folder. run() returns when no node has been there for `linger` seconds."""
+    """The children of one data folder. run() returns when no node has been there for `linger` seconds.
+
+    Without children it returns as soon as the last node is gone.
+    """
 
     def __init__(
         self, listener: socket.socket, clock: Callable[[], float] = time.monotonic
@@ -67,6 +70,7 @@ class Keeper:
         self._last_key = 0
         self._linger = FIRST_SECONDS
         """Seconds that a child lives without a node, and the keeper without any node."""
+        self._had_node = False
         self._alone_since: float | None = clock()
         self._verbs: dict[str, Callable[[Client, Packet], Answer]] = {
             "spawn": self._spawn,
@@ -91,7 +95,9 @@ class Keeper:
 
     def _is_over(self) -> bool:
         since = self._alone_since
-        return since is not None and self._clock() >= since + self._linger
+        if since is None:
+            return False
+        return self._clock() >= since + self._linger or (self._had_node and not self._children)
 
     def _seconds_to_wait(self) -> float | None:
         starts = [self._alone_since, *(child.alone_since for child in self._children.values())]
@@ -209,7 +215,7 @@ class Keeper:
             raise Refusal(INVALID, version=VERSION)
         client.has_greeted = True
         if packet["linger"] is not None:
-            client.is_node = True
+            client.is_node = self._had_node = True
             self._linger = float(packet["linger"])
             self._alone_since = None
         return {"pid": os.getpid(), "linger": self._linger}, []

@@ -1,4 +1,4 @@
-"""The import graph of the four packages: its layers, its circles, and the libraries that a folder may import."""
+"""The import graph of the five packages: its layers, its circles, and the libraries that a folder may import."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TypeAlias
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = ["sessions", "tools", "server", "client"]
+LAYERS = ["keeper", "sessions", "tools", "server", "client"]
 """From the lowest to the highest; a module imports from its own layer and from those below."""
 
 Graph: TypeAlias = dict[str, list[tuple[str, str]]]
 """Per module the modules it imports, each with the line that does so."""
 
-# In a process of its own: there `statehold` is a folder with the four packages, as in an installed wheel.
+# In a process of its own: there `statehold` is a folder with the five packages, as in an installed wheel.
 GRAPH = """
 import json, sys
 from pathlib import Path
@@ -27,7 +27,7 @@ root, folder = map(Path, sys.argv[1:])
 package = folder / "statehold"
 package.mkdir()
 (package / "__init__.py").touch()
-for name in ("sessions", "tools", "server", "client"):
+for name in ("keeper", "sessions", "tools", "server", "client"):
     (package / name).symlink_to(root / name)
 sys.path.insert(0, str(folder))
 import grimp
@@ -82,6 +82,18 @@ def test_sessions_import_no_protocol_web_or_browser_library(graph: Graph) -> Non
         for module, imports in graph.items()
         for imported, _ in imports
         if module.startswith("statehold.sessions") and imported in forbidden
+    ]
+    assert found == []
+
+
+def test_the_keeper_imports_the_standard_library_alone(graph: Graph) -> None:
+    own = {"child", "loop", "protocol"}
+    found = [
+        (module, imported)
+        for module, imports in graph.items()
+        for imported, _ in imports
+        if module.startswith("statehold.keeper")
+        and imported.split(".")[0] not in sys.stdlib_module_names | own
     ]
     assert found == []
 
