@@ -27,13 +27,14 @@ INFO = "io.modelcontextprotocol"
 class Killed:
     """A `statehold serve` on one data folder that is killed at random moments and started again."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, *, linger: int = 60) -> None:
         self._folder = folder
         self._stack = stack
         self.log = folder / "calls.jsonl"
         self._config = folder / "statehold.toml"
-        settings = {"services": {"quick": service("quick", "--log", str(self.log))}}
-        self._config.write_text(toml(settings))
+        services = {"quick": service("quick", "--log", str(self.log))}
+        keeper = {"linger_seconds": linger}
+        self._config.write_text(toml({"keeper": keeper, "services": services}))
         self.running = self.start()
         self.back = anyio.Event()
 
@@ -74,20 +75,25 @@ class Killed:
 
 
 def outcome(result: JSON) -> int | str:
-    """Return the count that a call returned, or the code of its error."""
+    """Return the count that a call returned, -1 if it counts nothing, or the code of its error."""
     if result.get("isError"):
         return result["_meta"]["statehold/error"]["code"]
-    return result["structuredContent"]["count"]
+    return result.get("structuredContent", {"count": -1})["count"]
 
 
 @pytest.mark.timeout(240)
-async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linger", [0, 60], ids=["without a keeper", "with a keeper"])
+async def test_no_operation_runs_twice_however_often_the_server_is_killed(
+    tmp_path: Path, linger: int
+) -> None:
+    """With a keeper, every operation has its answer, too."""
+    tool_in_flight = "slow" if linger else "hang"
     chance = random.Random(20260729)
     kills = sorted(chance.sample(range(5, CALLS), KILLS))
     outcomes: dict[str, int | str] = {}
     left = iter(range(CALLS))
     with ExitStack() as stack:
-        server = Killed(tmp_path, stack)
+        server = Killed(tmp_path, stack, linger=linger)
         async with httpx2.AsyncClient(trust_env=False) as http:
             session, other = [
                 (await server.call(http, "session_create", {}, {}))["structuredContent"][
@@ -97,11 +103,12 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
             ]
 
             async def one(mark: str) -> int | str:
-                tool, of = ("hang", other) if mark == HANGING else ("inc", session)
+                tool, of = (tool_in_flight, other) if mark == HANGING else ("inc", session)
                 meta = {"statehold/operation_id": f"op-{mark}"}
-                return outcome(
-                    await server.call(http, tool, {"session_id": of, "mark": mark}, meta)
-                )
+                given: JSON = {"session_id": of, "mark": mark}
+                if tool == "slow":
+                    given["seconds"] = 2
+                return outcome(await server.call(http, tool, given, meta))
 
             async def caller() -> None:
                 for number in left:
@@ -111,7 +118,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
                 outcomes[HANGING] = await one(HANGING)
 
             async def killer() -> None:
-                await wait_for_call(server.log, "hang")
+                await wait_for_call(server.log, tool_in_flight)
                 for kill in kills:
                     while len(outcomes) < kill:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(chance.random() / 200)
@@ -136,7 +143,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
     assert {outcomes[mark] for mark in unknown} <= {"outcome_unknown"}
     assert answered <= set(found)
     assert len(answered) + len(unknown) == CALLS + 1
-    assert HANGING in unknown
+    assert unknown == (set() if linger else unknown | {HANGING})
     assert shown == {f"op-{mark}" for mark in unknown}
 
 

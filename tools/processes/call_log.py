@@ -1,8 +1,8 @@
 """The call log of a kept child: memory that outlives this process, so that the next one knows the calls in flight.
 
 It holds the last bytes that were read from the child's stdout, and notes of what was sent to it: the ids of calls with an
-operation id, and the ids of the child's requests that were answered. It is a file in memory that the keeper holds, so a kill
-of this process loses nothing that was written to it.
+operation id, and the ids of the child's requests that were answered. It is a file in memory that the keeper holds. A kill of
+this process at any moment loses nothing that was read: the kernel writes it into this memory.
 """
 
 from __future__ import annotations
@@ -13,45 +13,49 @@ import os
 import struct
 from typing import Final
 
-_HEADER: Final = struct.Struct("=QQ")
+_COUNTER: Final = struct.Struct("=Q")
+_HEADER_BYTES: Final = 2 * _COUNTER.size
 """The numbers of bytes that were ever written to the two parts."""
 SENT_BYTES: Final = 1024 * 1024
+READ_BYTES: Final = 65536
+"""Most bytes of one read. So many bytes after the last ones are zero, which no message contains."""
 
 
-class _Ring:
+class _Part:
     """A part of the memory that keeps the last `size` bytes that were written to it."""
 
     def __init__(self, memory: mmap.mmap, counter: int, start: int, size: int) -> None:
         self._memory = memory
-        self._counter = counter
+        self._counter = counter * _COUNTER.size
         self._start = start
-        self._size = size
+        self.size = size
 
-    def _written(self) -> int:
-        return _HEADER.unpack_from(self._memory)[self._counter]
+    @property
+    def written(self) -> int:
+        """The number of bytes that were ever written."""
+        return _COUNTER.unpack_from(self._memory, self._counter)[0]
 
-    def write(self, data: bytes) -> None:
-        written = self._written()
-        total = written + len(data)
-        data = data[-self._size :]
-        position = (total - len(data)) % self._size
-        head = data[: self._size - position]
-        self._memory[self._start + position : self._start + position + len(head)] = head
+    @written.setter
+    def written(self, total: int) -> None:
+        _COUNTER.pack_into(self._memory, self._counter, total)
+
+    def place(self, position: int) -> int:
+        """Return the place in the memory of the byte that is written as number `position`."""
+        return self._start + position % self.size
+
+    def put(self, position: int, data: bytes) -> None:
+        """Write bytes without counting them."""
+        place = self.place(position)
+        head = data[: self._start + self.size - place]
+        self._memory[place : place + len(head)] = head
         tail = data[len(head) :]
         self._memory[self._start : self._start + len(tail)] = tail
-        # Last, so that a kill before it leaves the notes as they were.
-        struct.pack_into("=Q", self._memory, 8 * self._counter, total)
 
-    def read(self) -> tuple[bytes, bool]:
-        """Return the bytes it keeps, and whether they are all that were ever written."""
-        written = self._written()
-        end = self._memory[self._start : self._start + written % self._size]
-        if written <= self._size:
-            whole = self._memory[self._start : self._start + written]
-            return whole, True
-        return self._memory[
-            self._start + written % self._size : self._start + self._size
-        ] + end, False
+    def get(self, first: int, end: int) -> bytes:
+        """Return the bytes that were written as numbers `first` to `end`, without the latter."""
+        place, length = self.place(first), end - first
+        head = self._memory[place : min(place + length, self._start + self.size)]
+        return head + self._memory[self._start : self._start + length - len(head)]
 
 
 class CallLog:
@@ -65,23 +69,47 @@ class CallLog:
         size = os.fstat(descriptor).st_size
         self._memory = mmap.mmap(descriptor, size)
         os.close(descriptor)
-        self._sent = _Ring(self._memory, 0, _HEADER.size, SENT_BYTES)
-        self._received = _Ring(
-            self._memory, 1, _HEADER.size + SENT_BYTES, size - _HEADER.size - SENT_BYTES
-        )
+        self._sent = _Part(self._memory, 0, _HEADER_BYTES, SENT_BYTES)
+        start = _HEADER_BYTES + SENT_BYTES
+        self._received = _Part(self._memory, 1, start, size - start)
+        self._count_unnoted()
+
+    def _count_unnoted(self) -> None:
+        """Count the bytes that the kernel wrote for a process that was killed before it could count them."""
+        written = self._received.written
+        following = self._received.get(written, written + READ_BYTES)
+        self._received.written = written + len(following.partition(b"\0")[0])
 
     def note_call(self, number: int, operation_id: str) -> None:
-        """Note a call with an operation id before it is sent; `number` is the id of its request."""
-        self._sent.write(json.dumps([number, operation_id]).encode() + b"\n")
+        """Note a call with an operation id just before it is sent; `number` is the id of its request."""
+        self._note([number, operation_id])
 
     def note_answered(self, request_id: int | str) -> None:
         """Note that a request of the child is being answered."""
-        self._sent.write(json.dumps([request_id]).encode() + b"\n")
+        self._note([request_id])
 
-    def note_received(self, data: bytes) -> None:
-        """Note what was read from the child's stdout."""
-        if not self._memory.closed:
-            self._received.write(data)
+    def _note(self, note: list[int | str]) -> None:
+        data, written = json.dumps(note).encode() + b"\n", self._sent.written
+        self._sent.put(written, data)
+        # Last, so that a kill before it leaves the notes as they were.
+        self._sent.written = written + len(data)
+
+    def read(self, descriptor: int) -> bytes:
+        """Read the next bytes of the child's stdout into the log and return them; empty at its end.
+
+        Raises:
+            BlockingIOError: there are none now.
+        """
+        part = self._received
+        written = part.written
+        length = min(READ_BYTES, part.size - written % part.size)
+        place = part.place(written)
+        with memoryview(self._memory) as memory, memory[place : place + length] as target:
+            count = os.readv(descriptor, [target])
+        # Before the bytes are counted: those after them must be zero.
+        part.put(written + READ_BYTES, bytes(count))
+        part.written = written + count
+        return self._memory[place : place + count]
 
     def calls(self) -> dict[int, str]:
         """Return the operation ids of the calls that were sent, by the id of their request."""
@@ -90,15 +118,16 @@ class CallLog:
     @property
     def has_all_calls(self) -> bool:
         """Whether calls() has every call that was ever sent."""
-        return self._sent.read()[1]
+        return self._sent.written <= self._sent.size
 
     def answered(self) -> set[int | str]:
         """Return the ids of the child's requests that were answered."""
         return {note[0] for note in self._notes() if len(note) == 1}
 
     def _notes(self) -> list[list[int | str]]:
-        data, is_whole = self._sent.read()
-        lines = data.split(b"\n")[0 if is_whole else 1 : -1]
+        written = self._sent.written
+        data = self._sent.get(max(0, written - self._sent.size), written)
+        lines = data.split(b"\n")[0 if self.has_all_calls else 1 : -1]
         return [json.loads(line) for line in lines]
 
     def received(self) -> tuple[list[bytes], bytes]:
@@ -106,12 +135,14 @@ class CallLog:
 
         A line whose beginning is lost becomes one that is no JSON.
         """
-        data, is_whole = self._received.read()
-        head, *lines = data.split(b"\n")
+        part = self._received
+        written = part.written
+        first = max(0, written - (part.size - 2 * READ_BYTES))
+        head, *lines = part.get(first, written).split(b"\n")
         if not lines:
-            return [], head if is_whole else b"#" + head
+            return [], head if first == 0 else b"#" + head
         beginning = lines.pop()
-        return ([head, *lines] if is_whole else lines), beginning
+        return ([head, *lines] if first == 0 else lines), beginning
 
     def close(self) -> None:
         """Give up the memory. May be called twice."""

@@ -20,6 +20,7 @@ from .call_log import CallLog
 from .keeper import KeeperClient, KeeperUnreachable, KeptIdentity, KeptProcess
 from .launch import inherited_environment
 from .ledger import Ledger
+from .logged_pipe import LoggedPipe
 from .process import OwnProcess, Process
 
 logger = logging.getLogger("statehold.upstream")
@@ -102,11 +103,11 @@ class ChildProcess:
         self.read_stream = StdoutReader(
             limits.line_bytes,
             self._note_fault,
-            on_data=None if self.call_log is None else self.call_log.note_received,
             beginning=b"" if self.call_log is None else self.call_log.received()[1],
         )
         self.write_stream = StdinWriter(
             self._note_stdin_closed,
+            on_call=None if self.call_log is None else self.call_log.note_call,
             on_answer=None if self.call_log is None else self.call_log.note_answered,
         )
 
@@ -207,7 +208,10 @@ class ChildProcess:
         # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
         with anyio.CancelScope(shield=True):
             await loop.connect_read_pipe(lambda: self._stderr, stderr)
-            await loop.connect_read_pipe(lambda: self.read_stream, stdout)
+            if self.call_log is None:
+                await loop.connect_read_pipe(lambda: self.read_stream, stdout)
+            else:
+                LoggedPipe(stdout, self.call_log, self.read_stream)
             await loop.connect_write_pipe(lambda: self.write_stream, stdin)
 
     def _note_exit(self) -> None:

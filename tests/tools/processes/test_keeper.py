@@ -43,14 +43,17 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._clients: list[KeeperClient] = []
+        self.children: list[ChildProcess] = []
 
     def client(self, linger: float = LINGER) -> KeeperClient:
         self._clients.append(KeeperClient(self.folder, linger))
         return self._clients[-1]
 
     async def aclose(self) -> None:
-        """Close all connections, and end the keeper and its children."""
+        """End all children, close all connections, and end the keeper."""
         pids = [client.pid for client in self._clients if client.pid is not None]
+        for child in self.children:
+            await child.aclose()
         for client in self._clients:
             await client.aclose()
         for pid in pids:
@@ -73,19 +76,23 @@ def place(client: KeeperClient, epoch: int = 1) -> KeptPlace:
 async def start(
     nodes: Nodes, code: str, *, client: KeeperClient | None = None, epoch: int = 1
 ) -> ChildProcess:
-    return await ChildProcess.start(
+    child = await ChildProcess.start(
         [sys.executable, "-c", NOTE + code],
         service="service",
         limits=LIMITS,
         ledger=Ledger(nodes.folder, node="n_a", watchdog=False),
         kept=place(client or nodes.client(), epoch),
     )
+    nodes.children.append(child)
+    return child
 
 
 async def adopt(nodes: Nodes, epoch: int, client: KeeperClient | None = None) -> ChildProcess:
-    return await ChildProcess.adopt(
+    child = await ChildProcess.adopt(
         place(client or nodes.client(), epoch), service="service", limits=LIMITS
     )
+    nodes.children.append(child)
+    return child
 
 
 async def die(client: KeeperClient, child: ChildProcess) -> None:
@@ -192,10 +199,10 @@ async def test_a_child_that_ended_without_a_node_is_described(
 ) -> None:
     code = """
 note(part=1)
+while not os.path.exists(%r):
+    time.sleep(0.01)
 sys.stderr.write("the disk is full" + chr(10))
 sys.stderr.flush()
-while os.getppid() and not os.path.exists(%r):
-    time.sleep(0.01)
 note(part=2)
 sys.exit(7)
 """

@@ -86,7 +86,7 @@ class Transport(Protocol):
         ...
 
     def note_call(self, number: int, operation_id: str) -> None:
-        """Note a call with an operation id before it is sent, for the process after this one."""
+        """Have a call with an operation id noted when it is sent, for the process after this one."""
         ...
 
     def error_detail(self) -> str:

@@ -104,8 +104,7 @@ def _repair(line: bytes) -> JSONRPCMessage | None:
 class StdoutReader(ClosingStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
-    `on_data` is called with all that is read, before it is used. `beginning` is the part of the first line that another
-    process has read already.
+    `beginning` is the part of the first line that another process has read already.
     """
 
     def __init__(
@@ -113,12 +112,10 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
         line_bytes: int,
         on_fault: Callable[[str], None],
         *,
-        on_data: Callable[[bytes], None] | None = None,
         beginning: bytes = b"",
     ) -> None:
         self._line_bytes = line_bytes
         self._on_fault = on_fault
-        self._on_data = on_data
         self._transport: asyncio.ReadTransport | None = None
         self._partial: list[bytes] = [beginning] if beginning else []
         self._partial_size = len(beginning)
@@ -137,8 +134,6 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
         self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._on_data is not None:
-            self._on_data(data)
         if self._discarding:
             return
         head, *lines = data.split(b"\n")
@@ -253,16 +248,19 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):
     """The stdin of a child as the SDK's write stream. close() ends the child's stdin.
 
-    `on_answer` is called with the id of each request of the child before it is answered.
+    Just before that is written, `on_call` is called with the id of each request in `operations` and its operation id, and
+    `on_answer` with the id of each request of the child that is answered.
     """
 
     def __init__(
         self,
         on_end: Callable[[], None],
         *,
+        on_call: Callable[[int, str], None] | None = None,
         on_answer: Callable[[int | str], None] | None = None,
     ) -> None:
         self._on_end = on_end
+        self._on_call = on_call
         self._on_answer = on_answer
         self._fd = -1
         self._transport: asyncio.WriteTransport | None = None
@@ -271,6 +269,8 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self.has_ended = False
         self.unsent: set[int | str] = set()
         """The ids of the requests that could not be written."""
+        self.operations: dict[int | str, str] = {}
+        """The operation ids of calls that are yet to be written, by the id of their request."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
@@ -296,11 +296,17 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             if isinstance(item.message, JSONRPCRequest):
                 self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
-        message = item.message
-        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
-        if is_answer and message.id is not None and self._on_answer is not None:
-            self._on_answer(message.id)
-        self._write(self._transport, encode(message))
+        data = encode(item.message)
+        self._note(item.message)
+        self._write(self._transport, data)
+
+    def _note(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest):
+            operation_id = self.operations.pop(message.id, None)
+            if operation_id is not None and self._on_call is not None:
+                self._on_call(int(message.id), operation_id)
+        elif not isinstance(message, JSONRPCNotification) and self._on_answer is not None:
+            self._on_answer(message.id or 0)
 
     def _write(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Write a line at once if the pipe has room: uvloop would do it later, and a kill before that would lose it."""

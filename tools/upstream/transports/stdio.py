@@ -52,7 +52,7 @@ class StdioTransport:
 
     def note_call(self, number: int, operation_id: str) -> None:
         if self.child.call_log is not None:
-            self.child.call_log.note_call(number, operation_id)
+            self.write_stream.operations[number] = operation_id
 
     async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)
