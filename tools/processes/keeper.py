@@ -298,6 +298,9 @@ class KeeperClient:
                 received = None
             if received is None:
                 logger.warning("the keeper ended")
+                for process in self._processes.values():
+                    # The kernel kills it as well, but not one that the keeper started just before.
+                    procfs.signal_group(process.pid, signal.SIGKILL)
                 self._lose()
                 return
             self._dispatch(*received)
