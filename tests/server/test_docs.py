@@ -51,7 +51,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             found.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
-    sections = {"timeouts", "limits", "history", "store", "cluster", "recovery", "server"}
+    sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
     sections |= {"http", "log", "services"}
     known = {name for name in setting_names() if ".restore." not in name} - sections
     assert sorted(found) == sorted(known)

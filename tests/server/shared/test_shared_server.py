@@ -115,7 +115,7 @@ async def test_a_live_session_and_a_connected_client_keep_the_server(
         await anyio.to_thread.run_sync(shared.wait_ended)
 
 
-async def test_a_killed_server_is_replaced(shared: SharedClients) -> None:
+async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: SharedClients) -> None:
     async with shared.piped("--session", "s") as pipes:
         await pipes.tool(1, "inc")
         killed = status_of(shared)["pid"]
@@ -127,7 +127,9 @@ async def test_a_killed_server_is_replaced(shared: SharedClients) -> None:
         assert b"has ended; start this client again" in await pipes.process.stderr.receive()
     async with shared.connect("--session", "s") as client:
         result = await client.call_tool("inc", {})
-        assert any("was replaced" in getattr(block, "text", "") for block in result.content)
+        assert result.structured_content is not None
+        assert result.structured_content["count"] == 2
+        assert not any("Note from" in getattr(block, "text", "") for block in result.content)
         assert status_of(shared)["pid"] != killed
 
 
