@@ -1,6 +1,7 @@
 """Real npm servers behind a real Statehold, reached over every transport by clients of three kinds.
 
-Every test runs twice: at a node that owns the sessions, and at a node that owns none and forwards to the owner.
+They call the node that owns the sessions. The reference servers are also called through a node that owns none and forwards
+to the owner.
 """
 
 from __future__ import annotations
@@ -12,13 +13,33 @@ from typing import Literal
 import anyio
 import pytest
 from fork_server import ForkServer
-from gateway_process import JSON, Running, Way, serving, statehold, structured, toml
+from gateway_process import JSON, Era, Running, Transport, Way, serving, statehold, structured, toml
 from machines import cluster
 
 Asked = Literal["owner", "edge"]
 
-WAYS = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
-"""Each transport and each era once: tests of the transports cross them."""
+WAYS: list[tuple[Asked, tuple[Transport, Era]]] = [
+    ("owner", ("http", "modern")),
+    ("owner", ("sse", "legacy")),
+    ("owner", ("stdio", "modern")),
+    ("edge", ("http", "modern")),
+]
+"""Each transport, era and node once: tests of the transports and of forwarding cross them."""
+OLDER: list[tuple[Asked, Literal["http", "stdio"]]] = [
+    ("owner", "http"),
+    ("owner", "stdio"),
+    ("edge", "http"),
+]
+"""The same for a client on mcp 1.30."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for name, ways in (("way", WAYS), ("older", OLDER)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(("asked", name), ways, indirect=True, scope="module")
+            return
+    if "asked" in metafunc.fixturenames:
+        metafunc.parametrize("asked", ["owner"], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,7 +62,7 @@ def settings(everything_command: list[str], memory_command: list[str]) -> JSON:
     }
 
 
-@pytest.fixture(scope="module", params=["owner", "edge"])
+@pytest.fixture(scope="module")
 def asked(request: pytest.FixtureRequest) -> Asked:
     """The node that clients call: the owner of the sessions, or one that owns none."""
     return request.param
@@ -78,7 +99,7 @@ def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Gener
         yield running
 
 
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+@pytest.fixture(scope="module")
 def way(
     request: pytest.FixtureRequest,
     config_file: Path,
@@ -90,7 +111,7 @@ def way(
     return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=server.url)
 
 
-@pytest.fixture(scope="module", params=["http", "stdio"])
+@pytest.fixture(scope="module")
 def older(
     request: pytest.FixtureRequest,
     config_file: Path,

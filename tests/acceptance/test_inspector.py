@@ -91,36 +91,24 @@ async def session(inspector: Inspector) -> str:
     return created.result["structuredContent"]["session_id"]
 
 
-async def test_tools_are_listed(inspector: Inspector) -> None:
-    listed = await inspector.run("--method", "tools/list")
+async def test_tools_are_listed_with_portable_schemas(inspector: Inspector) -> None:
+    listed = await inspector.run("--method", "tools/list", "--strict")
+    assert listed.code == 0, listed.errors
     schemas = {tool["name"]: tool["inputSchema"] for tool in listed.result["tools"]}
     assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
     assert "session_id" in schemas["inc"]["properties"]
 
 
-async def test_the_schemas_are_portable(inspector: Inspector) -> None:
-    listed = await inspector.run("--method", "tools/list", "--strict")
-    assert listed.code == 0, listed.errors
-
-
 @pytest.mark.parametrize("era", ["legacy", "modern"], indirect=True, scope="module")
 async def test_calls_that_reconnect_count_on(inspector: Inspector, session: str) -> None:
-    found = [await inspector.call("inc", session_id=session) for _ in range(3)]
-    assert [ended.result["structuredContent"]["count"] for ended in found] == [1, 2, 3]
+    found = [await inspector.call("inc", session_id=session) for _ in range(2)]
+    assert [ended.result["structuredContent"]["count"] for ended in found] == [1, 2]
 
 
 async def test_a_bad_id_is_an_error_of_the_tool(inspector: Inspector) -> None:
     refused = await inspector.call("inc", session_id="sh_unknown")
     assert refused.code == TOOL_ERROR
     assert refused.result["content"][0]["text"].startswith("session_not_found: ")
-
-
-async def test_a_call_with_progress_ends_with_its_result(
-    inspector: Inspector, session: str
-) -> None:
-    """The program asks for no progress."""
-    slow = await inspector.call("slow", session_id=session, seconds=0.2, steps=4)
-    assert slow.result["content"][0]["text"] == "done"
 
 
 async def test_a_question_is_refused(inspector: Inspector, session: str) -> None:
@@ -131,9 +119,6 @@ async def test_a_question_is_refused(inspector: Inspector, session: str) -> None
 
 
 async def test_an_image_arrives(inspector: Inspector, session: str, tmp_path: Path) -> None:
-    shown = await inspector.call("image", session_id=session)
-    [image] = shown.result["content"]
-    assert (image["type"], image["mimeType"]) == ("image", "image/png")
     file = tmp_path / "image.png"
     written = ["--output", str(file), "--output-format", "raw"]
     await inspector.run(*options_of("image", session_id=session), *written)

@@ -43,12 +43,13 @@ async def test_calls_that_reconnect_use_one_session(
     assert "session_id" in listed["result"]["inc"]["properties"]
     session = created["result"]["session_id"]
     slow = call("slow", session, seconds=0.2, steps=4)
-    *counted, refused, long, image, cancelled, after = await steps(
+    *counted, refused, long, image, asked, cancelled, after = await steps(
         *[call("inc", session)] * 3,
         call("inc", "sh_unknown"),
         slow,
         call("image", session),
-        {**call("slow", session, seconds=2, steps=20), "cancel": True},
+        call("ask", session),
+        {**call("slow", session, seconds=1, steps=10), "cancel": True},
         call("inc", session),
     )
     assert [step["result"]["count"] for step in counted] == [1, 2, 3]
@@ -58,6 +59,5 @@ async def test_calls_that_reconnect_use_one_session(
     assert (cancelled["progress"], cancelled["error"]) == ([1], "cancelled")
     assert after["result"]["count"] == 4
     await in_flight(session, 0)
-    [asked] = await steps(call("ask", session))
     assert asked["asked"] == ["counter asks: What is the answer?"]
     assert '"answer": "42"' in asked["result"]
