@@ -51,7 +51,7 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path, log: Path) -> Place:
     path = tmp_path / "statehold.toml"
     settings: JSON = {
-        "timeouts": {"close_grace": 5},
+        "timeouts": {"close_grace": 2},
         "services": {"quick": service("quick", "--log", str(log))},
     }
     if request.param == "unix":
@@ -201,7 +201,7 @@ async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends
         async with Way("http", "modern", config, place.edge, url=edge.url).connect() as client:
             # Otherwise the client lists the tools after the result, on a connection that is closed by then.
             await client.list_tools()
-            async with slow_call(client, session, log, seconds=3) as results:
+            async with slow_call(client, session, log, seconds=1) as results:
                 edge.process.send_signal(signal.SIGTERM)
             assert results == ["done"]
 
