@@ -281,7 +281,7 @@ def test_person_logs_in_for_the_session_in_a_window(
     lab_site: Any,
     tmp_path: Path,
 ) -> None:
-    caller.log_in(login_site)
+    caller.call("browser_navigate", url=f"{login_site}/login")
     with window(folder_cli, STATEHOLD, screen.env) as process:
         told = caller.call("browser_snapshot")
         assert "session_busy: The session is open in another process (a window" in told
@@ -289,7 +289,7 @@ def test_person_logs_in_for_the_session_in_a_window(
         assert code == BUSY
         assert "Close the window first." in err
         assert folder_cli.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
-        screen.focus()
+        log_in(folder_cli, screen, login_site, tmp_path)
         screen.keys("ctrl+t")
         screen.go(f"{lab_site.url}/counter")
         until_shown(folder_cli, f"{lab_site.url}/counter", tmp_path / "page.png")
@@ -299,6 +299,10 @@ def test_person_logs_in_for_the_session_in_a_window(
     told = caller.call("browser_tabs", action="list")
     assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
     caller.call("browser_tabs", action="select", index=0)
+    told = caller.call("browser_snapshot")
+    assert "Logged in as ada" in told
+    assert "note of ada" in told
+    assert folder_cli.on("pause")[0] == OK
     assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
@@ -314,27 +318,6 @@ def log_in(folder_cli: DataFolder, screen: Screen, login_site: str, tmp_path: Pa
     screen.type("open sesame")
     screen.keys("Return")
     until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
-
-
-def test_login_that_a_person_does_in_a_window_is_the_sessions(
-    folder_cli: DataFolder,
-    caller: Caller,
-    login_site: str,
-    screen: Screen,
-    tmp_path: Path,
-) -> None:
-    caller.call("browser_navigate", url=f"{login_site}/login")
-    with window(folder_cli, statehold(), screen.env) as process:
-        log_in(folder_cli, screen, login_site, tmp_path)
-        told = caller.call("browser_snapshot")
-        assert "session_busy: The session is open in another process (a window" in told
-        screen.keys("ctrl+shift+w")
-        assert ended(process) == "idle"
-    told = caller.call("browser_snapshot")
-    assert "Logged in as ada" in told
-    assert "note of ada" in told
-    assert folder_cli.on("pause")[0] == OK
-    assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
 def test_login_creates_a_session_in_which_a_person_logs_in(

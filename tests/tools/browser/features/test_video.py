@@ -25,17 +25,30 @@ from statehold.tools.browser.service import BrowserService
 pytestmark = pytest.mark.peer
 
 
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Playwright's downloads with its ffmpeg."""
+    folder = tmp_path_factory.mktemp("playwright")
+    put_ffmpeg(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+async def filming(
+    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[BrowserService]:
+    """The service of all tests that film; its driver starts with the first session."""
+    async with running(tmp_path_factory.mktemp("data"), shell, caps=["devtools"]) as service:
+        yield service
+
+
 @pytest.fixture
 async def filmed(
-    tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+    filming: BrowserService, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Browse]:
     """A session whose browser can be filmed."""
-    put_ffmpeg(tmp_path / "playwright")
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "playwright"))
-    async with (
-        running(tmp_path / "data", shell, caps=["devtools"]) as service,
-        opened(service) as browse,
-    ):
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(downloads))
+    async with opened(filming) as browse:
         yield browse
 
 

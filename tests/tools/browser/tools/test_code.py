@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -10,6 +12,7 @@ from browsing import Browse, opened, running, section
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.process import node
+from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
@@ -20,14 +23,20 @@ async def test_it_is_not_there_unless_it_was_turned_on(browse: Browse) -> None:
         await browse.call("run_code_unsafe", code="async page => 1")
 
 
-async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab: str) -> None:
-    async with (
-        running(data, shell, caps=["unsafe"]) as service,
-        opened(service) as other,
-        opened(service) as browse,
-    ):
+@pytest.fixture(scope="module")
+async def unsafe(
+    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[BrowserService]:
+    """The service of all tests whose sessions may run code."""
+    data = tmp_path_factory.mktemp("data")
+    async with running(data, shell, caps=["unsafe"], script_seconds=2.5) as service:
+        yield service
+
+
+async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab: str) -> None:
+    async with opened(unsafe) as other, opened(unsafe) as browse:
         await other.text("navigate", url=f"{lab}/frame?name=other")
-        specs = {tool.name: tool.definition for tool in await service.tools()}
+        specs = {tool.name: tool.definition for tool in await unsafe.tools()}
         assert "Unsafe:" in specs["browser_run_code_unsafe"]["description"]
         code = f"""async page => {{ await page.goto('{lab}/counter');
             await page.getByRole('button', {{name: 'Increment'}}).click(); return await page.title(); }}"""
@@ -46,13 +55,9 @@ async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab
 
 
 async def test_sessions_of_one_browser_run_code_at_the_same_time(
-    data: Path, shell: str, lab: str
+    unsafe: BrowserService, lab: str
 ) -> None:
-    async with (
-        running(data, shell, caps=["unsafe"]) as service,
-        opened(service) as ann,
-        opened(service) as bob,
-    ):
+    async with opened(unsafe) as ann, opened(unsafe) as bob:
 
         async def run(browse: Browse, name: str) -> None:
             await browse.text("navigate", url=f"{lab}/frame?name={name}")
@@ -64,13 +69,12 @@ async def test_sessions_of_one_browser_run_code_at_the_same_time(
             tasks.start_soon(run, bob, "bob")
 
 
-async def test_code_does_not_get_the_browser_to_read_files(data: Path, shell: str) -> None:
-    secret = data.parent / "secret.txt"
+async def test_code_does_not_get_the_browser_to_read_files(
+    unsafe: BrowserService, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
     secret.write_text("a secret")
-    async with (
-        running(data, shell, caps=["unsafe"]) as service,
-        opened(service) as browse,
-    ):
+    async with opened(unsafe) as browse:
         await browse.text("navigate", url="about:blank")
         # The second context is none of the session's.
         for page in ("page", "await (await page.context().browser().newContext()).newPage()"):
@@ -86,22 +90,16 @@ def _nowhere() -> str:
 
 
 async def test_what_is_no_code_is_said_without_loading_playwright(
-    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+    unsafe: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "_package", _nowhere)
-    async with (
-        running(data, shell, caps=["unsafe"]) as service,
-        opened(service) as browse,
-    ):
+    async with opened(unsafe) as browse:
         text = await browse.error("run_code_unsafe", code="async page => {")
         assert "Unexpected token" in section(text, "Error")
 
 
-async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
-    async with (
-        running(data, shell, caps=["unsafe"], script_seconds=2.5) as service,
-        opened(service) as browse,
-    ):
+async def test_code_that_never_ends_is_stopped(unsafe: BrowserService) -> None:
+    async with opened(unsafe) as browse:
         text = await browse.error("run_code_unsafe", code="async page => { for (;;); }")
         assert "did not end within 2.5 seconds" in section(text, "Error")
         assert "about:blank" in await browse.text("snapshot")
