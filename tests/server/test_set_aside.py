@@ -52,7 +52,7 @@ async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_on
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.touch()
     file = data / "statehold.db"
-    with serving(config, data, as_installed=True) as running:
+    with serving(config, data) as running:
         way = Way("http", "modern", config, data, url=running.url)
         async with way.connect() as client:
             for number in range(SESSIONS):
@@ -69,7 +69,7 @@ async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_on
     assert _content(data, "statehold.db") + _content(data, "statehold.db-wal") == before
 
     for _ in range(2):
-        with serving(config, data, as_installed=True) as running:
+        with serving(config, data) as running:
             way = Way("http", "modern", config, data, url=running.url)
             async with way.connect() as client:
                 await opened_session(client)

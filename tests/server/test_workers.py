@@ -34,7 +34,7 @@ from process_exit import until_gone
 from round_robin import connected
 from runs import wait_for_call
 
-WORKERS = 3
+WORKERS = 2
 
 
 @pytest.fixture

@@ -296,6 +296,7 @@ async def while_bob_works(bob: Agent, site: str, attack: Callable[[], Awaitable[
             over = True
 
 
+@pytest.mark.load
 async def test_pages_of_500_mb_and_without_end_are_bounded_and_told(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
