@@ -82,7 +82,7 @@ async def test_a_change_of_a_state_arrives_in_the_stream_of_a_subscriber(way: Wa
         session = await opened_session(client)
         address = f"session://{session}/state"
         async with subscribed(way, address) as (_, next_uri):
-            for n in range(4):
+            for n in range(2):
                 values = {"session_id": session, "values": {"n": n}}
                 structured(await client.call_tool("state_update", values))
                 assert await next_uri() == address
