@@ -25,7 +25,7 @@ ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/count
 SENDING = (
     "() => { setInterval(() => fetch('/counter', {method: 'POST', body: 'x'.repeat(1e5)}), 5) }"
 )
-FAILING = "() => { setInterval(() => { for (let i = 0; i < 400; i++) reportError(i) }, 10) }"
+FAILING = "() => { setInterval(() => { for (let i = 0; i < 50; i++) reportError(i) }, 10) }"
 GOING = (
     "() => { setInterval(() => { for (let i = 0; i < 9; i++) history.replaceState(i, '') }, 10) }"
 )
