@@ -84,8 +84,7 @@ def server(
 def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
     """Return one transport and era, and start the server that it needs."""
     folder: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
-    kind = _said(request, "WAY", Way)
-    way = kind(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
+    way = Way(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
     if transport == "stdio":
         return way
     if transport == "memory":

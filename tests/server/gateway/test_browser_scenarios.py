@@ -13,28 +13,16 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, Way, opened_session
+from gateway_process import JSON, opened_session
 from lab import Lab
 from mcp import Client
 from patches import patched
 
 pytestmark = pytest.mark.peer
 
-WAYS = [("http", "modern"), ("stdio", "legacy")]
-"""Both transports and both eras. Tests without a browser check that the other two pairs give the same answers."""
-PROTOCOLS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
+WAYS = [("http", "modern")]
+"""Tests without a browser, and those of test_browser.py, check that the other transports and eras give the same answers."""
 LETTER = "Dear harbour,\na berth, please.\n"
-
-
-class SingleEraWay(Way):
-    """A `Way` whose clients speak one era and try no other."""
-
-    @property
-    def mode(self) -> str:
-        return PROTOCOLS["modern"] if self.modern else "legacy"
-
-
-WAY = SingleEraWay
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +54,8 @@ def lab(whole_lab: Lab) -> Lab:
 
 
 @pytest.fixture
-async def ada(
-    client: Client, way: Way, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncGenerator[Agent]:
+async def ada(client: Client, tmp_path: Path) -> AsyncGenerator[Agent]:
     """An agent in a separate session. At the end its screenshot goes to the folder of the test."""
-    assert client.protocol_version == PROTOCOLS[way.era]
     agent = Agent(client, await opened_session(client))
     yield agent
     (tmp_path / "end.png").write_bytes(await agent.screenshot())
