@@ -67,7 +67,7 @@ def message(method: str, params: JSON, number: int | None = 1) -> JSON:
 async def test_clients_that_go_away_leave_no_traceback(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"asking": service("asking")}}))
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         way = Way("http", "modern", config, tmp_path, url=running.url)
         async with way.connect() as client:
             session = await opened_session(client)
