@@ -17,8 +17,8 @@ from fork_server import ForkServer
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 from process_exit import alive, until_gone
-from statehold.keeper import protocol
 
+from statehold.keeper import protocol
 from statehold.tools.processes.child import ChildProcess, KeptPlace, ProcessLimits
 from statehold.tools.processes.keeper import KeeperClient, KeeperRefusal, KeptIdentity
 from statehold.tools.processes.ledger import Ledger
