@@ -191,12 +191,12 @@ def as_account(command: list[str], account: pwd.struct_passwd | None) -> list[st
 
 
 def write_settings(folder: Path, url: str) -> Path:
-    """Write the settings of all nodes, with the notebook server as their service."""
+    """Write the settings of all nodes, with the notebook server and the browser as their services."""
     path = folder / "statehold.toml"
     path.touch(0o600)
     path.write_text(
         f'[store]\nurl = "{url}"\n\n[cluster]\nenabled = true\nkeys = ["{secrets.token_hex(32)}"]\n\n'
-        f"{NOTEBOOK.read_text()}"
+        f"{NOTEBOOK.read_text()}\n[services.browser]\n"
     )
     return path
 
