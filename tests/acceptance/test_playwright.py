@@ -166,7 +166,9 @@ async def test_two_agents_stay_logged_in_when_statehold_is_killed(
     async def second(name: str, agent: Agent) -> None:
         pictures[name] = await goes_on(agent, name, sessions[name], login_site)
 
-    with serving(config_file, data, as_installed=True) as running:
+    # Without a keeper, which would hold the processes of the browsers.
+    without = {"STATEHOLD_KEEPER__LINGER_SECONDS": "0"}
+    with serving(config_file, data, env=without, as_installed=True) as running:
         async with anyio.create_task_group() as tasks:
             for name, agent in agents(running.url).items():
                 tasks.start_soon(first, name, agent)
@@ -177,7 +179,7 @@ async def test_two_agents_stay_logged_in_when_statehold_is_killed(
         running.process.wait(10)
         await until_gone(*(child.pid for child in children))
 
-    with serving(config_file, data) as running:
+    with serving(config_file, data, env=without) as running:
         async with anyio.create_task_group() as tasks:
             for name, agent in agents(running.url).items():
                 tasks.start_soon(second, name, agent)
@@ -189,3 +191,21 @@ async def test_two_agents_stay_logged_in_when_statehold_is_killed(
         png = base64.b64decode(image["data"])
         assert png.startswith(b"\x89PNG")
         (tmp_path / f"{name}.png").write_bytes(png)
+
+
+@pytest.mark.timeout(120)
+async def test_an_open_page_goes_on_when_statehold_is_killed(
+    config_file: Path, login_site: str, tmp_path: Path
+) -> None:
+    """The keeper holds the server of the browser, so that its pages do not even load again."""
+    data = tmp_path / "data"
+    with serving(config_file, data, as_installed=True) as running:
+        session = await logs_in(ModernAgent(running.url, config_file), "ada", login_site)
+        running.process.kill()
+        running.process.wait(10)
+    with serving(config_file, data) as running:
+        agent = ModernAgent(running.url, config_file)
+        [snapshot] = await agent.use(("browser_snapshot", {"session_id": session}))
+        assert "Note from Statehold" not in said(snapshot)
+        assert ': "2"' in said(snapshot)
+        assert snapshot["_meta"]["statehold/session"]["generation"] == 1
