@@ -346,6 +346,7 @@ class Registry:
                 services = [name for name in session.record.services if name != service]
                 await session.save(unbind=[service], services=services)
                 del session.bindings[service]
+                await self.connector.end_outlived(session, [binding])
                 await self.connector.close(session, [binding])
         return session
 

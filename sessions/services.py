@@ -261,7 +261,8 @@ class Resumable(Protocol):
         """Take up a connection that another process opened, in the same generation. Called by its new owner task.
 
         Raises:
-            ServiceUnavailable: it is gone; the message says why.
+            ConnectionLost: it is gone; the message says why.
+            ServiceUnavailable: it may still be there; a later call tries again.
         """
         ...
 
@@ -273,6 +274,10 @@ class Resumed(Protocol):
     @property
     def resume_token(self) -> str | None:
         """What a later process needs to take it up, None if it ends with this process. Secret; fixed once it is open."""
+        ...
+
+    def abandon(self) -> None:
+        """Have aclose() leave the other end as it is: another process has it by now."""
         ...
 
     def was_sent(self, operation_id: str) -> bool | None:

@@ -13,8 +13,9 @@ from typing import Literal
 
 import anyio
 
-from ..errors import ServiceUnavailable, SessionError
-from ..services import Connection, Diagnosing, Resumable, Service, SessionView, Snapshot
+from ..errors import ConnectionLost, ServiceUnavailable, SessionError
+from ..services import Connection, Diagnosing, Resumable, Resumed, Service, SessionView, Snapshot
+from ..store.base import RESTARTED
 from .questions import OpenQuestions
 
 logger = logging.getLogger("statehold.connections")
@@ -39,10 +40,10 @@ class LiveConnection:
         on_lost: Callable[[LiveConnection], None],
         resume_token: str | None = None,
     ) -> None:
-        """With `resume_token`, it is the connection of another process, and is taken up instead of being opened."""
-        self._resume_token = resume_token
         self.service = service
         self.view = view
+        self.resume_token = resume_token
+        """With a token, it is the connection of another process, and is taken up instead of being opened."""
         self.calls = 0
         """Number of calls answered over it."""
         self.called_at = float("-inf")
@@ -135,6 +136,11 @@ class LiveConnection:
         with anyio.move_on_after(CLOSE_BOUND):
             await self.closed.wait()
 
+    def abandon(self) -> None:
+        """Have its closing leave the other end as it is: another process has it by now."""
+        if isinstance(self._connection, Resumed):
+            self._connection.abandon()
+
     def close_nowait(self) -> None:
         """Tell the owner to close it; `closed` is set when that is done."""
         self._stop.set()
@@ -172,12 +178,11 @@ class LiveConnection:
         self._opening_ended.set()
 
     async def _open_or_take_up(self) -> Connection:
-        token = self._resume_token
-        if token is None:
+        if self.resume_token is None:
             return await self.service.open(self.view, self._snapshot)
         if not isinstance(self.service, Resumable):
-            raise ServiceUnavailable(f"{self.service.name} takes up no connections.")
-        return await self.service.resume(self.view, token)
+            raise ConnectionLost(RESTARTED)
+        return await self.service.resume(self.view, self.resume_token)
 
     async def _hold(self, connection: Connection) -> None:
         try:

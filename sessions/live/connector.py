@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -11,7 +12,13 @@ from typing import Final
 import anyio
 
 from ..core import Core
-from ..errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
+from ..errors import (
+    ConnectionLost,
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    StoreUnavailable,
+)
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
@@ -23,6 +30,8 @@ from .snapshots import UNSTORED, Snapshots, save_quietly
 
 logger = logging.getLogger("statehold.sessions")
 
+END_SECONDS: Final = 5.0
+"""Seconds allowed for taking up a connection that is to be ended."""
 RESTART_SECONDS: Final = 5.0
 """Seconds allowed for saving a connection before it is replaced."""
 UNTOLD: Final = 1000
@@ -66,7 +75,10 @@ class Connector:
             await live.wait_until_open()
         except SessionError as error:
             self._open_failed(session, binding, live, error)
-            raise
+            if live.resume_token is None or not isinstance(error, ConnectionLost):
+                raise
+            # The connection of an earlier process is gone. A new one replaces it.
+            return await self.connect(session, binding)
         self._note_opened(session, binding, live)
         return live
 
@@ -87,13 +99,15 @@ class Connector:
         # Another task may have started it while this one waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
-        generation = binding.record.generation + 1
-        live = LiveConnection(
-            binding.service,
-            session.view(generation),
-            snapshot,
-            on_lost=partial(self._note_lost, session, binding),
-        )
+        if _outlived(binding):
+            live = self._resumed(session, binding)
+        else:
+            live = LiveConnection(
+                binding.service,
+                session.view(binding.record.generation + 1),
+                snapshot,
+                on_lost=partial(self._note_lost, session, binding),
+            )
         binding.live = binding.last_live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
@@ -104,44 +118,50 @@ class Connector:
     async def take_up(self, session: Session) -> None:
         """Take up the connections that outlived the process of a session, under `session.changing`.
 
-        Those that are gone become lost. Calls that were in flight on them are settled.
+        Those that are gone become lost. One whose other end does not answer stays as it is: connect() tries again. Calls
+        that were in flight are settled.
         """
-        kept = [
-            binding
-            for binding in session.bindings.values()
-            if binding.live is None and binding.record.status is BindingStatus.KEPT
-        ]
+        kept = [binding for binding in session.bindings.values() if _outlived(binding)]
         for binding in kept:
-            await self._take_up(session, binding)
-        if kept:
-            await self.settle_calls(session)
-
-    async def _take_up(self, session: Session, binding: Binding) -> None:
-        record, service = binding.record, binding.service
-        reason = RESTARTED
-        if record.resume_token is not None and record.config_hash == service.config_hash:
-            await self._core.budget.acquire(session.id, session.record.owner)
-            live = LiveConnection(
-                service,
-                session.view(record.generation),
-                None,
-                on_lost=partial(self._note_lost, session, binding),
-                resume_token=record.resume_token,
-            )
-            # Its generation was recorded by the process that opened it.
-            live.opening_recorded.set()
-            binding.live = binding.last_live = live
-            live.start(self._core.tasks.start)
+            if not _is_resumable(binding):
+                self._note_gone(binding, RESTARTED)
+                continue
+            live = await self._start(session, binding)
             try:
                 await live.wait_until_open()
             except SessionError as error:
-                reason = error.message
-                binding.live = None
-                if not session.holds_connection:
-                    self._core.budget.release(session.id)
+                self._open_failed(session, binding, live, error)
             else:
-                self._follow_changes(session, binding, live)
-                return
+                self._note_opened(session, binding, live)
+        if kept:
+            await self.settle_calls(session)
+
+    async def end_outlived(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """End the connections that outlived their process and were not taken up since, each within its bound."""
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                if _outlived(binding) and _is_resumable(binding):
+                    tasks.start_soon(self._end_outlived, session, binding)
+
+    async def _end_outlived(self, session: Session, binding: Binding) -> None:
+        live = self._resumed(session, binding)
+        live.start(self._core.tasks.start)
+        with anyio.move_on_after(END_SECONDS), suppress(SessionError):
+            await live.wait_until_open()
+        await live.aclose()
+        binding.update(status=BindingStatus.PAUSED, resume_token=None)
+
+    def _resumed(self, session: Session, binding: Binding) -> LiveConnection:
+        """Return the connection that outlived its process, to be started."""
+        return LiveConnection(
+            binding.service,
+            session.view(binding.record.generation),
+            None,
+            on_lost=partial(self._note_lost, session, binding),
+            resume_token=binding.record.resume_token,
+        )
+
+    def _note_gone(self, binding: Binding, reason: str) -> None:
         binding.update(
             status=BindingStatus.LOST,
             last_error=one_line(reason),
@@ -172,9 +192,12 @@ class Connector:
 
     def _note_opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         record, generation = binding.record, live.view.generation
-        if record.generation >= generation:
+        if live.resume_token is not None and record.status is BindingStatus.KEPT:
+            if max(record.told_generation, 1) < generation:
+                binding.notice = unreported_notice(record, binding.unreported_losses)
+        elif record.generation >= generation:
             return
-        if record.generation:
+        elif record.generation:
             report = live.connection.restore_report
             lost_parts = ", ".join(
                 filter(None, (UNSAVED if binding.snapshot_outdated else "", report.lost))
@@ -204,9 +227,14 @@ class Connector:
         if binding.live is not live:
             return
         binding.live = None
-        binding.update(
-            status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
-        )
+        if live.resume_token is None:
+            binding.update(
+                status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
+            )
+        elif isinstance(error, ConnectionLost):
+            self._note_gone(binding, error.message)
+        else:
+            binding.update(last_error=error.message)
         error.session_id = session.id
         if not session.holds_connection:
             self._core.budget.release(session.id)
@@ -332,6 +360,8 @@ class Connector:
             for binding in bindings:
                 live, binding.live = binding.live, None
                 if live is not None and binding.service.scope == "session":
+                    if session.fenced:
+                        live.abandon()
                     tasks.start_soon(live.aclose)
         if not session.holds_connection:
             self._core.budget.release(session.id)
@@ -345,6 +375,17 @@ class Connector:
 
 async def _settle_nothing(session: Session) -> None:
     return
+
+
+def _outlived(binding: Binding) -> bool:
+    """Whether its connection outlived the process that opened it, and no process has taken it up since."""
+    return binding.record.status is BindingStatus.KEPT and binding.live is None
+
+
+def _is_resumable(binding: Binding) -> bool:
+    """Whether the service of a connection that outlived its process may know it still."""
+    record = binding.record
+    return record.resume_token is not None and record.config_hash == binding.service.config_hash
 
 
 def _missing(session: Session) -> list[Binding]:
@@ -381,6 +422,17 @@ def replacement_notice(
     )
     more = f" Lost before that: {earlier}." if earlier else ""
     return notice + _describe_restored(report) + more
+
+
+def unreported_notice(record: BindingRecord, losses: str) -> str:
+    """Return the notice for a connection that an earlier process replaced, and ended before it reported that.
+
+    `losses` names what is known to be lost.
+    """
+    reason = "the server was restarted before it reported this"
+    before = record.model_copy(update={"status": BindingStatus.LOST, "last_error": reason})
+    report = RestoreReport(lost=losses or "what the earlier connection held")
+    return replacement_notice(before, record.generation, report)
 
 
 def copy_notice(service: str, report: RestoreReport) -> str:

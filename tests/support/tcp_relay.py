@@ -23,10 +23,14 @@ class Relay:
         self.sent.append(bytearray())
         self.received.append(bytearray())
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        await asyncio.gather(
-            _copy(reader, there_writer, self.sent[-1]),
-            _copy(there_reader, writer, self.received[-1]),
-        )
+        try:
+            await asyncio.gather(
+                _copy(reader, there_writer, self.sent[-1]),
+                _copy(there_reader, writer, self.received[-1]),
+            )
+        finally:
+            writer.close()
+            there_writer.close()
 
 
 async def _copy(
@@ -41,13 +45,14 @@ async def _copy(
 
 
 @contextmanager
-def relay() -> Generator[Relay]:
+def relay(port: int = 0) -> Generator[Relay]:
     """Run a relay in a thread. Set its `target` before a client connects."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     found, loop = Relay(listener.getsockname()[1]), asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(found._serve, sock=listener))  # pyright: ignore[reportPrivateUsage]
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    starting = asyncio.start_server(found._serve, sock=listener)  # pyright: ignore[reportPrivateUsage]
+    server = asyncio.run_coroutine_threadsafe(starting, loop).result(5)
     try:
         yield found
     finally:

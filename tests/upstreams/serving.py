@@ -38,6 +38,9 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--transport", choices=["stdio", "http", "sse"], default="stdio")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one and prints it")
     parser.add_argument("--era", choices=["modern", "legacy", "both"], default="both")
+    parser.add_argument(
+        "--unknown-session", type=int, default=404, help="the status for an unknown session (http)"
+    )
     parser.add_argument("--log", help="append one JSON line per call to this file")
     return parser
 
@@ -53,7 +56,8 @@ def run(
     if given.transport == "stdio":
         anyio.run(over_stdio, server, given.era, state())
     elif given.transport == "http":
-        _serve(_http_app(server, given.era, **options), given.port)
+        app = _http_app(server, given.era, given.unknown_session, **options)
+        _serve(app, given.port)
     else:
         _serve(_sse_app(server, given.era, state), given.port)
 
@@ -124,7 +128,7 @@ def _serve(app: ASGIApp, port: int) -> None:
     sys.exit(0)
 
 
-def _http_app(server: Server[Any], era: str, **options: Any) -> ASGIApp:
+def _http_app(server: Server[Any], era: str, unknown_session: int, **options: Any) -> ASGIApp:
     from mcp.server.streamable_http_manager import (
         StreamableHTTPASGIApp,
         StreamableHTTPSessionManager,
@@ -139,7 +143,7 @@ def _http_app(server: Server[Any], era: str, **options: Any) -> ASGIApp:
         async with manager.run():
             yield
 
-    endpoint = OneEra(StreamableHTTPASGIApp(manager), era)
+    endpoint = OneEra(UnknownSession(StreamableHTTPASGIApp(manager), unknown_session), era)
     return Starlette(routes=[Route("/mcp", endpoint=endpoint)], lifespan=life)
 
 
@@ -162,6 +166,22 @@ def _sse_app(server: Server[Any], era: str, state: Callable[[], Any]) -> ASGIApp
         Mount("/messages/", app=transport.handle_post_message),
     ]
     return Starlette(routes=routes)
+
+
+class UnknownSession:
+    """Answers requests of unknown sessions with a status. Many servers answer 400 instead of 404."""
+
+    def __init__(self, app: ASGIApp, status: int) -> None:
+        self.app = app
+        self.status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_status(message: Any) -> None:
+            if message.get("status") == 404:
+                message["status"] = self.status
+            await send(message)
+
+        await self.app(scope, receive, send_with_status)
 
 
 class OneEra:

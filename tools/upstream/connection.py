@@ -16,12 +16,18 @@ import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
-from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
+from ...sessions.errors import (
+    ConnectionLost,
+    NotAllowed,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    SessionError,
+)
 from ...sessions.json_codec import JSON, dumps
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused
-from .list_changes import ACKNOWLEDGED, LISTEN, Listener, list_change_filter
+from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
 from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
 from .quiet import InternalContext
@@ -37,6 +43,9 @@ ROUNDS: Final = 10
 
 STATE_ONLY_SECONDS: Final = 0.1
 """Seconds before a request is repeated whose `input_required` answer contains no questions."""
+
+RESUME_CHARACTERS: Final = 64 * 1024
+"""The longest resume token; an upstream that introduces itself at greater length is opened again after a restart."""
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """Seconds to wait for the acknowledgement of a resource subscription; a later one still takes effect."""
@@ -125,31 +134,56 @@ class UpstreamConnection:
         *,
         peer: Peer,
         first_number: int,
-        seconds: float,
         secrets: Secrets,
     ) -> None:
         """Take up a connection on which an earlier process did the handshake with `peer`.
 
-        `first_number` is larger than the id of any request that was sent over it.
+        `first_number` is larger than the id of any request that was sent over it. A failed or cancelled call leaves nothing
+        behind.
 
         Raises:
-            ServiceUnavailable: It is gone.
+            ConnectionLost: It is gone.
+            ServiceUnavailable: The upstream does not answer, so that it may still have the connection.
         """
         self._rpc = JsonRpcConnection(
             open_transport, self, service=self.service, secrets=secrets, first_number=first_number
         )
         self._had_calls = True
-        with anyio.move_on_after(seconds):
+        try:
             await self._rpc.open((), peer=peer)
-            return
-        raise ServiceUnavailable(
-            f"{self.service} could not be taken up within {seconds:g} seconds."
-        )
+            if self._rpc.transport.session_id is not None:
+                await self._confirm_session()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _confirm_session(self) -> None:
+        """Ask the upstream whether it still knows the session. Raises like take_up()."""
+        rpc = self.rpc
+        try:
+            headers = self.peer.headers("ping", {})
+            await rpc.request("ping", {}, number=rpc.number(), headers=headers)
+        except UpstreamRefused:
+            return  # An error answer to `ping` came from the session.
+        except (ConnectionLost, OutcomeUnknown) as error:
+            if (reason := rpc.transport.loss_reason()) is not None:
+                raise ConnectionLost(reason) from error
+            raise ServiceUnavailable(
+                f"{self.service} could not be taken up: {rpc.loss_reason}."
+            ) from error
 
     @property
     def resume_token(self) -> str | None:
-        """The peer as JSON if the upstream outlives this process, else None; see Resumed in sessions/services.py."""
-        return dumps(self.peer.to_json()) if self.rpc.outlives_process else None
+        """The peer and the id of its session as JSON; see Resumed in sessions/services.py."""
+        transport = self.rpc.transport
+        if not transport.outlives_process:
+            return None
+        token = dumps({"peer": self.peer.to_json(), "session_id": transport.session_id})
+        return token if len(token) <= RESUME_CHARACTERS else None
+
+    def abandon(self) -> None:
+        """See Resumed in sessions/services.py."""
+        self.rpc.transport.abandon()
 
     def was_sent(self, operation_id: str) -> bool | None:
         """See Resumed in sessions/services.py."""
@@ -343,6 +377,11 @@ class UpstreamConnection:
             )
             # An empty context, so that the opener's token and trace do not live as long as the connection.
             self.rpc.spawn(contextvars.Context(), partial(self._listener.run, turn))
+
+    def report_missed_changes(self) -> None:
+        """Report a change of each list that may have changed while no process was connected."""
+        for kind in changing_lists(self.peer):
+            self._report_change(f"notifications/{kind}/list_changed")
 
     async def _send_subscription(self, filters: JSON) -> None:
         rpc, peer = self.rpc, self.peer

@@ -37,12 +37,17 @@ Send = Callable[[JSON], Awaitable[None]]
 
 def list_change_filter(peer: Peer) -> JSON:
     """Return the filter for all list changes that a peer declares; empty for a legacy peer and one that declares none."""
-    filters: JSON = {}
-    for kind, name in _KINDS.items():
+    return {_KINDS[kind]: True for kind in changing_lists(peer)} if peer.modern else {}
+
+
+def changing_lists(peer: Peer) -> list[str]:
+    """Return the kinds of lists of which a peer declares that they can change."""
+    kinds: list[str] = []
+    for kind in _KINDS:
         capability: object = peer.capabilities.get(kind)
         if isinstance(capability, dict) and cast("JSON", capability).get("listChanged") is True:
-            filters[name] = True
-    return filters if peer.modern else {}
+            kinds.append(kind)
+    return kinds
 
 
 class Listener:
@@ -113,4 +118,4 @@ class Listener:
         return since is not None and anyio.current_time() >= since + LASTING_SECONDS
 
 
-__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "list_change_filter"]
+__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "changing_lists", "list_change_filter"]

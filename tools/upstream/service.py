@@ -38,7 +38,7 @@ from .profile_file import ProfileFile
 from .quiet import InternalContext
 from .redaction import Secrets
 from .transports.base import OpenTransport
-from .transports.http import open_http
+from .transports.http import open_http, resume_http
 from .transports.sse import open_sse
 from .transports.stdio import adopt_stdio, open_stdio
 
@@ -322,31 +322,56 @@ class UpstreamService:
     async def resume(self, session: SessionView, token: str) -> UpstreamConnection:
         """Take up the connection of a session whose process died; see Resumable in sessions/services.py.
 
+        An HTTP server without sessions gets a new connection, because it keeps nothing for the old one.
+
         Raises:
-            ServiceUnavailable: The process of the connection is gone.
+            ConnectionLost: The process of the connection is gone, or the server does not know the MCP session any more.
+            ServiceUnavailable: The server does not answer; see Resumable.
         """
-        kept = self._kept_place(session)
-        if self.ledger is None or kept is None:
-            raise ServiceUnavailable(f"{self.name} does not outlive its server.")
+        fields: JSON = loads(token)
+        peer, session_id = Peer.from_json(fields["peer"]), fields["session_id"]
         placeholders = await self._make_placeholders(session)
-        connection = self._new_connection()
-        await connection.take_up(
-            partial(
-                adopt_stdio,
-                kept,
-                service=self.name,
-                limits=self._limits,
-                ledger=self.ledger,
-                on_stderr=self._on_stderr,
-            ),
-            peer=Peer.from_json(loads(token)),
-            first_number=session.epoch * EPOCH_NUMBERS,
-            seconds=self.connect_seconds,
-            secrets=self._secrets,
-        )
-        self._has_started = True
+        if self.transport == "http" and session_id is None:
+            connection = await self._connect(placeholders)
+        else:
+            connection = self._new_connection()
+            await connection.take_up(
+                self._resume_http(placeholders, session_id, peer)
+                if self.transport == "http"
+                else self._adopt_stdio(session),
+                peer=peer,
+                first_number=session.epoch * EPOCH_NUMBERS,
+                secrets=self._secrets,
+            )
+            self._has_started = True
+            connection.report_missed_changes()
         self._follow(connection, session, placeholders)
         return connection
+
+    def _adopt_stdio(self, session: SessionView) -> Callable[[], OpenTransport]:
+        kept = self._kept_place(session)
+        if self.ledger is None or kept is None:
+            raise ConnectionLost(f"{self.name} does not outlive its server.")
+        return partial(
+            adopt_stdio,
+            kept,
+            service=self.name,
+            limits=self._limits,
+            ledger=self.ledger,
+            on_stderr=self._on_stderr,
+        )
+
+    def _resume_http(
+        self, placeholders: Placeholders, session_id: str, peer: Peer
+    ) -> Callable[[], OpenTransport]:
+        url, headers = self._address(placeholders)
+        return partial(resume_http, url, headers, session_id=session_id, version=peer.version)
+
+    def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers of a remote upstream."""
+        assert self.config.url is not None
+        headers = {name: placeholders.fill(value) for name, value in self.config.headers.items()}
+        return placeholders.fill(self.config.url), headers
 
     def _follow(
         self, connection: UpstreamConnection, session: SessionView, placeholders: Placeholders
@@ -432,10 +457,8 @@ class UpstreamService:
     def _open_transport(self, placeholders: Placeholders, kept: KeptPlace | None) -> OpenTransport:
         config = self.config
         if config.command is None:
-            assert config.url is not None
-            headers = {name: placeholders.fill(value) for name, value in config.headers.items()}
             connect = open_http if self.transport == "http" else open_sse
-            return connect(placeholders.fill(config.url), headers)
+            return connect(*self._address(placeholders))
         return open_stdio(
             placeholders.fill(config.command),
             [placeholders.fill(argument) for argument in config.args],

@@ -81,6 +81,15 @@ class Transport(Protocol):
         """Whether its other end goes on when this process dies, so that a later one can take it up."""
         ...
 
+    @property
+    def session_id(self) -> str | None:
+        """The id under which its other end knows it, None if it has none. Secret."""
+        ...
+
+    def abandon(self) -> None:
+        """Have the end of its block leave the other end as it is: another process has it by now."""
+        ...
+
     def earlier_traffic(self) -> EarlierTraffic:
         """Return what an earlier process sent and received over it; empty when this one opened it."""
         ...

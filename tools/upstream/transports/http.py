@@ -13,8 +13,11 @@ import anyio
 import httpx2
 import orjson
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp.shared.inbound import MCP_METHOD_HEADER
+from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
+from ....sessions.json_codec import JSON
 from ..list_changes import LISTEN
 from .base import EarlierTraffic, Transport
 
@@ -24,6 +27,9 @@ RESULT_BYTES: Final = 64 * 2**20
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 0.25
+
+_UNDECIDED: Final = (401, 403, 408, 429)
+"""Client errors that say nothing about a session."""
 
 _KEEPALIVE: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -42,9 +48,13 @@ def ssl_context() -> ssl.SSLContext:
 
 
 class Client(httpx2.AsyncClient):
-    """The HTTP client of one connection. It records why requests failed and refuses messages that are too long."""
+    """The HTTP client of one connection. It records why requests failed and refuses messages that are too long.
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    `session_id` is the MCP session of an earlier process. The client answers the SDK's two messages of a handshake itself,
+    because the SDK takes a session id only from the answer to `initialize`.
+    """
+
+    def __init__(self, headers: Mapping[str, str], session_id: str | None = None) -> None:
         # No read timeout: callers decide how long a call may take.
         super().__init__(
             headers={"accept-encoding": "identity", **headers},
@@ -57,8 +67,18 @@ class Client(httpx2.AsyncClient):
         """The status of the last error response."""
         self.is_session_unknown = False
         """Whether the server responded that it does not know our MCP session."""
+        self.session_id = session_id
+        self.is_abandoned = False
+        """Whether the MCP session is to be left open."""
+        self._is_confirmed = session_id is None
+        """Whether the server is known to have our MCP session. That of an earlier process may have ended."""
+        self._replayed_messages = 0 if session_id is None else 2
+        """Number of the handshake's messages that the client will answer itself."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        local_response = self._local_response(request)
+        if local_response is not None:
+            return local_response
         is_subscription = request.headers.get(MCP_METHOD_HEADER) == LISTEN
         try:
             response = await super().send(request, **options)
@@ -77,14 +97,42 @@ class Client(httpx2.AsyncClient):
             raise
         if response.status_code >= 400 and not is_subscription:
             self.error_status = response.status_code
-            if response.status_code == 404 and MCP_SESSION_ID in request.headers:
-                self.is_session_unknown = self.is_session_unknown or request.method == "POST"
+        if request.method == "POST":
+            self._note_session(request, response)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
         elif request.method == "POST":
             response.stream = _DrainedStream(response.stream)
         return response
+
+    def _local_response(self, request: httpx2.Request) -> httpx2.Response | None:
+        """Return the response to a request that is not to be sent, None for any other."""
+        if request.method == "DELETE" and (self.is_abandoned or not self._is_confirmed):
+            return httpx2.Response(204, request=request)
+        if request.method != "POST" or not self._replayed_messages:
+            return None
+        self._replayed_messages -= 1
+        if not self._replayed_messages:
+            return httpx2.Response(202, request=request)
+        answer: JSON = {"jsonrpc": "2.0", "id": orjson.loads(request.content)["id"], "result": {}}
+        headers = {MCP_SESSION_ID: self.session_id or ""}
+        return httpx2.Response(200, json=answer, headers=headers, request=request)
+
+    def _note_session(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        """Note the MCP session that a response begins, confirms or denies."""
+        status = response.status_code
+        if MCP_SESSION_ID not in request.headers:
+            session_id = response.headers.get(MCP_SESSION_ID)
+            if session_id and orjson.loads(request.content).get("method") == "initialize":
+                self.session_id = session_id
+        elif response.is_success:
+            self._is_confirmed = True
+        elif status == 404 or (
+            # Many servers answer 400 for a session that they do not know.
+            not self._is_confirmed and response.is_client_error and status not in _UNDECIDED
+        ):
+            self.is_session_unknown = True
 
     def _note_unsent(self, request: httpx2.Request) -> None:
         if request.method == "POST":
@@ -149,7 +197,7 @@ class HttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
-    outlives_process = False
+    outlives_process = True
 
     def __init__(self, client: Client, read_stream: Any, write_stream: Any) -> None:
         self._client = client
@@ -166,6 +214,13 @@ class HttpTransport:
 
     def last_output(self) -> str:
         return ""
+
+    @property
+    def session_id(self) -> str | None:
+        return self._client.session_id
+
+    def abandon(self) -> None:
+        self._client.is_abandoned = True
 
     def earlier_traffic(self) -> EarlierTraffic:
         return EarlierTraffic()
@@ -186,14 +241,41 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Tran
 
     A network error in any request ends the whole transport: it is raised in the task that entered the block.
     """
-    async with (
-        Client(headers) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=RESULT_BYTES) as (
-            read_stream,
-            write_stream,
-        ),
+    async with Client(headers) as client, _open(url, client) as transport:
+        yield transport
+
+
+@asynccontextmanager
+async def resume_http(
+    url: str, headers: Mapping[str, str], *, session_id: str, version: str
+) -> AsyncGenerator[Transport]:
+    """Connect to a Streamable HTTP endpoint under the MCP session of an earlier process; see open_http().
+
+    `version` is the protocol version of the session. Nothing is sent: the first request shows whether the server still
+    knows the session. Only if it does, leaving the block ends the session.
+    """
+    async with Client(headers, session_id) as client, _open(url, client) as transport:
+        await _replay_handshake(transport, version)
+        yield transport
+
+
+@asynccontextmanager
+async def _open(url: str, client: Client) -> AsyncGenerator[Transport]:
+    async with streamable_http_client(url, http_client=client, max_sse_event_size=RESULT_BYTES) as (
+        read_stream,
+        write_stream,
     ):
         yield HttpTransport(client, read_stream, write_stream)
 
 
-__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "open_http", "ssl_context"]
+async def _replay_handshake(transport: Transport, version: str) -> None:
+    """Give the SDK the messages of a handshake, which the client answers, so that it uses the session and its stream."""
+    initialize = JSONRPCRequest(jsonrpc="2.0", id=0, method="initialize", params={})
+    await transport.write_stream.send(SessionMessage(initialize))
+    await transport.read_stream.receive()
+    initialized = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
+    metadata = ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: version})
+    await transport.write_stream.send(SessionMessage(initialized, metadata))
+
+
+__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "open_http", "resume_http", "ssl_context"]

@@ -139,9 +139,9 @@ class JsonRpcConnection:
         return self._peer is not None and not self._has_ended and not self._stopping
 
     @property
-    def outlives_process(self) -> bool:
-        """Whether a later process can take up the connection."""
-        return self._transport is not None and self._transport.outlives_process
+    def transport(self) -> Transport:
+        assert self._transport is not None, "the connection is not open"
+        return self._transport
 
     @property
     def knows_all_calls(self) -> bool:
@@ -268,11 +268,16 @@ class JsonRpcConnection:
 
     async def _take_up(self, transport: Transport, peer: Peer) -> None:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
-        assert self._pipe_requests is not None
+        if self._pipe_requests is not None:
+            await self._settle_traffic(transport, self._pipe_requests)
+        self._peer = peer
+        self._handshake_done.set()
+
+    async def _settle_traffic(self, transport: Transport, pipe_requests: PipeRequests) -> None:
         traffic = transport.earlier_traffic()
         self._knows_all_calls = traffic.has_all_calls
         for number, operation_id in traffic.calls.items():
-            self.interrupted[operation_id] = self._pipe_requests.expect(number)
+            self.interrupted[operation_id] = pipe_requests.expect(number)
         for line in traffic.lines:
             message = decode(line)
             if message is None:
@@ -281,9 +286,7 @@ class JsonRpcConnection:
                 if message.id not in traffic.answered:
                     await transport.write_stream.send(SessionMessage(_withdrawn(message)))
             else:
-                self._pipe_requests.take(SessionMessage(message))
-        self._peer = peer
-        self._handshake_done.set()
+                pipe_requests.take(SessionMessage(message))
 
     async def _send_handshake(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
         assert self._dispatcher is not None

@@ -30,6 +30,7 @@ class SseTransport(ClosingStream):
 
     http = False
     outlives_process = False
+    session_id = None
 
     def __init__(
         self,
@@ -91,6 +92,9 @@ class SseTransport(ClosingStream):
 
     def last_output(self) -> str:
         return ""
+
+    def abandon(self) -> None:
+        return
 
     def earlier_traffic(self) -> EarlierTraffic:
         return EarlierTraffic()

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from ....sessions.errors import ServiceUnavailable
+from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable
 from ...processes.ledger import Ledger
@@ -22,6 +22,7 @@ class StdioTransport:
     """The streams of one child process."""
 
     http = False
+    session_id = None
 
     def __init__(self, child: ChildProcess) -> None:
         self.child = child
@@ -43,6 +44,9 @@ class StdioTransport:
     @property
     def outlives_process(self) -> bool:
         return self.child.call_log is not None
+
+    def abandon(self) -> None:
+        """Do nothing: the keeper refuses to release a child that another process has."""
 
     def earlier_traffic(self) -> EarlierTraffic:
         log = self.child.call_log
@@ -112,14 +116,14 @@ async def adopt_stdio(
     """Take over a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
 
     Raises:
-        ServiceUnavailable: The keeper does not hold it.
+        ConnectionLost: The keeper does not hold it.
     """
     try:
         child = await ChildProcess.adopt(
             kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
         )
     except (KeeperRefusal, KeeperUnreachable) as error:
-        raise ServiceUnavailable(f"{service} ended while no server ran ({error}).") from error
+        raise ConnectionLost(f"{service} ended while no server ran ({error}).") from error
     try:
         yield StdioTransport(child)
     finally:

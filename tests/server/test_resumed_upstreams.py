@@ -1,0 +1,244 @@
+"""HTTP upstreams after a kill of Statehold: the next process goes on in their sessions, and reports only real losses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from fork_server import ForkServer
+from gateway_process import Era, Running, Way, code_of, opened_session, serving, structured, toml
+from listening import run_listening
+from mcp import Client
+from runs import entries
+from tcp_relay import relay
+
+StartUpstream = Callable[..., AbstractContextManager[int]]
+
+
+@pytest.fixture
+def start_upstream(
+    upstream: Callable[..., list[str]], fork_server: ForkServer, log: Path
+) -> StartUpstream:
+    """`with start_upstream("legacy") as port` runs a counter over Streamable HTTP."""
+
+    @contextmanager
+    def start(era: Era, *options: str, port: int = 0) -> Generator[int]:
+        arguments = ["--transport", "http", "--era", era, "--port", str(port), "--log", str(log)]
+        _, *program = upstream("counter", *arguments, *options)
+        with run_listening(fork_server.command(*program)) as found:
+            yield found
+
+    return start
+
+
+class Node:
+    """The processes of Statehold over one data folder, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def configure(self, port: int) -> None:
+        services = {"counter": {"url": f"http://127.0.0.1:{port}/mcp"}}
+        toolsets = ["core", "lifecycle", "history", "admin"]
+        settings = {"toolsets": toolsets, "services": services, "log": {"level": "debug"}}
+        (self.folder / "statehold.toml").write_text(toml(settings))
+
+    def serve(self) -> AbstractContextManager[Running]:
+        return serving(self.folder / "statehold.toml", self.folder / "data")
+
+    @asynccontextmanager
+    async def connect(self, running: Running) -> AsyncGenerator[Client]:
+        way = Way("http", "modern", self.folder / "statehold.toml", self.folder, url=running.url)
+        async with way.connect() as client:
+            yield client
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def kill(running: Running) -> None:
+    running.process.kill()
+    with anyio.fail_after(20):
+        code = await anyio.to_thread.run_sync(running.process.wait)
+    assert code == -signal.SIGKILL
+
+
+async def increment(client: Client, session: str) -> tuple[int, str]:
+    """Return the count, and the notice of the answer."""
+    result = await client.call_tool("inc", {"session_id": session})
+    blocks: list[Any] = result.content[1:]
+    return structured(result)["count"], "".join(block.text for block in blocks)
+
+
+async def generation(client: Client, session: str) -> int:
+    return structured(await client.call_tool("session_info", {"session_id": session}))["generation"]
+
+
+def upstream_sessions(log: Path) -> list[str | None]:
+    """Return the ids of the upstream's sessions that received calls."""
+    return list(dict.fromkeys(entry["connection"] for entry in entries(log)))
+
+
+async def is_known(port: int, upstream_session: str) -> bool:
+    """Return whether the upstream has a session."""
+    async with httpx2.AsyncClient() as client:
+        response = await client.post(
+            f"http://127.0.0.1:{port}/mcp",
+            json={"jsonrpc": "2.0", "id": 99, "method": "ping"},
+            headers={
+                "mcp-session-id": upstream_session,
+                "accept": "application/json, text/event-stream",
+            },
+        )
+    return response.status_code != 404
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_session_of_an_upstream_goes_on_after_a_kill(
+    start_upstream: StartUpstream, node: Node, log: Path, paused: bool
+) -> None:
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                assert await increment(client, session) == (1, "")
+                if paused:
+                    await client.call_tool("session_pause", {"session_id": session})
+            await kill(running)
+        for kills in (1, 2):
+            with node.serve() as running:
+                async with node.connect(running) as client:
+                    assert await increment(client, session) == (1 + kills, "")
+                    assert await generation(client, session) == 1
+                await kill(running)
+        [upstream_session] = upstream_sessions(log)
+        assert upstream_session is not None
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                assert (await increment(client, session))[0] == 4
+                await client.call_tool("session_close", {"session_id": session})
+                assert not await is_known(port, upstream_session)
+
+
+async def test_an_upstream_without_sessions_goes_on_after_a_kill(
+    start_upstream: StartUpstream, node: Node
+) -> None:
+    with start_upstream("modern") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                assert await increment(client, session) == (1, "")
+            await kill(running)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                assert await increment(client, session) == (2, "")
+                assert await generation(client, session) == 1
+
+
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_session_that_its_upstream_does_not_know_any_more_is_lost(
+    start_upstream: StartUpstream, node: Node, status: int
+) -> None:
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+            await kill(running)
+    with (
+        start_upstream("legacy", "--unknown-session", str(status), port=port),
+        node.serve() as running,
+    ):
+        async with node.connect(running) as client:
+            count, notice = await increment(client, session)
+            assert count == 1
+            assert "generation 1 to 2; the server no longer knows this session" in notice
+            assert "Lost: everything this server kept in memory." in notice
+            assert await increment(client, session) == (2, "")
+
+
+async def test_a_session_is_not_lost_while_its_upstream_cannot_be_reached(
+    start_upstream: StartUpstream, node: Node
+) -> None:
+    with start_upstream("legacy") as upstream_port:
+        with relay() as to_upstream:
+            to_upstream.target, port = upstream_port, to_upstream.port
+            node.configure(port)
+            with node.serve() as running:
+                async with node.connect(running) as client:
+                    session = await opened_session(client)
+                    await increment(client, session)
+                await kill(running)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                refused = await client.call_tool("inc", {"session_id": session})
+                assert code_of(refused) == "service_unavailable"
+                with relay(port) as to_upstream:
+                    to_upstream.target = upstream_port
+                    assert await increment(client, session) == (2, "")
+                    assert await generation(client, session) == 1
+
+
+async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
+    start_upstream: StartUpstream, node: Node, log: Path
+) -> None:
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+            await kill(running)
+        [upstream_session] = upstream_sessions(log)
+        assert upstream_session is not None
+        assert await is_known(port, upstream_session)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                await client.call_tool("session_close", {"session_id": session})
+        assert not await is_known(port, upstream_session)
+
+
+async def test_the_id_of_an_upstreams_session_is_kept_secret(
+    start_upstream: StartUpstream, node: Node, log: Path
+) -> None:
+    """It gives access to the session of the upstream. The database has it, as it has snapshots."""
+    shown: list[str] = []
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+            await kill(running)
+        shown += running.lines
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                await increment(client, session)
+                for tool, options in (
+                    ("session_info", {}),
+                    ("session_history", {}),
+                    ("session_export", {"secrets": True}),
+                ):
+                    result = await client.call_tool(tool, {"session_id": session, **options})
+                    shown.append(json.dumps(structured(result)))
+        shown += running.lines
+    [upstream_session] = upstream_sessions(log)
+    assert upstream_session is not None
+    assert upstream_session not in "".join(shown)
+    with sqlite3.connect(node.folder / "data" / "statehold.db") as connection:
+        [(token,)] = connection.execute("SELECT resume_token FROM binding").fetchall()
+    connection.close()
+    assert upstream_session in token
