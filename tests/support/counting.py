@@ -161,7 +161,7 @@ class Counting:
             raise ServiceUnavailable("The counter does not open.")
         self.opened += 1
         self.open_now += 1
-        counter = Counter(self, session)
+        counter = self.connection(session)
         if snapshot is not None:
             counter.count = snapshot.data["count"]
             counter.restore_report = RestoreReport("the count")
@@ -169,6 +169,9 @@ class Counting:
             counter.restore_report = RestoreReport("", "the count")
         self.live.append(counter)
         return counter
+
+    def connection(self, session: SessionView) -> Counter:
+        return Counter(self, session)
 
     def tool(self, name: str) -> ToolSpec | None:
         return next((spec for spec in self.specs if spec.name == name), None)
