@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -87,6 +88,18 @@ async def generation(client: Client, session: str) -> int:
 def upstream_sessions(log: Path) -> list[str | None]:
     """Return the ids of the upstream's sessions that received calls."""
     return list(dict.fromkeys(entry["connection"] for entry in entries(log)))
+
+
+def request_ids(sent: list[bytearray], upstream_session: str | None) -> set[bytes]:
+    """Return the ids of the requests that were sent to a session of the upstream."""
+    assert upstream_session is not None
+    requests = [request for part in sent for request in bytes(part).split(b"POST /mcp")]
+    return {
+        found
+        for request in requests
+        if upstream_session.encode() in request
+        for found in re.findall(rb'"id":\s*(\d+)', request)
+    }
 
 
 async def is_known(port: int, upstream_session: str) -> bool:
@@ -192,6 +205,31 @@ async def test_a_session_is_not_lost_while_its_upstream_cannot_be_reached(
                     assert await generation(client, session) == 1
 
 
+async def test_requests_after_a_kill_have_ids_of_their_own(
+    start_upstream: StartUpstream, node: Node, log: Path
+) -> None:
+    """A call of the killed process may still run. Its answer must not reach a new request."""
+    with start_upstream("legacy") as upstream_port, relay() as to_upstream:
+        to_upstream.target = upstream_port
+        node.configure(to_upstream.port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+            await kill(running)
+        [upstream_session] = upstream_sessions(log)
+        connections = len(to_upstream.sent)
+        ids = request_ids(to_upstream.sent, upstream_session)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                for _ in range(5):
+                    await increment(client, session)
+        later_ids = request_ids(to_upstream.sent[connections:], upstream_session)
+    assert ids
+    assert len(later_ids) >= 5
+    assert not ids & later_ids
+
+
 async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
@@ -209,6 +247,26 @@ async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
             async with node.connect(running) as client:
                 await client.call_tool("session_close", {"session_id": session})
         assert not await is_known(port, upstream_session)
+
+
+async def test_a_clean_stop_ends_the_session_of_an_upstream(
+    start_upstream: StartUpstream, node: Node, log: Path
+) -> None:
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+            assert await anyio.to_thread.run_sync(running.stop) == 0
+        [upstream_session] = upstream_sessions(log)
+        assert upstream_session is not None
+        assert not await is_known(port, upstream_session)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                count, notice = await increment(client, session)
+                assert count == 1
+                assert "generation 1 to 2; it was paused" in notice
 
 
 async def test_the_id_of_an_upstreams_session_is_kept_secret(

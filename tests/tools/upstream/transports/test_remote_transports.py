@@ -51,6 +51,38 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
         await connection.aclose()
 
 
+async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_now(
+    counter_server: Callable[..., str],
+) -> None:
+    """Its id goes from one process to the next in the resume token."""
+    config = UpstreamConfig(url=counter_server("http", "--era", "legacy"))
+    connection = await UpstreamService("counter", config).open(view(), None)
+    token = connection.resume_token
+    assert token is not None
+    await connection.call("inc", {}, Caller())
+    connection.abandon()
+    await connection.aclose()
+
+    changes: list[str] = []
+
+    def note_change(_service: object, method: str, _connection: object, _params: object) -> None:
+        changes.append(method)
+
+    service = UpstreamService("counter", config, on_changed=note_change)
+    resumed = await service.resume(view(), token)
+    try:
+        assert text_of(await resumed.call("inc", {}, Caller())) == "2"
+        assert resumed.peer == connection.peer
+        assert resumed.resume_token == token
+        assert changes == [
+            f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
+        ]
+    finally:
+        await resumed.aclose()
+    with pytest.raises(ConnectionLost, match="the server no longer knows this session"):
+        await service.resume(view(), token)
+
+
 async def test_calls_over_http_share_their_tcp_connections(
     counter_server: Callable[..., str], era: Era
 ) -> None:
