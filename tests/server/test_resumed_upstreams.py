@@ -7,7 +7,7 @@ import re
 import signal
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fork_server import ForkServer
 from gateway_process import Era, Running, Way, code_of, opened_session, serving, structured, toml
 from listening import run_listening
 from mcp import Client
-from runs import entries
+from runs import entries, wait_for_call
 from tcp_relay import relay
 
 StartUpstream = Callable[..., AbstractContextManager[int]]
@@ -158,6 +158,36 @@ async def test_an_upstream_without_sessions_goes_on_after_a_kill(
             async with node.connect(running) as client:
                 assert await increment(client, session) == (2, "")
                 assert await generation(client, session) == 1
+
+
+async def test_a_call_that_the_kill_interrupted_has_no_known_outcome(
+    start_upstream: StartUpstream, node: Node, log: Path
+) -> None:
+    meta: Any = {"statehold/operation_id": "once"}
+    with start_upstream("legacy") as port:
+        node.configure(port)
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                session = await opened_session(client)
+                await increment(client, session)
+                arguments = {"session_id": session, "seconds": 60}
+
+                async def call_slow() -> None:
+                    # The kill breaks the transport of this client as well.
+                    with suppress(Exception):
+                        async with node.connect(running) as other:
+                            await other.call_tool("slow", arguments, meta=meta)
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call_slow)
+                    await wait_for_call(log, "slow")
+                    await kill(running)
+                    tasks.cancel_scope.cancel()
+        with node.serve() as running:
+            async with node.connect(running) as client:
+                repeat = await client.call_tool("slow", arguments, meta=meta)
+                assert code_of(repeat) == "outcome_unknown"
+                assert await increment(client, session) == (2, "")
 
 
 @pytest.mark.parametrize("status", [404, 400])
