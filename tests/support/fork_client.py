@@ -38,9 +38,13 @@ def request_program(
 
 
 def main() -> int:
+    passed_on = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    # The program may serve before its pid is known here, and its users send signals then.
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     fork_server, status, pid = request_program(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in passed_on:
         signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
