@@ -20,7 +20,7 @@ from statehold.tools.browser.process import sdk
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import tab as tabs
 
-LOGGING = "() => { setInterval(() => { for (let i = 0; i < 400; i++) console.log(i) }, 10) }"
+LOGGING = "() => { setInterval(() => { for (let i = 0; i < 50; i++) console.log(i) }, 10) }"
 ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/counter') }, 10) }"
 SENDING = (
     "() => { setInterval(() => fetch('/counter', {method: 'POST', body: 'x'.repeat(1e5)}), 5) }"
@@ -36,7 +36,7 @@ WORKING = "() => { navigator.serviceWorker.register('/worker.js?asking') }"
 async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
     service: BrowserService, lab: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tabs, "FLOOD", 500)
+    monkeypatch.setattr(tabs, "FLOOD", 100)
     monkeypatch.setattr(tabs, "FLOOD_SIZE", 10**6)
     async with opened(service) as browse, opened(service) as beside:
         await browse.text("navigate", url=f"{lab}/counter")
