@@ -29,7 +29,7 @@ async def unsafe(
 ) -> AsyncGenerator[BrowserService]:
     """The service of all tests whose sessions may run code."""
     data = tmp_path_factory.mktemp("data")
-    async with running(data, shell, caps=["unsafe"], script_seconds=2.5) as service:
+    async with running(data, shell, caps=["unsafe"]) as service:
         yield service
 
 
@@ -98,8 +98,11 @@ async def test_what_is_no_code_is_said_without_loading_playwright(
         assert "Unexpected token" in section(text, "Error")
 
 
-async def test_code_that_never_ends_is_stopped(unsafe: BrowserService) -> None:
-    async with opened(unsafe) as browse:
+async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
+    async with (
+        running(data, shell, caps=["unsafe"], script_seconds=2.5) as service,
+        opened(service) as browse,
+    ):
         text = await browse.error("run_code_unsafe", code="async page => { for (;;); }")
         assert "did not end within 2.5 seconds" in section(text, "Error")
         assert "about:blank" in await browse.text("snapshot")
