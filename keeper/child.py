@@ -84,15 +84,15 @@ class Child:
     def stderr_tail(self) -> str:
         return self._stderr.decode("utf-8", "replace")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, now: float) -> dict[str, Any]:
+        since = self.alone_since
         return {
             "key": self.key,
             "pid": self.pid,
             "session": self.session,
             "service": self.service,
-            "generation": self.generation,
-            "epoch": self.epoch,
             "held": self.holder is not None,
+            "alone_seconds": None if since is None else now - since,
             "code": self.code,
         }
 

@@ -23,7 +23,7 @@ from protocol import (
     VERSION,
     Packet,
     close_all,
-    is_same_user,
+    peer_of,
     receive,
     send,
 )
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 class Client:
-    """The connection of a node, or of a command that only looks. It lives until its other end closes it or dies."""
+    """The connection of a node, or of a command that holds no child. It lives until its other end closes it or dies."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -120,7 +120,7 @@ class Keeper:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        if len(self._clients) >= CLIENTS or not is_same_user(connection):
+        if len(self._clients) >= CLIENTS or peer_of(connection)[1] != os.getuid():
             connection.close()
             return
         connection.setblocking(False)
@@ -218,7 +218,7 @@ class Keeper:
             client.is_node = self._had_node = True
             self._linger = float(packet["linger"])
             self._alone_since = None
-        return {"pid": os.getpid(), "linger": self._linger}, []
+        return {}, []
 
     def _spawn(self, client: Client, packet: Packet) -> Answer:
         session, epoch = str(packet["session"]), int(packet["epoch"])
@@ -243,7 +243,7 @@ class Keeper:
             raise Refusal(STALE)
         self._stop_reading(child)
         child.epoch, child.holder, child.alone_since = int(packet["epoch"]), client, None
-        answer = {**child.describe(), "mark": child.mark, "stderr": child.stderr_tail}
+        answer = {**child.describe(self._clock()), "mark": child.mark, "stderr": child.stderr_tail}
         return answer, child.descriptors
 
     def _release(self, client: Client, packet: Packet) -> Answer:
@@ -264,7 +264,10 @@ class Keeper:
         return {}, []
 
     def _list(self, client: Client, packet: Packet) -> Answer:
-        return {"children": [child.describe() for child in self._children.values()]}, []
+        now = self._clock()
+        nodes = sum(other.is_node for other in self._clients)
+        children = [child.describe(now) for child in self._children.values()]
+        return {"children": children, "linger": self._linger, "nodes": nodes}, []
 
 
 def ignore_signals() -> None:

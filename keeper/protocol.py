@@ -6,12 +6,12 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 
 | verb | fields | answer |
 | - | - | - |
-| hello | version, linger (seconds; null for a command that only looks) | pid, linger |
+| hello | version, linger (seconds; null for a command that holds no child) | |
 | spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
 | adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
 | release | key | the keeper closes its ends of the pipes and stays the parent |
 | end | key | it kills the child, its group and its descendants |
-| list | | children |
+| list | | children, linger, nodes (connections of nodes) |
 
 The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node
 that spawned or adopted it, until the connection of that node ends. An adoption needs a higher epoch of the session than the
@@ -63,11 +63,12 @@ def open_folder(path: str | Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def is_same_user(connection: socket.socket) -> bool:
-    """Whether this user is at the other end of a connection."""
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return the pid and the user id of the process at the other end of a connection."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return struct.unpack("3i", credentials)[1] == os.getuid()
+    pid, user, _ = struct.unpack("3i", credentials)
+    return pid, user
 
 
 def send(connection: socket.socket, packet: Packet, descriptors: Sequence[int] = ()) -> None:
@@ -121,9 +122,9 @@ __all__ = [
     "VERSION",
     "address_of",
     "close_all",
-    "is_same_user",
     "new_socket",
     "open_folder",
+    "peer_of",
     "receive",
     "send",
 ]

@@ -16,7 +16,7 @@ from ..sessions.cluster.heartbeat import Heartbeat
 from ..sessions.node import Node
 from ..sessions.store.base import Store
 from ..sessions.store.deferred import DeferredStore
-from ..tools.processes.keeper import KeeperClient
+from ..tools.processes.keeper import KeeperClient, KeeperUnreachable
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .config.model import Config
@@ -137,8 +137,13 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
 
 async def _take_up(gateway: Gateway, keeper: KeeperClient) -> None:
     """Take up the sessions whose processes outlived the one that served them, before the keeper ends these."""
-    children = await keeper.children()
-    await gateway.registry.take_up(sorted({c["session"] for c in children if not c["held"]}))
+    try:
+        status = await keeper.status()
+    except KeeperUnreachable as error:
+        logger.warning("the keeper was not asked for child processes: %s", error)
+        return
+    children = () if status is None else status.children
+    await gateway.registry.take_up(sorted({child.session for child in children if not child.held}))
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

@@ -61,7 +61,8 @@ def build_commands() -> Group:
             ),
             Command(
                 "status",
-                "Show the background server of `statehold --shared` that runs for the data folder.",
+                "Show the background server of `statehold --shared` that runs for the data folder, and the processes that "
+                "the keeper holds.",
                 "statehold status",
                 JSON_OPTION,
             ),
@@ -69,6 +70,11 @@ def build_commands() -> Group:
                 "stop",
                 "End that server: its sessions are paused, and the next client starts a new one.",
                 "statehold stop",
+                click.Option(
+                    ["--all"],
+                    is_flag=True,
+                    help="also end the processes that the keeper holds for no server, and the keeper",
+                ),
             ),
             Group(
                 "sessions",

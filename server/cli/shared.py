@@ -1,11 +1,13 @@
-"""`statehold --shared`, and `statehold status` and `statehold stop` for the background server that it uses."""
+"""`statehold --shared`, and `statehold status` and `statehold stop` for the background server and the keeper."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..config.data_folder import find_data_folder
 from ..shared.connection import ServerRefused, ServerUnavailable, ask, connect
@@ -47,7 +49,10 @@ def run_pipe(arguments: CommandLine) -> int:
 
 
 def show_status(arguments: CommandLine) -> int:
-    """Print which server runs for the data folder. Return the exit code."""
+    """Print which server and which keeper run for the data folder. Return the exit code."""
+    # Imported here: the pipe does not need it.
+    from .keeper import KeeperUnreachable, keeper_to_json, print_keeper, read_keeper
+
     folder = _shared_folder(arguments)
     if folder is None:
         return USAGE
@@ -55,15 +60,28 @@ def show_status(arguments: CommandLine) -> int:
         exchange = ask(folder, Request("status"))
     except ServerUnavailable as error:
         return complain(str(error))
-    if exchange is None:
-        document = {"running": False, "data": str(folder.data)}
-        say_json(document) if arguments.json else say(f"no server runs for {folder.data}")
-        return OK
-    exchange.connection.close()
-    status = exchange.reply.status
+    status: Mapping[str, Any] | None = None
+    if exchange is not None:
+        exchange.connection.close()
+        status = exchange.reply.status
+    keeper, problem = None, ""
+    try:
+        keeper = read_keeper(folder.data)
+    except KeeperUnreachable as error:
+        problem = f"the keeper of {folder.data}: {error}"
     if arguments.json:
-        say_json({"running": True, "data": str(folder.data), **status})
-        return OK
+        server = {"running": status is not None, "data": str(folder.data), **(status or {})}
+        say_json({**server, "keeper": None if keeper is None else keeper_to_json(keeper)})
+    else:
+        _print_server(folder, status)
+        print_keeper(keeper)
+    return complain(problem) if problem else OK
+
+
+def _print_server(folder: SharedFolder, status: Mapping[str, Any] | None) -> None:
+    if status is None:
+        say(f"no server runs for {folder.data}")
+        return
     rows = [
         ("pid", status.get("pid")),
         ("version", status.get("version")),
@@ -74,14 +92,25 @@ def show_status(arguments: CommandLine) -> int:
         ("log", status.get("log")),
     ]
     say(pairs(rows))
-    return OK
 
 
 def stop(arguments: CommandLine) -> int:
-    """End the server of the data folder, which pauses its sessions first. Return the exit code."""
+    """End the server of the data folder, which pauses its sessions first. Return the exit code.
+
+    With `--all`, end the child processes that no node holds as well.
+    """
     folder = _shared_folder(arguments)
     if folder is None:
         return USAGE
+    code = _stop_server(folder)
+    if code == OK and arguments.all:
+        from .keeper import end_unheld
+
+        return end_unheld(folder.data)
+    return code
+
+
+def _stop_server(folder: SharedFolder) -> int:
     try:
         exchange = ask(folder, Request("stop"))
     except ServerUnavailable as error:

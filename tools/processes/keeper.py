@@ -49,6 +49,10 @@ class KeeperUnreachable(Exception):
     """Raised when no keeper runs and none can be started, or when it does not answer."""
 
 
+class NoKeeper(KeeperUnreachable):
+    """Raised when no keeper runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptIdentity:
     """The name under which the keeper holds a child, and the epoch of the session in which this node asks for it."""
@@ -65,6 +69,32 @@ class KeptIdentity:
             "generation": self.generation,
             "epoch": self.epoch,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChild:
+    """One child of the keeper, as it was when the keeper was asked."""
+
+    key: int
+    pid: int
+    session: str
+    service: str
+    held: bool
+    """Whether a node has it."""
+    alone_seconds: float | None
+    """Seconds since its node ended; None while a node has it, and while it is being killed."""
+    code: int | None
+    """Its exit code, minus the number of the signal that killed it; None while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperStatus:
+    """The keeper of a data folder, as it was when it was asked."""
+
+    pid: int
+    nodes: int
+    linger_seconds: float
+    children: tuple[KeptChild, ...]
 
 
 class KeptProcess:
@@ -109,10 +139,10 @@ class KeeperClient:
     """The connection to the keeper. It opens with the first request and lives until aclose(), or until the keeper dies.
 
     When the keeper dies, its children die with it. A later request starts another keeper. `linger` is the time in seconds
-    that children live without a node.
+    that children live without a node; None for a command, which asks and ends, but is no node and holds no child.
     """
 
-    def __init__(self, folder: Path, linger: float) -> None:
+    def __init__(self, folder: Path, linger: float | None) -> None:
         self._folder = folder
         self._linger = linger
         self._opening = anyio.Lock()
@@ -121,7 +151,7 @@ class KeeperClient:
         self._answers: dict[int, asyncio.Future[tuple[Packet, list[int]]]] = {}
         self._processes: dict[int, KeptProcess] = {}
         self.pid: int | None = None
-        """The pid of the keeper, None before the first request."""
+        """The pid of the keeper of the last request, None before the first one."""
 
     async def spawn(
         self,
@@ -169,13 +199,31 @@ class KeeperClient:
             *await self._request({"verb": "adopt", **identity.fields()}, start=False)
         )
 
-    async def children(self) -> list[Packet]:
-        """Return the children that the keeper holds: see Child.describe(); none without a keeper."""
+    async def status(self) -> KeeperStatus | None:
+        """Return what the keeper holds; None without a keeper.
+
+        Raises:
+            KeeperUnreachable: it does not answer.
+        """
         try:
             answer, _ = await self._request({"verb": "list"}, start=False)
-        except (KeeperUnreachable, KeeperRefusal):
-            return []
-        return answer["children"]
+        except NoKeeper:
+            return None
+        assert self.pid is not None
+        children = tuple(KeptChild(**child) for child in answer["children"])
+        return KeeperStatus(self.pid, answer["nodes"], answer["linger"], children)
+
+    async def end(self, child: KeptChild) -> bool:
+        """Have the keeper kill a child that no node has. Return False if a node has it by now, or if it is gone.
+
+        Raises:
+            KeeperUnreachable: it does not answer.
+        """
+        try:
+            await self._request({"verb": "end", "key": child.key}, start=False)
+        except (KeeperRefusal, NoKeeper):
+            return False
+        return True
 
     async def release(self, process: KeptProcess) -> bool:
         """Have the keeper close its ends of a child's pipes. Return False if another node has the child by now."""
@@ -212,35 +260,39 @@ class KeeperClient:
             protocol.send(self._socket, {**packet, "number": number})
             with anyio.fail_after(ANSWER_SECONDS):
                 answer, descriptors = await future
-        except (OSError, TimeoutError) as error:
-            raise KeeperUnreachable(str(error) or "it does not answer") from error
+        except ConnectionError as error:
+            raise NoKeeper("it ended") from error
+        except TimeoutError as error:
+            raise KeeperUnreachable(f"it does not answer (pid {self.pid})") from error
+        except OSError as error:
+            raise KeeperUnreachable(str(error)) from error
         if "error" in answer:
             raise KeeperRefusal(answer)
         return answer, descriptors
 
     async def _open(self, *, start: bool) -> None:
         if not procfs.LINUX:
-            raise KeeperUnreachable("only Linux has it")
+            raise NoKeeper("only Linux has it")
         connection = self._connect()
         if connection is None and start:
             await anyio.to_thread.run_sync(self._start)
             connection = self._connect()
         if connection is None:
-            raise KeeperUnreachable("none runs")
+            raise NoKeeper("none runs")
         self._socket = connection
+        self.pid, _ = protocol.peer_of(connection)
         loop = asyncio.get_running_loop()
         loop.add_reader(connection.fileno(), self._on_readable, connection)
         try:
-            answer, _ = await self._exchange(
+            await self._exchange(
                 {"verb": "hello", "version": protocol.VERSION, "linger": self._linger}
             )
-        except (KeeperUnreachable, KeeperRefusal) as error:
+        except KeeperRefusal as error:
             self._lose()
-            raise KeeperUnreachable(str(error)) from error
+            raise KeeperUnreachable(f"it refused this process ({error})") from error
         except BaseException:
             self._lose()
             raise
-        self.pid = answer["pid"]
 
     def _connect(self) -> socket.socket | None:
         """Return a connection to the keeper, None when none listens."""
@@ -250,7 +302,7 @@ class KeeperClient:
             folder = protocol.open_folder(self._folder)
             connection.connect(protocol.address_of(folder))
             connection.setblocking(False)
-            if protocol.is_same_user(connection):
+            if protocol.peer_of(connection)[1] == os.getuid():
                 return connection
         except OSError:
             pass
@@ -297,7 +349,8 @@ class KeeperClient:
             except (OSError, ValueError):
                 received = None
             if received is None:
-                logger.warning("the keeper ended")
+                if self._processes:
+                    logger.warning("the keeper ended, and %d child processes", len(self._processes))
                 for process in self._processes.values():
                     # The kernel kills it as well, but not one that the keeper started just before.
                     procfs.signal_group(process.pid, signal.SIGKILL)
@@ -331,14 +384,21 @@ class KeeperClient:
             return
         asyncio.get_running_loop().remove_reader(connection.fileno())
         connection.close()
-        self.pid = None
         answers, self._answers = self._answers, {}
         for future in answers.values():
             if not future.done():
-                future.set_exception(KeeperUnreachable("the keeper ended"))
+                future.set_exception(NoKeeper("it ended"))
         processes, self._processes = self._processes, {}
         for process in processes.values():
             process.note_exit(-signal.SIGKILL)
 
 
-__all__ = ["KeeperClient", "KeeperRefusal", "KeeperUnreachable", "KeptIdentity", "KeptProcess"]
+__all__ = [
+    "KeeperClient",
+    "KeeperRefusal",
+    "KeeperStatus",
+    "KeeperUnreachable",
+    "KeptChild",
+    "KeptIdentity",
+    "KeptProcess",
+]

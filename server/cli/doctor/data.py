@@ -1,4 +1,4 @@
-"""The doctor's checks of the data folder: permissions, the database, running processes, children left behind."""
+"""The doctor's checks of the data folder: permissions, the database, running processes, children left behind, the keeper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -18,9 +18,11 @@ from ....sessions.store.file.folder import DAMAGED, LEAST_FREE
 from ....sessions.store.file.wal import is_orphaned
 from ....sessions.store.sql import SQLStore
 from ....tools.processes import procfs
+from ....tools.processes.keeper import KeptChild
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
 from ...gateway.stores import is_remote, may_exist, store_of
+from ..keeper import KeeperUnreachable, count_processes, read_keeper
 from ..nodes import LiveNodes
 from ..output import plural
 from .finding import Finding
@@ -138,16 +140,34 @@ def check_children(config: Config) -> Iterator[Finding]:
     if not leftovers:
         yield Finding("leftover children", "ok", "none")
         return
-    listed_pids = ", ".join(
-        f"pid {child.pid} of {child.service}" for child in leftovers[:_LISTED_CHILDREN]
-    )
-    more = (
-        f" and {len(leftovers) - _LISTED_CHILDREN} more"
-        if len(leftovers) > _LISTED_CHILDREN
-        else ""
-    )
     remedy = "start Statehold once with this data folder: it ends them"
-    yield Finding("leftover children", "fail", listed_pids + more, remedy)
+    yield Finding("leftover children", "fail", _list_children(leftovers), remedy)
+
+
+def check_keeper(config: Config) -> Iterator[Finding]:
+    """Ask the keeper, if one runs, for the children that no node holds."""
+    try:
+        keeper = read_keeper(config.data)
+    except KeeperUnreachable as error:
+        remedy = (
+            "look whether its process hangs; end it with kill -9 if so, its children end with it"
+        )
+        yield Finding("keeper", "fail", str(error), remedy)
+        return
+    if keeper is None:
+        return
+    unheld = [child for child in keeper.children if not child.held]
+    if not unheld:
+        yield Finding("keeper", "ok", f"pid {keeper.pid}, {count_processes(len(keeper.children))}")
+        return
+    remedy = "start Statehold with this data folder to go on with them, or end them: statehold stop --all"
+    yield Finding("keeper", "warn", f"no node holds {_list_children(unheld)}", remedy)
+
+
+def _list_children(children: Sequence[ChildRecord] | Sequence[KeptChild]) -> str:
+    listed = [f"pid {child.pid} of {child.service}" for child in children[:_LISTED_CHILDREN]]
+    more = len(children) - _LISTED_CHILDREN
+    return ", ".join(listed) + (f" and {more} more" if more > 0 else "")
 
 
 def _children(data: Path) -> Iterator[ChildRecord]:

@@ -22,7 +22,7 @@ Check = Callable[[Config], Iterator[Finding]]
 def run(arguments: CommandLine) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
     from .browser import check_browser, install_missing
-    from .data import check_children, check_folder, check_store
+    from .data import check_children, check_folder, check_keeper, check_store
     from .system import check_files, check_programs, check_python, check_services, check_tool_names
 
     config, configuration = _load_config(arguments)
@@ -30,7 +30,7 @@ def run(arguments: CommandLine) -> int:
     if configuration.status != "fail":
         checks += [check_services, check_browser, check_tokens, check_files]
     if not config.ephemeral:
-        checks += [check_folder, check_store, check_children]
+        checks += [check_folder, check_store, check_children, check_keeper]
     if configuration.status != "fail" and not config.ephemeral:
         checks.append(check_tool_names)
     if configuration.status != "fail" and (arguments.install or not arguments.json):

@@ -248,7 +248,8 @@ def test_status_and_stop(shared: SharedClients, capsys: pytest.CaptureFixture[st
 
     assert "no server runs" in run("status")
     assert "no server runs" in run("stop")
-    assert json.loads(run("status", "--json")) == {"running": False, "data": str(shared.data)}
+    status = json.loads(run("status", "--json"))
+    assert status == {"running": False, "data": str(shared.data), "keeper": None}
     assert shared.run().returncode == OK
     status = json.loads(run("status", "--json"))
     assert status["running"]

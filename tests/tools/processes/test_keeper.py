@@ -258,7 +258,7 @@ async def test_only_a_later_epoch_gets_a_child(nodes: Nodes) -> None:
 async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
     first, second = nodes.client(), nodes.client()
     child = await start(nodes, ECHO, client=first)
-    await second.children()
+    await second.status()
     for epoch in range(2, 202):
         outcomes: list[str] = []
 
