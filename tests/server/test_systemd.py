@@ -147,3 +147,8 @@ def test_the_unit_gives_a_server_the_time_to_end_its_calls_and_to_save_its_sessi
     unit = (UNITS / "statehold.service").read_text()
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     assert int(seconds) >= TimeoutSettings().close_grace + DRAIN_BOUND + 10
+
+
+def test_the_unit_spares_the_keeper_and_its_children_after_a_crash() -> None:
+    unit = (UNITS / "statehold.service").read_text()
+    assert re.findall(r"^KillMode=(.*)$", unit, re.MULTILINE) == ["process"]
