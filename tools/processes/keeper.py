@@ -295,15 +295,22 @@ class KeeperClient:
             raise
 
     def _connect(self) -> socket.socket | None:
-        """Return a connection to the keeper, None when none listens."""
+        """Return a connection to the keeper, None when none listens.
+
+        Raises:
+            KeeperUnreachable: it accepts no connection.
+        """
         connection = protocol.new_socket()
         folder = -1
         try:
             folder = protocol.open_folder(self._folder)
-            connection.connect(protocol.address_of(folder))
             connection.setblocking(False)
+            connection.connect(protocol.address_of(folder))
             if protocol.peer_of(connection)[1] == os.getuid():
                 return connection
+        except BlockingIOError as error:
+            connection.close()
+            raise KeeperUnreachable("it accepts no connection") from error
         except OSError:
             pass
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -313,6 +314,30 @@ async def test_calls_go_on_while_the_keeper_is_stopped(nodes: Nodes) -> None:
         await other.aclose()
     finally:
         os.kill(client.pid, signal.SIGCONT)
+    await child.aclose()
+
+
+async def test_a_keeper_that_accepts_no_connection_delays_no_start(nodes: Nodes) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGSTOP)
+    waiting: list[socket.socket] = []
+    folder = protocol.open_folder(nodes.folder)
+    try:
+        with suppress(BlockingIOError):
+            while True:
+                waiting.append(protocol.new_socket())
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(protocol.address_of(folder))
+        other = await start(nodes, ECHO)
+        assert other.call_log is None
+        await other.aclose()
+    finally:
+        os.kill(client.pid, signal.SIGCONT)
+        os.close(folder)
+        for connection in waiting:
+            connection.close()
     await child.aclose()
 
 
