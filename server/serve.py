@@ -96,7 +96,8 @@ def _build_store(config: Config) -> Store:
 async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
     """Open the store, the services and the sessions of a gateway, and close them in reverse order.
 
-    Child processes that an earlier process left behind are ended before any session is adopted.
+    Child processes that an earlier process left behind are ended before any session is adopted, except those that the
+    keeper holds: their sessions are taken up with them.
 
     Raises:
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.

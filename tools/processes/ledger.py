@@ -1,7 +1,8 @@
 """The ledger: a record on disk of the child processes, so that the next start can end those that outlived a crash.
 
 One small file per child below `<data>/children/<node>/`. A process that crashes leaves its files behind; the next start
-kills the processes that they record and removes the files. Start times tell them from other processes with the same pid.
+kills the processes that they record, unless their keeper runs, and removes the files. Start times tell them from other
+processes with the same pid.
 """
 
 from __future__ import annotations

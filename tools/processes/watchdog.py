@@ -1,4 +1,4 @@
-"""The watchdog: a small shell process that kills the children when this process is killed."""
+"""The watchdog: a small shell process that kills our children, not those of the keeper, when this process is killed."""
 
 from __future__ import annotations
 
