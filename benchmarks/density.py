@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import anyio
 from .asking import Asking
 from .gateways import http_server, statehold, statehold_config
 from .plan import QUICK, Plan
-from .processes import descendants, free_port, memory
+from .processes import free_port, memory, upstreams_of
 from .report import Row, Table, Target
 
 KIB_PER_PAUSED = 4.0
@@ -35,7 +36,7 @@ async def measure(plan: Plan) -> Table:
             previous = await _row(table, process.pid, "start, after a warm-up", 0, None)
             ids = await _run_many(plan.live, lambda number: _live(asking, f"live{number}"))
             previous = await _row(table, process.pid, "live", plan.live, previous)
-            per_child = _per_child(process.pid)
+            per_child = _per_child(process.pid, folder / "data")
             await _run_many(plan.paused, lambda number: _create_paused(asking, f"paused{number}"))
             before = previous
             previous = await _row(table, process.pid, "paused, never opened", plan.paused, previous)
@@ -67,8 +68,8 @@ async def _row(
     return rss, own
 
 
-def _per_child(pid: int) -> str:
-    sizes = [memory(child.pid)[1] for child in descendants(pid)]
+def _per_child(pid: int, data: Path) -> str:
+    sizes = [memory(child.pid)[1] for child in upstreams_of(pid, data)]
     return (
         f"{sum(sizes) / len(sizes) / 2**20:.1f} MiB of its own for a Python of the standard library"
     )

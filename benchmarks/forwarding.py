@@ -13,7 +13,7 @@ from mcp.client.client import Client
 from .gateways import http_server, statehold, statehold_config
 from .hop import LARGE_KIB, Result, Scenario, in_turns
 from .plan import MODE, Era, Plan
-from .processes import accepting, descendants, free_port
+from .processes import accepting, free_port, upstreams_of
 from .report import Row, Table, Target
 from .route import Route
 from .samples import quantile
@@ -93,7 +93,7 @@ async def _open_routes(folder: Path, era: Era, hop: Hop) -> AsyncGenerator[list[
         assert answer.structured_content is not None, answer
         more = {"session_id": answer.structured_content["session_id"]}
         await owner.call_tool("inc", more)
-        upstream = [child.pid for child in descendants(pid)]
+        upstream = [child.pid for child in upstreams_of(pid, folder / hop.folders[0])]
         yield [
             Route(name, client, gateway, upstream, more)
             for name, (client, gateway) in zip(names, clients, strict=True)

@@ -63,6 +63,21 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def keeper_of(data: Path) -> psutil.Process | None:
+    """Return the keeper of a data folder; it is no descendant of the server that started it."""
+    for process in psutil.process_iter(["cmdline"]):
+        command: list[str] = process.info["cmdline"] or []
+        if command[1:3] == ["-I", "-S"] and str(data) in command:
+            return process
+    return None
+
+
+def upstreams_of(pid: int, data: Path) -> list[psutil.Process]:
+    """Return the descendants of a server, and the processes that the keeper of its data folder holds."""
+    keeper = keeper_of(data)
+    return descendants(pid) + ([] if keeper is None else descendants(keeper.pid))
+
+
 def own_children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
@@ -91,9 +106,14 @@ def proportional(pid: int) -> int:
     total = 0
     for process in (psutil.Process(pid), *descendants(pid)):
         with suppress(psutil.Error):
-            usage = process.memory_full_info()
-            total += getattr(usage, "pss", usage.rss)
+            total += pss(process.pid)
     return total
+
+
+def pss(pid: int) -> int:
+    """Return the memory in bytes of a process, with its share of what others use too (not on Linux: RSS)."""
+    usage = psutil.Process(pid).memory_full_info()
+    return getattr(usage, "pss", usage.rss)
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from .gateways import HEADS, http_command, http_server, log_file, stdio_command
 from .plan import MODE, ROOT, Era, North
-from .processes import accepting, cpu_seconds, descendants, free_port, own_children
+from .processes import accepting, cpu_seconds, free_port, own_children, upstreams_of
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ async def open_route(name: str, north: North, era: Era, folder: Path) -> AsyncGe
         if name == "direct":
             route.gateway, route.upstream = None, [pid]
         else:
-            route.upstream = [child.pid for child in descendants(pid)]
+            route.upstream = [child.pid for child in upstreams_of(pid, folder / "data")]
         yield route
 
 

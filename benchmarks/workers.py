@@ -20,7 +20,7 @@ from .asking import Asking, request
 from .callers import Callers, Calls, calling
 from .gateways import http_server, statehold, statehold_config
 from .plan import LIGHT, Plan
-from .processes import cpu_seconds, descendants, free_port
+from .processes import cpu_seconds, descendants, free_port, pss, upstreams_of
 from .report import Row, Table, Target
 from .samples import median, ratio
 
@@ -156,7 +156,8 @@ async def _open_routes(plan: Plan) -> AsyncGenerator[list[_Route]]:
             # The first call of a session opens it in the worker that gets the call.
             await callers.run(0)
             pids = [process.pid] if workers == 1 else _children(process.pid)
-            upstreams = [child for pid in pids for child in _children(pid)]
+            children = {child.pid for child in upstreams_of(process.pid, folder / "data")}
+            upstreams = sorted(children - {*pids})
             routes.append(_Route(name, callers, pids, upstreams))
             if workers > 1:
                 others = await stack.enter_async_context(calling(port, requests, processes=CLIENTS))
@@ -174,8 +175,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _memory(workers: list[int]) -> float:
-    sizes = [psutil.Process(pid).memory_full_info() for pid in workers]
-    return sum(getattr(size, "pss", size.rss) for size in sizes) / len(sizes) / 2**20
+    return sum(map(pss, workers)) / len(workers) / 2**20
 
 
 @contextmanager
