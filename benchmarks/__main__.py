@@ -44,10 +44,11 @@ PARTS = {
     "client": "benchmarks.clients",
     "layer": "benchmarks.layer",
     "failover": "benchmarks.chaos.failover",
+    "keeper": "benchmarks.keeper",
     "soak": "benchmarks.soak",
     "chaos": "benchmarks.chaos",
 }
-ONLY_BY_NAME = {"soak", "chaos"}
+ONLY_BY_NAME = {"keeper", "soak", "chaos"}
 """Parts that are tests instead of measurements: the command fails when they do."""
 ON_UVLOOP = {"store", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
@@ -76,8 +77,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--calls", type=int, help="hop: calls per round")
     arguments.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
     arguments.add_argument("--tasks", help="agent: only these, by their names in the table")
+    arguments.add_argument("--kills", type=int, help="keeper: how often the server is killed")
     arguments.add_argument("--minutes", type=float, help="soak, chaos: how long it takes")
-    arguments.add_argument("--seed", type=int, help="soak, chaos: draws other calls and faults")
+    arguments.add_argument(
+        "--seed", type=int, help="keeper, soak, chaos: draws other calls and faults"
+    )
     arguments.add_argument(
         "--without",
         choices=["guard", "fence", "two-clocks"],
@@ -97,6 +101,7 @@ def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
         "rounds": options.rounds,
         "calls": options.calls,
         "store_seconds": options.seconds,
+        "kills": options.kills,
         "minutes": options.minutes,
         "seed": options.seed,
         "without": options.without,

@@ -24,8 +24,9 @@ def request(port: int, tool: str, arguments: dict[str, Any], *, path: str = "/mc
     return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
-def _body(tool: str, arguments: dict[str, Any]) -> bytes:
-    params = {"name": tool, "arguments": arguments, "_meta": META}
+def _body(tool: str, arguments: dict[str, Any], operation: str | None = None) -> bytes:
+    meta = META if operation is None else {**META, "statehold/operation_id": operation}
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     return json.dumps(body).encode()
 
@@ -55,9 +56,11 @@ class Asking:
     async def __aexit__(self, *error: object) -> None:
         await self._client.aclose()
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], operation: str | None = None
+    ) -> dict[str, Any]:
         """Call a tool and return its structured content, or its whole result where it has none."""
-        body, headers = _body(tool, arguments), _headers(tool)
+        body, headers = _body(tool, arguments, operation), _headers(tool)
         response = await self._client.post(self._url, content=body, headers=headers)
         answer = cast("dict[str, Any]", response.json())
         result: dict[str, Any] = answer.get("result") or {}

@@ -20,7 +20,11 @@ PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
 
 STATEHOLD = ("-m", "statehold.server")
 
-HEADS = {"statehold": "", "journal off": 'journal = "off"'}
+HEADS = {
+    "statehold": "",
+    "journal off": 'journal = "off"',
+    "no keeper": "[keeper]\nlinger_seconds = 0",
+}
 """The first lines of the configuration of each Statehold, by the name of its route."""
 
 CONFIG = """\

@@ -12,6 +12,7 @@ ROOT = HERE.parent
 COUNTER = ROOT / "tests" / "upstreams" / "counter.py"
 DATABASES = ROOT / "tests" / "support" / "databases.py"
 QUICK = ROOT / "tests" / "upstreams" / "quick.py"
+SHELL = ROOT / "tests" / "upstreams" / "shell.py"
 LIGHT = ROOT / "tests" / "upstreams" / "light.py"
 
 North = Literal["stdio", "http"]
@@ -71,6 +72,8 @@ class Plan:
     workers_rounds: int = 6
     workers_seconds: float = 1.0
     """Seconds for which the calls of one route of `workers` are counted, in each round."""
+    kills: int = 300
+    """Kills of the server in `keeper`."""
     without: str | None = None
     """The safeguard that the nodes of the chaos do without: guard, fence or two-clocks."""
     failover_rounds: int = 3
@@ -106,6 +109,7 @@ def quick(folder: Path) -> Plan:
         large_refs=300,
         agent_rounds=1,
         workers_sessions=4,
+        kills=5,
         workers_rounds=2,
         workers_seconds=0.2,
         failover_rounds=1,

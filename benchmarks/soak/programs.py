@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from ..plan import COUNTER, python
+from ..plan import COUNTER, Era, python
 from ..processes import START_SECONDS, accepting, free_port
 
 DISK_BYTES: Final = 512 * 2**20
@@ -71,14 +71,15 @@ class Programs:
 class HttpUpstream:
     """The counting server over HTTP, which all nodes use. Each call is appended to `truth` before it runs."""
 
-    def __init__(self, programs: Programs, truth: Path) -> None:
+    def __init__(self, programs: Programs, truth: Path, era: Era = "legacy") -> None:
         self.port = free_port()
+        self._era = era
         self._programs = programs
         self._truth = truth
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        serve = ("--transport", "http", "--port", str(self.port), "--era", "legacy")
+        serve = ("--transport", "http", "--port", str(self.port), "--era", self._era)
         self._process = self._programs.start(
             UPSTREAM, python(COUNTER, *serve, "--log", self._truth)
         )
