@@ -17,7 +17,7 @@ from protocol import SOCKET, address_of, new_socket, open_folder
 
 def main() -> None:
     folder, ready = open_folder(sys.argv[1]), int(sys.argv[2])
-    os.umask(0o077)
+    os.umask(0o177)
     lock = os.open(
         "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=folder
     )
