@@ -52,21 +52,19 @@ class InterruptedCalls:
             connection = (
                 None if binding is None or binding.live is None else binding.live.connection
             )
-            was_sent = (
-                connection.was_sent(receipt.operation_id)
-                if isinstance(connection, Resumed)
-                else None
-            )
-            if binding is None or not isinstance(connection, Resumed) or was_sent is None:
-                await self._record(
-                    session, call, OutcomeUnknown("The server ended during the call.")
-                )
-            elif not was_sent:
-                await self._forget(session, call)
-            else:
+            if binding is None or not isinstance(connection, Resumed):
+                await self._record_unknown(session, call)
+                continue
+            was_sent = connection.was_sent(receipt.operation_id)
+            if was_sent:
                 operation = Operation(session.id, receipt.operation_id, receipt.digest)
                 self._guard.begin(operation)
                 self._core.tasks.spawn(self._wait, session, binding, connection, call, operation)
+            elif was_sent is False and entry.generation == binding.record.generation:
+                await self._forget(session, call)
+            else:
+                # It may have been sent over the connection before this one.
+                await self._record_unknown(session, call)
 
     async def _wait(
         self,
@@ -88,6 +86,9 @@ class InterruptedCalls:
                 operation.receipt = await self._record(session, call, outcome)
             finally:
                 self._guard.end(operation)
+
+    async def _record_unknown(self, session: Session, call: InterruptedCall) -> None:
+        await self._record(session, call, OutcomeUnknown("The server ended during the call."))
 
     async def _record(
         self, session: Session, call: InterruptedCall, outcome: CallResult | SessionError

@@ -8,11 +8,18 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import anyio
 import pytest
-from counting import Counter, Counting
+from counting import Counter, Counting, Nobody
 from engine import Build, Engine
 
-from statehold.sessions.errors import ConnectionLost, ServiceUnavailable, SessionBusy
+from statehold.sessions.calls.request import Request
+from statehold.sessions.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    SessionBusy,
+)
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallContext, CallResult, SessionView
 
@@ -47,10 +54,13 @@ class LastingCounter(Counter):
         self.abandoned = True
 
     def was_sent(self, operation_id: str) -> bool | None:
-        return None
+        assert isinstance(self.service, Lasting)
+        return None if self.service.sent is None else operation_id in self.service.sent
 
     async def interrupted_result(self, operation_id: str) -> CallResult:
-        raise AssertionError("no call is known")
+        assert isinstance(self.service, Lasting)
+        await self.service.let_go.wait()
+        return CallResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -64,6 +74,8 @@ class Lasting(Counting):
 
     remote: dict[str, int] = field(default_factory=dict[str, int])
     reachable: bool = True
+    sent: set[str] | None = None
+    """The operations whose calls an earlier process sent; None when that is not known."""
 
     def connection(self, session: SessionView) -> Counter:
         return LastingCounter(self, session)
@@ -198,3 +210,80 @@ async def test_a_process_that_lost_a_session_leaves_its_connection_to_the_next_o
         await engine.until(lambda: not engine.counter.live)
         assert await other.count(session.id) == 3
         assert len(remote) == 1
+
+
+def held(session: str) -> Request:
+    return Request(LOCAL, session, "counter", "hold", {}, operation_id="op")
+
+
+async def killed_during_call(
+    build: Build, tmp_path: Path, *, losses: int = 0
+) -> tuple[str, Path, dict[str, int]]:
+    """Kill the process of a session during a call with an operation id, which its connection began to answer.
+
+    With `losses`, the connection was replaced so often after the call began.
+    """
+    folder = data = tmp_path / "data"
+    remote: dict[str, int] = {}
+    async with build(Lasting(), folder=folder) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.router.call, held(session.id), Nobody())
+            await engine.counter.holding.wait()
+            binding = session.bindings["counter"]
+            binding.update(generation=binding.record.generation + losses)
+            await session.save(bindings=[binding.record])
+            data, remote = await left_by_kill(engine, folder)
+            engine.counter.let_go.set()
+        return session.id, data, remote | {f"{session.id} {1 + losses}": 1}
+
+
+async def test_a_repeat_waits_for_the_answer_to_the_call_of_a_killed_process(
+    build: Build, tmp_path: Path
+):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent={"op"})
+    answers: list[str] = []
+
+    async def repeat(engine: Engine) -> None:
+        answer = await engine.router.call(held(session), Nobody())
+        answers.append(answer.payload["content"][0]["text"])
+
+    async with build(service, folder=folder) as engine:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(repeat, engine)
+            tasks.start_soon(repeat, engine)
+            await engine.until(lambda: service.live)
+            service.let_go.set()
+        await repeat(engine)
+        entries = await engine.store.journal(session)
+        assert [e.status for e in entries if e.operation_id == "op"] == ["ok"]
+    assert answers == ["late answer to op"] * 3
+    assert (session, "hold") not in service.calls
+
+
+async def test_a_call_that_was_not_sent_before_the_kill_runs_when_it_is_repeated(
+    build: Build, tmp_path: Path
+):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent=set())
+    service.let_go.set()
+    async with build(service, folder=folder) as engine:
+        answer = await engine.router.call(held(session), Nobody())
+        assert answer.payload["content"][0]["text"] == "held"
+    assert service.calls.count((session, "hold")) == 1
+
+
+@pytest.mark.parametrize(("sent", "losses"), [(None, 0), (set[str](), 1)])
+async def test_a_call_that_may_have_been_sent_has_no_known_outcome(
+    build: Build, tmp_path: Path, sent: set[str] | None, losses: int
+):
+    """The connection that is taken up does not know the calls of the connection before it."""
+    session, folder, remote = await killed_during_call(build, tmp_path, losses=losses)
+    service = Lasting(remote=remote, sent=sent)
+    async with build(service, folder=folder) as engine:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown):
+                await engine.router.call(held(session), Nobody())
+    assert (session, "hold") not in service.calls
