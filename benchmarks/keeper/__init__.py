@@ -147,18 +147,16 @@ def _add_losses(table: Table, callers: Sequence[Caller], truth: Sequence[dict[st
             "repeats": sum(caller.repeats for caller in ours),
             "notices": sum(caller.notices for caller in ours),
             "counters reset": sum(caller.repeated_counts for caller in ours),
+            "outcome unknown": sum(len(caller.unknown) for caller in ours),
             "answers lost": len(lost),
             "double runs": sum(caller.double_runs(runs) for caller in ours),
         }
         table.rows.append(row)
         for column in ("counters reset", "answers lost", "double runs"):
-            if kind.over_http and column == "answers lost":
-                # The answer is lost with the HTTP exchange; its caller gets outcome_unknown.
-                continue
             found = row[column]
             assert isinstance(found, int)
             table.targets.append(Target(f"keeper: {column} ({kind.name})", found, 0, ""))
-        table.notes += [f"lost: {operation}" for operation in lost[:5] if not kind.over_http]
+        table.notes += [f"lost: {operation}" for operation in lost[:5]]
     for caller in callers:
         table.notes += [f"{caller.tag}: {text}" for text in caller.errors]
         table.notes += [f"no answer: {operation}" for operation in caller.unanswered]

@@ -108,6 +108,10 @@ class Caller:
         )
 
     def lost(self, runs: Counter[str]) -> list[str]:
-        """Return the operations without a result, and those that have one although no upstream ran them."""
+        """Return the operations without a result, and those that have one although no upstream ran them.
+
+        Not those of an HTTP upstream whose outcome is unknown: the answer is lost with the exchange.
+        """
+        unknown = () if self.kind.over_http else self.unknown
         untrue = [name for name in self.counts if self.kind.logs and name not in runs]
-        return [*self.unknown, *self.unanswered, *untrue]
+        return [*unknown, *self.unanswered, *untrue]

@@ -39,6 +39,12 @@ def test_faults_are_found(
     assert (caller.repeated_counts, caller.lost(log), caller.double_runs(log)) == found
 
 
+def test_an_unknown_outcome_over_http_is_no_lost_answer() -> None:
+    caller = Caller(Kind("web", "inc", over_http=True), "a", 0, Random(0), sent=3)
+    caller.counts, caller.unknown, caller.unanswered = {"a-1": 1}, ["a-2"], ["a-3"]
+    assert caller.lost(Counter({"a-2": 1})) == ["a-3", "a-1"]
+
+
 def test_a_count_beyond_the_number_of_calls_is_a_double_run() -> None:
     caller = Caller(Kind("notebook", "count", logs=False), "a", 0, Random(0), sent=2)
     caller.counts = {"a-1": 1, "a-2": 3}
