@@ -17,7 +17,6 @@ from protocol import SOCKET, address_of, new_socket, open_folder
 
 def main() -> None:
     folder, ready = open_folder(sys.argv[1]), int(sys.argv[2])
-    os.umask(0o177)
     lock = os.open(
         "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=folder
     )
@@ -30,7 +29,10 @@ def main() -> None:
     with suppress(FileNotFoundError):
         os.unlink(SOCKET, dir_fd=folder)
     with new_socket() as listener:
+        mask = os.umask(0o177)
         listener.bind(address_of(folder))
+        # Its children inherit it.
+        os.umask(mask)
         listener.listen(64)
         listener.setblocking(False)
         os.write(ready, b"ready\n")

@@ -85,7 +85,9 @@ class Keeper:
         try:
             while not self._is_over():
                 for key, _ in self._selector.select(self._seconds_to_wait()):
-                    key.data()
+                    # An event before it may have ended the watch.
+                    if self._selector.get_map().get(key.fileobj) is key:
+                        key.data()
                 self._end_expired()
         finally:
             for child in self._children.values():
@@ -204,9 +206,9 @@ class Keeper:
             self._selector.unregister(child.stderr)
 
     def _forget(self, child: Child) -> None:
-        self._stop_reading(child)
-        child.close()
-        self._children.pop(child.key, None)
+        if self._children.pop(child.key, None) is not None:
+            self._stop_reading(child)
+            child.close()
 
     # Requests.
 
@@ -224,6 +226,13 @@ class Keeper:
         session, epoch = str(packet["session"]), int(packet["epoch"])
         if any(c.session == session and c.epoch > epoch for c in self._children.values()):
             raise Refusal(STALE)
+        for other in list(self._children.values()):
+            # Its node died before it could record it.
+            if other.holder is None and (other.session, other.service) == (
+                session,
+                packet["service"],
+            ):
+                self._kill(other)
         self._last_key += 1
         try:
             child = Child(self._last_key, packet)
@@ -236,8 +245,15 @@ class Keeper:
 
     def _adopt(self, client: Client, packet: Packet) -> Answer:
         identity = packet["session"], packet["service"], packet["generation"]
-        child = next((c for c in self._children.values() if c.identity == identity), None)
-        if child is None or child.is_released or child.is_ending:
+        child = next(
+            (
+                child
+                for child in self._children.values()
+                if child.identity == identity and not child.is_released and not child.is_ending
+            ),
+            None,
+        )
+        if child is None:
             raise Refusal(UNKNOWN)
         if child.epoch >= int(packet["epoch"]):
             raise Refusal(STALE)
@@ -271,9 +287,16 @@ class Keeper:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals of a terminal and of a stop of the server: only its own loop ends the keeper."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
+    """Ignore the signals of a terminal and of a stop of the server: only its own loop ends the keeper.
+
+    Its children do not inherit that, as they would with SIG_IGN.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _do_nothing)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    return
 
 
 __all__ = ["Keeper", "ignore_signals"]

@@ -35,8 +35,8 @@ SOCKET: Final = "keeper.sock"
 PACKET_BYTES: Final = 192 * 1024
 """The longest packet. A child whose command and environment are longer is not kept."""
 DESCRIPTORS: Final = 4
-STDERR_BYTES: Final = 64 * 1024
-"""The bytes of stderr that the keeper remembers of a child without a node."""
+STDERR_BYTES: Final = 16 * 1024
+"""The bytes of stderr that the keeper remembers of a child without a node. As JSON they may take six times as many."""
 
 UNKNOWN: Final = "unknown"
 """The code of an error: the keeper holds no such child."""

@@ -143,8 +143,11 @@ async def _take_up(gateway: Gateway, keeper: KeeperClient) -> None:
     except KeeperUnreachable as error:
         logger.warning("the keeper was not asked for child processes: %s", error)
         return
-    children = () if status is None else status.children
-    await gateway.registry.take_up(sorted({child.session for child in children if not child.held}))
+    if status is None:
+        return
+    session_ids = sorted({child.session for child in status.children if not child.held})
+    since = gateway.registry.core.clock.now() - status.linger_seconds
+    await gateway.registry.take_up(session_ids, since=since)
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

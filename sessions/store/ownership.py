@@ -170,7 +170,12 @@ def _mark_outcomes_unknown(connection: Connection, these: Row, now: float) -> No
     """Set every started operation of these sessions to `outcome_unknown`, unless its answer may still come."""
     connection.execute(
         update(schema.receipt)
-        .where(among(_r.session_id), _r.status == STARTED, _r.session_id.not_in(_resumable))
+        .where(
+            among(_r.session_id),
+            _r.status == STARTED,
+            # Only calls to services, which have a journal entry, may still be answered.
+            (_r.seq == 0) | _r.session_id.not_in(_resumable),
+        )
         .values(status=OutcomeUnknown.code, ended_at=now),
         these,
     )

@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import struct
+from collections import Counter
 from typing import Final
 
 _COUNTER: Final = struct.Struct("=Q")
@@ -112,12 +113,23 @@ class CallLog:
         return self._memory[place : place + count]
 
     def calls(self) -> dict[int, str]:
-        """Return the operation ids of the calls that were sent, by the id of their request."""
-        return {int(note[0]): str(note[1]) for note in self._notes() if len(note) == 2}
+        """Return the operation ids of the calls that were sent, by the id of their request.
+
+        A call that was sent again with answers to its questions is left out: its answers cannot be told apart.
+        """
+        notes = [(int(note[0]), str(note[1])) for note in self._notes() if len(note) == 2]
+        rounds = Counter(number for number, _ in notes)
+        return {number: operation for number, operation in notes if rounds[number] == 1}
 
     @property
     def has_all_calls(self) -> bool:
         """Whether calls() has every call that was ever sent."""
+        calls = [note[0] for note in self._notes() if len(note) == 2]
+        return self._is_whole and len(calls) == len(set(calls))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no note was overwritten."""
         return self._sent.written <= self._sent.size
 
     def answered(self) -> set[int | str]:
@@ -127,7 +139,7 @@ class CallLog:
     def _notes(self) -> list[list[int | str]]:
         written = self._sent.written
         data = self._sent.get(max(0, written - self._sent.size), written)
-        lines = data.split(b"\n")[0 if self.has_all_calls else 1 : -1]
+        lines = data.split(b"\n")[0 if self._is_whole else 1 : -1]
         return [json.loads(line) for line in lines]
 
     def received(self) -> tuple[list[bytes], bytes]:

@@ -176,7 +176,7 @@ class KeeperClient:
             "verb": "spawn",
             "command": [*prefix, *command],
             "env": dict(env),
-            "cwd": cwd,
+            "cwd": cwd or os.getcwd(),
             "mark": mark,
             **identity.fields(),
         }
@@ -227,10 +227,16 @@ class KeeperClient:
 
     async def release(self, process: KeptProcess) -> bool:
         """Have the keeper close its ends of a child's pipes. Return False if another node has the child by now."""
+        if process.keeper_pid != self.pid:
+            # Another keeper may have given its key to another child.
+            return True
         try:
             await self._request({"verb": "release", "key": process.key}, start=False)
         except KeeperRefusal as error:
-            return error.answer["error"] != protocol.STALE
+            is_ours = error.answer["error"] != protocol.STALE
+            if not is_ours:
+                self._processes.pop(process.key, None)
+            return is_ours
         except KeeperUnreachable as error:
             logger.debug("the keeper did not release child %d: %s", process.pid, error)
         return True
@@ -341,7 +347,9 @@ class KeeperClient:
             finally:
                 os.close(log)
                 os.close(ready_end)
-            select.select([ready], [], [], START_SECONDS)
+            poll = select.poll()
+            poll.register(ready, select.POLLIN)
+            poll.poll(START_SECONDS * 1000)
         except (OSError, subprocess.CalledProcessError) as error:
             logger.warning("the keeper could not be started: %s", error)
         finally:

@@ -359,6 +359,37 @@ sys.stdin.readline()
     assert not (nodes.folder / protocol.SOCKET).exists()
 
 
+async def test_a_child_has_the_settings_of_its_node(nodes: Nodes) -> None:
+    code = """
+import signal
+mask = os.umask(0)
+ignored = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+           if signal.getsignal(n) is signal.SIG_IGN]
+note(umask=mask, ignored=ignored, folder=os.getcwd())
+"""
+    mask = os.umask(0o022)
+    try:
+        child = await start(nodes, code)
+        note = await next_note(child)
+        assert (note["umask"], note["ignored"], note["folder"]) == (0o022, [], os.getcwd())
+    finally:
+        os.umask(mask)
+
+
+async def test_a_child_that_its_node_never_recorded_is_replaced(nodes: Nodes) -> None:
+    first = nodes.client()
+    lost = await start(nodes, ECHO, client=first)
+    await die(first, lost)
+    second = nodes.client()
+    child = await start(nodes, ECHO, client=second, epoch=2)
+    await until_gone(lost.pid)
+    await send(child, "one")
+    await next_note(child)
+    await die(second, child)
+    adopted = await adopt(nodes, epoch=3)
+    assert adopted.pid == child.pid
+
+
 async def test_a_child_has_no_descriptor_but_its_own(nodes: Nodes) -> None:
     client = nodes.client()
     code = "note(fds=sorted(map(int, os.listdir('/proc/self/fd'))))"

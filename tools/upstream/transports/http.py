@@ -133,6 +133,7 @@ class Client(httpx2.AsyncClient):
             not self._is_confirmed and response.is_client_error and status not in _UNDECIDED
         ):
             self.is_session_unknown = True
+            self._note_unsent(request)
 
     def _note_unsent(self, request: httpx2.Request) -> None:
         if request.method == "POST":

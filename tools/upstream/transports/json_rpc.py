@@ -116,7 +116,7 @@ class JsonRpcConnection:
         self._failure: Exception | None = None
         self._cause: tuple[str, str] | None = None
         self.interrupted: dict[str, asyncio.Future[JSON]] = {}
-        """The answers to the calls of an earlier process, by operation id; see Transport.interrupted()."""
+        """The answers to the calls of an earlier process, by operation id; see Transport.earlier_traffic()."""
         self._knows_all_calls = False
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
@@ -401,6 +401,11 @@ class JsonRpcConnection:
             return refusal
         if (reason := transport.loss_reason()) is not None:
             self._mark_lost(reason)
+            if not transport.is_unsent(number):
+                # Another request was refused; this one may have run before.
+                return OutcomeUnknown(
+                    f"The connection to {self._service} was lost during the call: {reason}."
+                )
             return ConnectionLost(f"The connection to {self._service} is gone: {reason}.")
         if error.code != CONNECTION_CLOSED:
             return refusal
