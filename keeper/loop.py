@@ -228,10 +228,8 @@ class Keeper:
             raise Refusal(STALE)
         for other in list(self._children.values()):
             # Its node died before it could record it.
-            if other.holder is None and (other.session, other.service) == (
-                session,
-                packet["service"],
-            ):
+            is_same = other.session == session and other.service == packet["service"]
+            if is_same and other.holder is None:
                 self._kill(other)
         self._last_key += 1
         try:

@@ -154,7 +154,7 @@ class BindingRecord(Record):
     last_error: str | None = None
     since: float = 0.0
     resume_token: str | None = Field(default=None, repr=False)
-    """What a later process needs to take up the live connection, None if it ends with its process. Secret."""
+    """A later process takes the live connection up with it; None if that ends with its process. Secret."""
 
 
 class SnapshotRecord(Record):

@@ -273,7 +273,7 @@ class Resumed(Protocol):
 
     @property
     def resume_token(self) -> str | None:
-        """What a later process needs to take it up, None if it ends with this process. Secret; fixed once it is open."""
+        """A later process takes the connection up with it; None if that ends with this process. Secret; fixed once open."""
         ...
 
     def abandon(self) -> None:

@@ -74,6 +74,17 @@ async def kill(running: Running) -> None:
     assert code == -signal.SIGKILL
 
 
+async def count_and_kill(node: Node, port: int) -> str:
+    """Count once in a new session, kill its server, and return the session."""
+    node.configure(port)
+    with node.serve() as running:
+        async with node.connect(running) as client:
+            session = await opened_session(client)
+            await increment(client, session)
+        await kill(running)
+    return session
+
+
 async def increment(client: Client, session: str) -> tuple[int, str]:
     """Return the count, and the notice of the answer."""
     result = await client.call_tool("inc", {"session_id": session})
@@ -195,12 +206,7 @@ async def test_a_session_that_its_upstream_does_not_know_any_more_is_lost(
     start_upstream: StartUpstream, node: Node, status: int
 ) -> None:
     with start_upstream("legacy") as port:
-        node.configure(port)
-        with node.serve() as running:
-            async with node.connect(running) as client:
-                session = await opened_session(client)
-                await increment(client, session)
-            await kill(running)
+        session = await count_and_kill(node, port)
     with (
         start_upstream("legacy", "--unknown-session", str(status), port=port),
         node.serve() as running,
@@ -264,12 +270,7 @@ async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
     with start_upstream("legacy") as port:
-        node.configure(port)
-        with node.serve() as running:
-            async with node.connect(running) as client:
-                session = await opened_session(client)
-                await increment(client, session)
-            await kill(running)
+        session = await count_and_kill(node, port)
         [upstream_session] = upstream_sessions(log)
         assert upstream_session is not None
         assert await is_known(port, upstream_session)

@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 _COUNTER: Final = struct.Struct("=Q")
@@ -57,6 +58,21 @@ class _Part:
         place, length = self.place(first), end - first
         head = self._memory[place : min(place + length, self._start + self.size)]
         return head + self._memory[self._start : self._start + length - len(head)]
+
+
+@dataclass(frozen=True, slots=True)
+class SentNotes:
+    """The notes of what was sent to a child."""
+
+    calls: dict[int, str]
+    """The operation ids of the calls that were sent, by the id of their request.
+
+    A call that was sent again with answers to its questions is left out: its answers cannot be told apart.
+    """
+    has_all_calls: bool
+    """Whether `calls` has every call that was ever sent."""
+    answered: set[int | str]
+    """The ids of the child's requests that were answered."""
 
 
 class CallLog:
@@ -112,35 +128,20 @@ class CallLog:
         part.written = written + count
         return self._memory[place : place + count]
 
-    def calls(self) -> dict[int, str]:
-        """Return the operation ids of the calls that were sent, by the id of their request.
-
-        A call that was sent again with answers to its questions is left out: its answers cannot be told apart.
-        """
-        notes = [(int(note[0]), str(note[1])) for note in self._notes() if len(note) == 2]
-        rounds = Counter(number for number, _ in notes)
-        return {number: operation for number, operation in notes if rounds[number] == 1}
-
-    @property
-    def has_all_calls(self) -> bool:
-        """Whether calls() has every call that was ever sent."""
-        calls = [note[0] for note in self._notes() if len(note) == 2]
-        return self._is_whole and len(calls) == len(set(calls))
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether no note was overwritten."""
-        return self._sent.written <= self._sent.size
-
-    def answered(self) -> set[int | str]:
-        """Return the ids of the child's requests that were answered."""
-        return {note[0] for note in self._notes() if len(note) == 1}
-
-    def _notes(self) -> list[list[int | str]]:
-        written = self._sent.written
-        data = self._sent.get(max(0, written - self._sent.size), written)
-        lines = data.split(b"\n")[0 if self._is_whole else 1 : -1]
-        return [json.loads(line) for line in lines]
+    def sent(self) -> SentNotes:
+        """Return the notes of what was sent to the child."""
+        written, size = self._sent.written, self._sent.size
+        first = max(0, written - size)
+        # Without the note whose beginning was overwritten.
+        lines = self._sent.get(first, written).split(b"\n")[1 if first else 0 : -1]
+        notes: list[list[int | str]] = [json.loads(line) for line in lines]
+        calls = [(int(note[0]), str(note[1])) for note in notes if len(note) == 2]
+        rounds = Counter(number for number, _ in calls)
+        return SentNotes(
+            calls={number: operation for number, operation in calls if rounds[number] == 1},
+            has_all_calls=not first and len(rounds) == len(calls),
+            answered={note[0] for note in notes if len(note) == 1},
+        )
 
     def received(self) -> tuple[list[bytes], bytes]:
         """Return the last whole lines that were read from the child, and the beginning of the line after them.
@@ -161,4 +162,4 @@ class CallLog:
         self._memory.close()
 
 
-__all__ = ["CallLog"]
+__all__ = ["CallLog", "SentNotes"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
+import anyio
 from mcp.shared.message import SessionMessage
 
 from ..sdk import ReadStream, WriteStream
@@ -30,6 +31,22 @@ class ClosingStream:
     ) -> bool | None:
         await self.aclose()
         return None
+
+
+class MessageStream(ClosingStream):
+    """A read stream of the SDK that iterates over what receive() returns, until that raises EndOfStream."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        raise NotImplementedError
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +123,4 @@ class Transport(Protocol):
 OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["ClosingStream", "EarlierTraffic", "OpenTransport", "Transport"]
+__all__ = ["ClosingStream", "EarlierTraffic", "MessageStream", "OpenTransport", "Transport"]

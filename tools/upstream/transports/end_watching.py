@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 import anyio
 from mcp.shared.message import SessionMessage
 
 from ..sdk import ReadStream
+from .base import MessageStream
 from .pipe_requests import PipeRequests
 
 
-class EndWatchingStream:
+class EndWatchingStream(MessageStream):
     """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
 
     It hands the answers to requests of PipeRequests over to them, in the order of arrival.
@@ -39,29 +38,8 @@ class EndWatchingStream:
             raise
         return item
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 __all__ = ["EndWatchingStream"]

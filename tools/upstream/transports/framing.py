@@ -30,8 +30,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from ..sdk import ReadStream
-from .base import ClosingStream
+from .base import ClosingStream, MessageStream
 
 QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait for the consumer; reading pauses while there are more."""
@@ -101,7 +100,7 @@ def _repair(line: bytes) -> JSONRPCMessage | None:
     return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
 
 
-class StdoutReader(ClosingStream, asyncio.Protocol):
+class StdoutReader(MessageStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
     `beginning` is the part of the first line that another process has read already.
@@ -230,15 +229,6 @@ class StdoutReader(ClosingStream, asyncio.Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         self.discard()

@@ -52,7 +52,8 @@ class StdioTransport:
         log = self.child.call_log
         if log is None:
             return EarlierTraffic()
-        return EarlierTraffic(log.calls(), log.has_all_calls, log.answered(), log.received()[0])
+        sent, (lines, _) = log.sent(), log.received()
+        return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
 
     def note_call(self, number: int, operation_id: str) -> None:
         if self.child.call_log is not None:
