@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,11 +51,24 @@ async def lost_session(client: Client) -> str:
 
 
 def vanish(running: Running, data: bytes) -> None:
-    """Send a request and reset the connection at once."""
+    """Send a request and reset the connection while the server is stopped, so that it cannot answer in between."""
     host, _, port = running.url.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.sendall(data)
+    with stopped(running.process.pid):
+        with socket.create_connection((host, int(port)), timeout=20) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.sendall(data)
+
+
+@contextmanager
+def stopped(pid: int) -> Generator[None]:
+    """Stop a process by a signal within the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            pass
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def ran(client: Client, session: str, calls: int) -> None:
