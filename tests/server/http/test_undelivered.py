@@ -53,10 +53,12 @@ async def lost_session(client: Client) -> str:
 def vanish(running: Running, data: bytes) -> None:
     """Send a request and reset the connection while the server is stopped, so that it cannot answer in between."""
     host, _, port = running.url.removeprefix("http://").rpartition(":")
-    with stopped(running.process.pid):
-        with socket.create_connection((host, int(port)), timeout=20) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.sendall(data)
+    with (
+        stopped(running.process.pid),
+        socket.create_connection((host, int(port)), timeout=20) as sock,
+    ):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.sendall(data)
 
 
 @contextmanager
