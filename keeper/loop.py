@@ -6,6 +6,7 @@ One thread, which waits for nothing but events. It never reads a stdout, and a s
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from child import Child
 from protocol import (
     FAILED,
+    IN_USE,
     INVALID,
     STALE,
     UNKNOWN,
@@ -85,8 +87,8 @@ class Keeper:
         try:
             while not self._is_over():
                 for key, _ in self._selector.select(self._seconds_to_wait()):
-                    # An event before it may have ended the watch.
-                    if self._selector.get_map().get(key.fileobj) is key:
+                    # An event before it may have ended the watch and closed the file.
+                    if self._selector.get_map().get(key.fd) is key:
                         key.data()
                 self._end_expired()
         finally:
@@ -183,6 +185,13 @@ class Keeper:
 
     # Children.
 
+    def _is_in_use(self, child: Child) -> bool:
+        """Whether a connected node has a child. The end of its node may be known to the kernel before its event arrives."""
+        holder = child.holder
+        while holder in self._clients and _has_hung_up(holder.connection):
+            self._read(holder)
+        return child.holder is not None
+
     def _read_stderr(self, child: Child) -> None:
         if not child.read_stderr():
             self._selector.unregister(child.stderr)
@@ -229,7 +238,7 @@ class Keeper:
         for other in list(self._children.values()):
             # Its node died before it could record it.
             is_same = other.session == session and other.service == packet["service"]
-            if is_same and other.holder is None:
+            if is_same and not self._is_in_use(other):
                 self._kill(other)
         self._last_key += 1
         try:
@@ -255,6 +264,11 @@ class Keeper:
             raise Refusal(UNKNOWN)
         if child.epoch >= int(packet["epoch"]):
             raise Refusal(STALE)
+        if self._is_in_use(child):
+            # It may still read the answers of the child, even if its session is another node's by now.
+            raise Refusal(IN_USE)
+        if child.is_ending:
+            raise Refusal(UNKNOWN)
         self._stop_reading(child)
         child.epoch, child.holder, child.alone_since = int(packet["epoch"]), client, None
         answer = {**child.describe(self._clock()), "mark": child.mark, "stderr": child.stderr_tail}
@@ -282,6 +296,12 @@ class Keeper:
         nodes = sum(other.is_node for other in self._clients)
         children = [child.describe(now) for child in self._children.values()]
         return {"children": children, "linger": self._linger, "nodes": nodes}, []
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(0))
 
 
 def ignore_signals() -> None:

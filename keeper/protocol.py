@@ -14,8 +14,8 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | list | | children, linger, nodes (connections of nodes) |
 
 The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node
-that spawned or adopted it, until the connection of that node ends. An adoption needs a higher epoch of the session than the
-one before it.
+that spawned or adopted it, until the connection of that node ends: only then another node can adopt it. An adoption needs a
+higher epoch of the session than the one before it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ UNKNOWN: Final = "unknown"
 """The code of an error: the keeper holds no such child."""
 STALE: Final = "stale"
 """The code of an error: another node has the session in this epoch, or in a later one."""
+IN_USE: Final = "in_use"
+"""The code of an error: the node that has the child is still connected."""
 FAILED: Final = "failed"
 """The code of an error: the program could not be started; `errno` and `file` say why."""
 INVALID: Final = "invalid"
@@ -113,6 +115,7 @@ __all__ = [
     "DESCRIPTORS",
     "FAILED",
     "INVALID",
+    "IN_USE",
     "PACKET_BYTES",
     "Packet",
     "SOCKET",

@@ -34,6 +34,9 @@ PROGRAM: Final = Path(protocol.__file__).parent
 START_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 3.0
 """Seconds that an answer of the keeper may take. A keeper that does not answer in time keeps nothing."""
+IN_USE_SECONDS: Final = 0.5
+"""Seconds that an adoption waits for the end of the node that has the child. A killed node ends within milliseconds."""
+RETRY_SECONDS: Final = 0.02
 LOG: Final = "keeper.log"
 
 
@@ -189,15 +192,22 @@ class KeeperClient:
             raise OSError(number, os.strerror(number), error.answer["file"]) from None
 
     async def adopt(self, identity: KeptIdentity) -> KeptProcess:
-        """Take over a child that the keeper holds.
+        """Take over a child that the keeper holds. Waits up to IN_USE_SECONDS for the end of the node that has it.
 
         Raises:
-            KeeperRefusal: it holds no such child, or another node has the session by now.
+            KeeperRefusal: it holds no such child, another node has the child, or the session by now.
             KeeperUnreachable: there is no keeper.
         """
-        return self._process(
-            *await self._request({"verb": "adopt", **identity.fields()}, start=False)
-        )
+        request = {"verb": "adopt", **identity.fields()}
+        give_up_at = anyio.current_time() + IN_USE_SECONDS
+        while True:
+            try:
+                return self._process(*await self._request(request, start=False))
+            except KeeperRefusal as error:
+                is_in_use = error.answer["error"] == protocol.IN_USE
+                if not is_in_use or anyio.current_time() >= give_up_at:
+                    raise
+            await anyio.sleep(RETRY_SECONDS)
 
     async def status(self) -> KeeperStatus | None:
         """Return what the keeper holds; None without a keeper.

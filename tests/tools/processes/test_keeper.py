@@ -241,6 +241,7 @@ for number in range(20_000):
 async def test_only_a_later_epoch_gets_a_child(nodes: Nodes) -> None:
     first = nodes.client()
     child = await start(nodes, ECHO, client=first, epoch=5)
+    await die(first, child)
     for epoch in (0, 4, 5):
         with pytest.raises(KeeperRefusal, match="stale"):
             await adopt(nodes, epoch=epoch)
@@ -256,20 +257,65 @@ async def test_only_a_later_epoch_gets_a_child(nodes: Nodes) -> None:
     await adopted.aclose()
 
 
-async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
-    first, second = nodes.client(), nodes.client()
+async def test_no_node_adopts_a_child_whose_node_is_connected(nodes: Nodes) -> None:
+    """It may read the answers of the child, even if it lost the session."""
+    first = nodes.client()
     child = await start(nodes, ECHO, client=first)
-    await second.status()
-    for epoch in range(2, 202):
-        outcomes: list[str] = []
+    for client in (first, nodes.client()):
+        with pytest.raises(KeeperRefusal, match="in_use"):
+            await adopt(nodes, epoch=2, client=client)
+    await send(child, "one")
+    assert await next_note(child) == {"number": 0, "method": "one"}
+    await die(first, child)
+    adopted = await adopt(nodes, epoch=2)
+    assert adopted.pid == child.pid
 
-        async def race(client: KeeperClient, epoch: int, outcomes: list[str]) -> None:
+
+async def test_the_keeper_sees_the_end_of_a_node_before_it_refuses_an_adoption(
+    nodes: Nodes,
+) -> None:
+    """The keeper gets the request of the next node before the event of the end."""
+    first = nodes.client()
+    child = await start(nodes, ECHO, client=first)
+    assert first.pid is not None
+    fields = place(first, epoch=2).identity.fields()
+    folder = protocol.open_folder(nodes.folder)
+    with protocol.new_socket() as second:
+        second.settimeout(5)
+        second.connect(protocol.address_of(folder))
+        greeting = {"verb": "hello", "version": protocol.VERSION, "linger": LINGER, "number": 1}
+        protocol.send(second, greeting)
+        assert protocol.receive(second) is not None
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            protocol.send(second, {"verb": "adopt", **fields, "number": 2})
+            await die(first, child)
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        received = protocol.receive(second)
+    os.close(folder)
+    assert received is not None
+    answer, descriptors = received
+    protocol.close_all(descriptors)
+    assert answer.get("pid") == child.pid
+
+
+async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
+    holder, first, second = nodes.client(), nodes.client(), nodes.client()
+    child = await start(nodes, ECHO, client=holder)
+    await die(holder, child)
+    # So that the keeper has a node all the time.
+    await nodes.client().status()
+    for epoch in range(2, 102):
+        outcomes: dict[KeeperClient, str] = {}
+
+        async def race(client: KeeperClient, epoch: int, outcomes: dict[KeeperClient, str]) -> None:
             try:
                 process = await client.adopt(place(client, epoch).identity)
             except KeeperRefusal as error:
-                outcomes.append(str(error))
+                outcomes[client] = str(error)
             else:
-                outcomes.append("adopted")
+                outcomes[client] = "adopted"
                 for pipe in process.take_pipes():
                     os.close(pipe.fileno())
                 os.close(process.call_log)
@@ -277,7 +323,8 @@ async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(race, first, epoch, outcomes)
             tasks.start_soon(race, second, epoch, outcomes)
-        assert sorted(outcomes) == ["adopted", "stale"]
+        assert sorted(outcomes.values()) == ["adopted", "stale"]
+        await next(client for client in outcomes if outcomes[client] == "adopted").aclose()
     assert alive(child.pid)
 
 

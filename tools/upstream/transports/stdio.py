@@ -46,7 +46,7 @@ class StdioTransport:
         return self.child.call_log is not None
 
     def abandon(self) -> None:
-        """Do nothing: the keeper refuses to release a child that another process has."""
+        """Do nothing: no other process has the child while this one is connected to the keeper."""
 
     def earlier_traffic(self) -> EarlierTraffic:
         log = self.child.call_log
