@@ -1,8 +1,9 @@
 """The call log of a kept child: memory that outlives this process, so that the next one knows the calls in flight.
 
 It holds the last bytes that were read from the child's stdout, and notes of what was sent to it: the ids of calls with an
-operation id, and the ids of the child's requests that were answered. It is a file in memory that the keeper holds. A kill of
-this process at any moment loses nothing that was read: the kernel writes it into this memory.
+operation id, the ids of the child's requests that were answered, and whether a line to it was begun but not ended. It is a
+file in memory that the keeper holds. A kill of this process at any moment loses nothing that was read: the kernel writes it
+into this memory.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 _COUNTER: Final = struct.Struct("=Q")
-_HEADER_BYTES: Final = 2 * _COUNTER.size
-"""The numbers of bytes that were ever written to the two parts."""
+_OPEN_LINE: Final = 2 * _COUNTER.size
+_HEADER_BYTES: Final = 3 * _COUNTER.size
+"""The numbers of bytes that were ever written to the two parts, and the mark of begin_line()."""
 SENT_BYTES: Final = 1024 * 1024
 READ_BYTES: Final = 65536
 """Most bytes of one read. So many bytes after the last ones are zero, which no message contains."""
@@ -67,7 +69,8 @@ class SentNotes:
     calls: dict[int, str]
     """The operation ids of the calls that were sent, by the id of their request.
 
-    A call that was sent again with answers to its questions is left out: its answers cannot be told apart.
+    Left out are a call that was sent again with answers to its questions, since its answers cannot be told apart, and one
+    whose line may not have been written to its end.
     """
     has_all_calls: bool
     """Whether `calls` has every call that was ever sent."""
@@ -90,6 +93,8 @@ class CallLog:
         start = _HEADER_BYTES + SENT_BYTES
         self._received = _Part(self._memory, 1, start, size - start)
         self._count_unnoted()
+        self.earlier = self._read_notes()
+        """The notes of the processes before this one."""
 
     def _count_unnoted(self) -> None:
         """Count the bytes that the kernel wrote for a process that was killed before it could count them."""
@@ -104,6 +109,31 @@ class CallLog:
     def note_answered(self, request_id: int | str) -> None:
         """Note that a request of the child is being answered."""
         self._note([request_id])
+
+    @property
+    def position(self) -> int:
+        """The number of bytes of all notes so far."""
+        return self._sent.written
+
+    @property
+    def has_open_line(self) -> bool:
+        """Whether a line to the child was begun and not ended."""
+        return bool(self._open_line)
+
+    @property
+    def _open_line(self) -> int:
+        """One more than the position at which the open line began; 0 without one."""
+        return _COUNTER.unpack_from(self._memory, _OPEN_LINE)[0]
+
+    def begin_line(self, position: int) -> None:
+        """Mark a line that a kill may cut off. `position` is the position before the notes of the line."""
+        if not self.has_open_line:
+            _COUNTER.pack_into(self._memory, _OPEN_LINE, position + 1)
+
+    def end_line(self) -> None:
+        """Note that all lines are written to their end."""
+        if self.has_open_line:
+            _COUNTER.pack_into(self._memory, _OPEN_LINE, 0)
 
     def _note(self, note: list[int | str]) -> None:
         data, written = json.dumps(note).encode() + b"\n", self._sent.written
@@ -128,18 +158,18 @@ class CallLog:
         part.written = written + count
         return self._memory[place : place + count]
 
-    def sent(self) -> SentNotes:
-        """Return the notes of what was sent to the child."""
+    def _read_notes(self) -> SentNotes:
         written, size = self._sent.written, self._sent.size
         first = max(0, written - size)
+        end = self._open_line - 1 if self.has_open_line else written
         # Without the note whose beginning was overwritten.
-        lines = self._sent.get(first, written).split(b"\n")[1 if first else 0 : -1]
+        lines = self._sent.get(first, end).split(b"\n")[1 if first else 0 : -1]
         notes: list[list[int | str]] = [json.loads(line) for line in lines]
         calls = [(int(note[0]), str(note[1])) for note in notes if len(note) == 2]
         rounds = Counter(number for number, _ in calls)
         return SentNotes(
             calls={number: operation for number, operation in calls if rounds[number] == 1},
-            has_all_calls=not first and len(rounds) == len(calls),
+            has_all_calls=not first and end == written and len(rounds) == len(calls),
             answered={note[0] for note in notes if len(note) == 1},
         )
 

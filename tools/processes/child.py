@@ -107,8 +107,7 @@ class ChildProcess:
         )
         self.write_stream = StdinWriter(
             self._note_stdin_closed,
-            on_call=None if self.call_log is None else self.call_log.note_call,
-            on_answer=None if self.call_log is None else self.call_log.note_answered,
+            log=self.call_log,
         )
 
     def __repr__(self) -> str:
@@ -213,6 +212,7 @@ class ChildProcess:
             else:
                 LoggedPipe(stdout, self.call_log, self.read_stream)
             await loop.connect_write_pipe(lambda: self.write_stream, stdin)
+            self.write_stream.end_open_line()
 
     def _note_exit(self) -> None:
         self.exited.set()

@@ -23,6 +23,7 @@ from statehold.keeper import protocol
 from statehold.tools.processes.child import ChildProcess, KeptPlace, ProcessLimits
 from statehold.tools.processes.keeper import KeeperClient, KeeperRefusal, KeptIdentity
 from statehold.tools.processes.ledger import Ledger
+from statehold.tools.upstream.transports.stdio import StdioTransport
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -193,6 +194,38 @@ time.sleep(3600)
     go_on.touch()
     assert await next_note(adopted) == {"part": 2}
     await adopted.aclose()
+
+
+async def test_a_line_that_a_killed_node_had_half_written_is_ended(nodes: Nodes) -> None:
+    code = """
+note(started=True)
+while not os.path.exists(%r):
+    time.sleep(0.01)
+for line in sys.stdin:
+    try:
+        note(method=json.loads(line)["method"])
+    except ValueError:
+        note(malformed=True)
+"""
+    go_on = nodes.folder / "go-on"
+    first = nodes.client()
+    child = await start(nodes, code % str(go_on), client=first)
+    await next_note(child)
+    transport = StdioTransport(child)
+    for number, filler in ((1, ""), (2, "x" * 2**20)):
+        transport.note_call(number, f"op-{number}")
+        params = {"filler": filler}
+        request = JSONRPCRequest(jsonrpc="2.0", id=number, method="call", params=params)
+        await child.write_stream.send(SessionMessage(request))
+    await die(first, child)
+    adopted = await adopt(nodes, epoch=2)
+    traffic = StdioTransport(adopted).earlier_traffic()
+    assert traffic.calls == {1: "op-1"}
+    assert not traffic.has_all_calls
+    go_on.touch()
+    await send(adopted, "next")
+    answers = [await next_note(adopted) for _ in range(3)]
+    assert answers == [{"method": "call"}, {"malformed": True}, {"method": "next"}]
 
 
 async def test_a_child_that_ended_without_a_node_is_described(

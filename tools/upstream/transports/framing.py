@@ -10,10 +10,11 @@ import asyncio
 import json
 import os
 import re
+import select
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import anyio.lowlevel
@@ -235,23 +236,51 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._end()
 
 
+class SentLog(Protocol):
+    """Notes of what is written to a child, for the process after this one."""
+
+    @property
+    def position(self) -> int:
+        """The length of the notes so far."""
+        ...
+
+    @property
+    def has_open_line(self) -> bool:
+        """Whether a line was begun and not ended, also by an earlier process."""
+        ...
+
+    def begin_line(self, position: int) -> None:
+        """Mark a line that a kill may cut off; `position` is that before its notes. Does nothing if one is open."""
+        ...
+
+    def end_line(self) -> None:
+        """Note that all lines are written to their end."""
+        ...
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        """Note a call with an operation id; `number` is the id of its request."""
+        ...
+
+    def note_answered(self, request_id: int | str) -> None:
+        """Note that a request of the child is being answered."""
+        ...
+
+
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):
     """The stdin of a child as the SDK's write stream. close() ends the child's stdin.
 
-    Just before that is written, `on_call` is called with the id of each request in `operations` and its operation id, and
-    `on_answer` with the id of each request of the child that is answered.
+    Requests wait while the pipe is full; at most one line of them is held here. `log` gets a note of each request in
+    `operations` and of each answer just before it is written, and a mark while a line is written in parts.
     """
 
     def __init__(
         self,
         on_end: Callable[[], None],
         *,
-        on_call: Callable[[int, str], None] | None = None,
-        on_answer: Callable[[int | str], None] | None = None,
+        log: SentLog | None = None,
     ) -> None:
         self._on_end = on_end
-        self._on_call = on_call
-        self._on_answer = on_answer
+        self._log = log
         self._fd = -1
         self._transport: asyncio.WriteTransport | None = None
         self._can_write: asyncio.Event = asyncio.Event()
@@ -264,6 +293,8 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
+        # So that resume_writing() is called when all is written.
+        self._transport.set_write_buffer_limits(high=0)
         self._fd = transport.get_extra_info("pipe").fileno()
 
     def pause_writing(self) -> None:
@@ -271,6 +302,8 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
 
     def resume_writing(self) -> None:
         self._can_write.set()
+        if self._log is not None:
+            self._log.end_line()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -280,23 +313,46 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
 
     async def send(self, item: SessionMessage) -> None:
         # Only requests wait for the child to read; a cancellation must not delay its caller.
-        if not self._can_write.is_set() and isinstance(item.message, JSONRPCRequest):
+        while not self._can_write.is_set() and isinstance(item.message, JSONRPCRequest):
             await self._can_write.wait()
         if self.has_ended or self._transport is None or self._transport.is_closing():
             if isinstance(item.message, JSONRPCRequest):
                 self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
         data = encode(item.message)
-        self._note(item.message)
-        self._write(self._transport, data)
+        if self._log is None:
+            self._write(self._transport, data)
+        else:
+            self._write_logged(self._log, self._transport, data, item.message)
 
-    def _note(self, message: JSONRPCMessage) -> None:
+    def _write_logged(
+        self, log: SentLog, transport: asyncio.WriteTransport, data: bytes, message: JSONRPCMessage
+    ) -> None:
+        position = log.position
+        # The kernel writes a shorter line as a whole or not at all.
+        if len(data) > select.PIPE_BUF:
+            log.begin_line(position)
+        self._note(log, message)
+        self._write(transport, data)
+        if transport.get_write_buffer_size():
+            log.begin_line(position)
+        else:
+            log.end_line()
+
+    def _note(self, log: SentLog, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
             operation_id = self.operations.pop(message.id, None)
-            if operation_id is not None and self._on_call is not None:
-                self._on_call(int(message.id), operation_id)
-        elif not isinstance(message, JSONRPCNotification) and self._on_answer is not None:
-            self._on_answer(message.id or 0)
+            if operation_id is not None:
+                log.note_call(int(message.id), operation_id)
+        elif not isinstance(message, JSONRPCNotification):
+            log.note_answered(message.id or 0)
+
+    def end_open_line(self) -> None:
+        """End a line that a killed process has begun. The child gets one malformed line."""
+        if self._log is not None and self._log.has_open_line and self._transport is not None:
+            self._write(self._transport, b"\n")
+            if not self._transport.get_write_buffer_size():
+                self._log.end_line()
 
     def _write(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Write a line at once if the pipe has room: uvloop would do it later, and a kill before that would lose it."""
@@ -372,4 +428,4 @@ class OutputTail(asyncio.Protocol):
         return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
 
 
-__all__ = ["StdoutReader", "StdinWriter", "OutputTail", "decode", "encode"]
+__all__ = ["OutputTail", "SentLog", "StdinWriter", "StdoutReader", "decode", "encode"]

@@ -52,7 +52,7 @@ class StdioTransport:
         log = self.child.call_log
         if log is None:
             return EarlierTraffic()
-        sent, (lines, _) = log.sent(), log.received()
+        sent, (lines, _) = log.earlier, log.received()
         return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
 
     def note_call(self, number: int, operation_id: str) -> None:
