@@ -308,10 +308,10 @@ class Registry:
         """
         async with self.access.hold(principal, ref) as session:
             await end_questions(session)
-            if session.in_flight:
-                raise busy(session)
             if session.status is Status.PAUSED:
                 await self.pausing.resume_held(session, cause="restart")
+            if session.in_flight:
+                raise busy(session)
             bindings = [
                 self._creation.require_binding(session, name)
                 for name in services or session.bindings

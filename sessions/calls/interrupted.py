@@ -1,7 +1,7 @@
 """The calls that were in flight when their process died, on connections that outlived it.
 
 Their answers still come over these connections, and settle their receipts: a repeat gets the result instead of
-OutcomeUnknown. A call that was certainly not sent frees its operation id.
+OutcomeUnknown. Until then they are calls in flight. A call that was certainly not sent frees its operation id.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from ..core import Core
 from ..errors import OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import cap_json, shorten_result, status_of
 from ..json_codec import loads
-from ..live.session import Binding, Session
+from ..live.connection import LiveConnection
+from ..live.session import Session
 from ..records import JournalRecord, ReceiptRecord
 from ..services import CallResult, Resumed
 from ..store.base import RESTARTED
+from ..transitions.admission import Admission
+from .deadline import end_with_session
 from .idempotency import IdempotencyGuard
 from .receipts import Operation, close_receipt
 
@@ -37,9 +40,10 @@ class InterruptedCall:
 class InterruptedCalls:
     """Settles the interrupted calls of the sessions of one registry; it lives as long as the registry."""
 
-    def __init__(self, core: Core, guard: IdempotencyGuard) -> None:
+    def __init__(self, core: Core, guard: IdempotencyGuard, admission: Admission) -> None:
         self._core = core
         self._guard = guard
+        self._admission = admission
 
     async def settle(self, session: Session) -> None:
         """Settle every interrupted call of a session, or wait for its answer in the background.
@@ -49,43 +53,57 @@ class InterruptedCalls:
         for receipt, entry in await self._core.store.started_calls(session.id):
             call = InterruptedCall(receipt, entry)
             binding = session.bindings.get(entry.service or "")
-            connection = (
-                None if binding is None or binding.live is None else binding.live.connection
-            )
-            if binding is None or not isinstance(connection, Resumed):
+            live = None if binding is None else binding.live
+            connection = None if live is None else live.connection
+            if binding is None or live is None or not isinstance(connection, Resumed):
                 await self._record_unknown(session, call)
                 continue
             was_sent = connection.was_sent(receipt.operation_id)
             if was_sent:
-                operation = Operation(session.id, receipt.operation_id, receipt.digest)
-                self._guard.begin(operation)
-                self._core.tasks.spawn(self._wait, session, binding, connection, call, operation)
+                self._begin(session, live, connection, call)
             elif was_sent is False and entry.generation == binding.record.generation:
                 await self._forget(session, call)
             else:
                 # It may have been sent over the connection before this one.
                 await self._record_unknown(session, call)
 
+    def _begin(
+        self, session: Session, live: LiveConnection, connection: Resumed, call: InterruptedCall
+    ) -> None:
+        operation = Operation(session.id, call.receipt.operation_id, call.receipt.digest)
+        self._guard.begin(operation)
+        self._admission.count_in(session)
+        # They fit into the slots, unless the service has fewer than it had.
+        slots = None if live.slots.value == 0 else live.slots
+        if slots is not None:
+            slots.acquire_nowait()
+        seconds = live.service.call_seconds
+        self._core.tasks.spawn(self._wait, session, connection, call, operation, slots, seconds)
+
     async def _wait(
         self,
         session: Session,
-        binding: Binding,
         connection: Resumed,
         call: InterruptedCall,
         operation: Operation,
+        slots: anyio.Semaphore | None,
+        seconds: float,
     ) -> None:
-        """Wait for the answer to a call, at most as long as a call of its service may take, and record it."""
+        """Wait up to `seconds`, or until the session ends, for the answer to a call, and record it. Release its slot."""
         outcome: CallResult | SessionError = OutcomeUnknown("The server ended during the call.")
         try:
-            with anyio.move_on_after(binding.service.call_seconds):
+            with anyio.move_on_after(seconds), end_with_session(session):
                 outcome = await connection.interrupted_result(operation.id)
         except SessionError as error:
             outcome = error
         finally:
+            if slots is not None:
+                slots.release()
             try:
                 operation.receipt = await self._record(session, call, outcome)
             finally:
                 self._guard.end(operation)
+                self._admission.release(session)
 
     async def _record_unknown(self, session: Session, call: InterruptedCall) -> None:
         await self._record(session, call, OutcomeUnknown("The server ended during the call."))

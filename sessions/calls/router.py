@@ -55,7 +55,8 @@ class Router:
         self._registry = registry
         self._core = registry.core
         self.guard = IdempotencyGuard()
-        registry.connector.settle_calls = InterruptedCalls(self._core, self.guard).settle
+        interrupted_calls = InterruptedCalls(self._core, self.guard, registry.admission)
+        registry.connector.settle_calls = interrupted_calls.settle
         self._memories: WeakKeyDictionary[Session, ReceiptMemory] = WeakKeyDictionary()
         """The receipts that are not stored: they end when this node gives the session up."""
 

@@ -27,6 +27,10 @@ class Admission:
         """
         if session.in_flight >= self._core.policy.calls_per_session:
             raise busy(session)
+        self.count_in(session)
+
+    def count_in(self, session: Session) -> None:
+        """Count in a call that runs already, in a session of any status."""
         if session.in_flight == 0:
             session.quiet = anyio.Event()
             self._core.budget.mark_busy(session.id)

@@ -189,6 +189,9 @@ class Pausing:
         """Resume a paused session while the caller holds `session.changing`."""
         await self._connector.take_up(session)
         session.apply(Event.RESUMED, cause=cause)
+        if session.in_flight:
+            # Calls that an earlier process sent.
+            session.apply(Event.CALL_ADMITTED)
         mark_bindings(open_bindings(session), BindingStatus.OPEN)
         await session.save(
             bindings=[binding.record for binding in session.bindings.values()],
@@ -196,7 +199,8 @@ class Pausing:
             status_at=session.record.status_at,
             due_at=None,
         )
-        self._core.budget.mark_idle(session.id)
+        if not session.in_flight:
+            self._core.budget.mark_idle(session.id)
 
 
 async def end_questions(session: Session) -> None:

@@ -263,6 +263,72 @@ async def test_a_repeat_waits_for_the_answer_to_the_call_of_a_killed_process(
     assert (session, "hold") not in service.calls
 
 
+async def test_a_call_of_a_killed_process_is_in_flight_until_its_answer(
+    build: Build, tmp_path: Path
+):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent={"op"}, concurrency=1)
+    async with build(service, folder=folder) as engine:
+        resumed = await engine.registry.resume(LOCAL, session)
+        assert resumed.status == "active"
+        for change in (engine.registry.pause, engine.registry.restart):
+            with pytest.raises(SessionBusy, match="1 call in flight"):
+                await change(LOCAL, session)
+        live = resumed.bindings["counter"].live
+        assert live is not None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.count, session)
+            await engine.until(lambda: live.slots.statistics().tasks_waiting)
+            service.let_go.set()
+        await resumed.quiet.wait()
+        assert await engine.status(session) == "idle"
+        assert (await engine.registry.pause(LOCAL, session)).status == "paused"
+
+
+async def test_a_restart_of_a_paused_session_leaves_the_call_of_a_killed_process(
+    build: Build, tmp_path: Path
+):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent={"op"})
+    async with build(service, folder=folder) as engine:
+        with pytest.raises(SessionBusy, match="1 call in flight"):
+            await engine.registry.restart(LOCAL, session)
+        service.let_go.set()
+        answer = await engine.router.call(held(session), Nobody())
+        assert answer.payload["content"][0]["text"] == "late answer to op"
+
+
+@pytest.mark.parametrize("end", ["drain", "close"])
+async def test_the_end_of_a_session_waits_for_the_call_of_a_killed_process(
+    build: Build, tmp_path: Path, end: str
+):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent={"op"})
+    async with build(service, folder=folder) as engine:
+        resumed = await engine.registry.resume(LOCAL, session)
+        async with anyio.create_task_group() as tasks:
+            if end == "drain":
+                tasks.start_soon(engine.registry.drain)
+                await engine.until(lambda: engine.registry.draining)
+            else:
+                tasks.start_soon(engine.registry.close, LOCAL, session)
+                await engine.until(lambda: resumed.status == "closing")
+            service.let_go.set()
+        entries = await engine.store.journal(session)
+        assert [e.status for e in entries if e.operation_id == "op"] == ["ok"]
+
+
+async def test_a_forced_close_ends_the_call_of_a_killed_process(build: Build, tmp_path: Path):
+    session, folder, remote = await killed_during_call(build, tmp_path)
+    service = Lasting(remote=remote, sent={"op"})
+    async with build(service, folder=folder) as engine:
+        await engine.registry.resume(LOCAL, session)
+        with anyio.fail_after(5):
+            await engine.registry.close(LOCAL, session, force=True)
+        entries = await engine.store.journal(session)
+        assert [e.status for e in entries if e.operation_id == "op"] == ["session_closed"]
+
+
 async def test_a_call_that_was_not_sent_before_the_kill_runs_when_it_is_repeated(
     build: Build, tmp_path: Path
 ):
