@@ -133,7 +133,8 @@ class Connector:
                 self._open_failed(session, binding, live, error)
             else:
                 self._note_opened(session, binding, live)
-        if kept:
+        # A service that is not configured any more has no binding.
+        if kept or not session.bindings.keys() >= set(session.record.services):
             await self.settle_calls(session)
 
     async def end_outlived(self, session: Session, bindings: Iterable[Binding]) -> None:

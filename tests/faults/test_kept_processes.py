@@ -151,6 +151,8 @@ async def test_an_open_question_is_answered_as_cancelled(tmp_path: Path) -> None
         async with restarts.way(server).connect(elicitation_callback=hang) as client:
             session = await opened_session(client)
             given["session_id"] = session
+            # Its answer waits until the connection is recorded.
+            await count(client, session)
 
             async def ask() -> None:
                 with suppress(Exception):

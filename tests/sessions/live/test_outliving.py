@@ -353,3 +353,13 @@ async def test_a_call_that_may_have_been_sent_has_no_known_outcome(
             with pytest.raises(OutcomeUnknown):
                 await engine.router.call(held(session), Nobody())
     assert (session, "hold") not in service.calls
+
+
+async def test_a_call_of_a_service_that_is_not_configured_any_more_has_no_known_outcome(
+    build: Build, tmp_path: Path
+):
+    session, folder, _ = await killed_during_call(build, tmp_path)
+    async with build(Counting("another"), folder=folder) as engine:
+        await engine.registry.resume(LOCAL, session)
+        entries = await engine.store.journal(session)
+        assert [e.status for e in entries if e.operation_id == "op"] == ["outcome_unknown"]
