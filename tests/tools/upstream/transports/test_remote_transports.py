@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -12,6 +13,8 @@ import httpx2
 import psutil
 import pytest
 from callers import Caller, text_of, view
+from runs import entries
+from tcp_relay import relay
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -24,6 +27,10 @@ Era = Literal["legacy", "modern"]
 @pytest.fixture(params=["legacy", "modern"])
 def era(request: pytest.FixtureRequest) -> Era:
     return request.param
+
+
+def port_of(url: str) -> int:
+    return int(url.split(":")[2].partition("/")[0])
 
 
 async def test_the_http_session_that_a_server_forgot_is_lost(
@@ -49,6 +56,38 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
         assert connection.reason == "the server no longer knows this session"
     finally:
         await connection.aclose()
+
+
+async def test_a_call_in_flight_has_no_known_outcome_when_another_finds_the_session_forgotten(
+    counter_server: Callable[..., str], tmp_path: Path
+) -> None:
+    """The server has received it, so it may not be sent again. More calls than TCP connections that can be reused."""
+    log = tmp_path / "calls.jsonl"
+    with relay() as upstream:
+        upstream.target = port_of(counter_server("http", "--log", str(log)))
+        config = UpstreamConfig(url=f"http://127.0.0.1:{upstream.port}/mcp", era="legacy")
+        connection = await UpstreamService("counter", config).open(view(), None)
+        raised: list[Exception] = []
+
+        async def call_slow() -> None:
+            try:
+                await connection.call("slow", {"seconds": 60}, Caller())
+            except (ConnectionLost, OutcomeUnknown) as error:
+                raised.append(error)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(call_slow)
+                with anyio.fail_after(20):
+                    while len(entries(log)) < 8:  # noqa: ASYNC110 - the upstream writes a file
+                        await anyio.sleep(0.01)
+                upstream.target = port_of(counter_server("http"))
+                with anyio.fail_after(10), pytest.raises(ConnectionLost):
+                    await connection.call("inc", {}, Caller())
+        finally:
+            await connection.aclose()
+    assert [type(error) for error in raised] == [OutcomeUnknown] * 8
 
 
 async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_now(
@@ -87,7 +126,7 @@ async def test_calls_over_http_share_their_tcp_connections(
     counter_server: Callable[..., str], era: Era
 ) -> None:
     url = counter_server("http")
-    port = int(url.split(":")[2].partition("/")[0])
+    port = port_of(url)
     service = UpstreamService("counter", UpstreamConfig(url=url, era=era))
     connection = await service.open(view(), None)
     ports: set[int] = set()
