@@ -77,6 +77,7 @@ class Keeper:
         self._verbs: dict[str, Callable[[Client, Packet], Answer]] = {
             "spawn": self._spawn,
             "adopt": self._adopt,
+            "leave": self._leave,
             "release": self._release,
             "end": self._end,
             "list": self._list,
@@ -173,17 +174,19 @@ class Keeper:
         self._clients.remove(client)
         self._selector.unregister(client.connection)
         client.connection.close()
-        now = self._clock()
         for child in [child for child in self._children.values() if child.holder is client]:
-            child.holder, child.alone_since = None, now
-            if child.is_released:
-                self._kill(child)
-            else:
-                self._watch(child.stderr, partial(self._read_stderr, child))
+            self._take_back(child)
         if client.is_node and not any(other.is_node for other in self._clients):
-            self._alone_since = now
+            self._alone_since = self._clock()
 
     # Children.
+
+    def _take_back(self, child: Child) -> None:
+        child.holder, child.alone_since = None, self._clock()
+        if child.is_released:
+            self._kill(child)
+        else:
+            self._watch(child.stderr, partial(self._read_stderr, child))
 
     def _is_in_use(self, child: Child) -> bool:
         """Whether a connected node has a child. The end of its node may be known to the kernel before its event arrives."""
@@ -262,7 +265,7 @@ class Keeper:
         )
         if child is None:
             raise Refusal(UNKNOWN)
-        if child.epoch >= int(packet["epoch"]):
+        if child.epoch > int(packet["epoch"]):
             raise Refusal(STALE)
         if self._is_in_use(child):
             # It may still read the answers of the child, even if its session is another node's by now.
@@ -274,10 +277,18 @@ class Keeper:
         answer = {**child.describe(self._clock()), "mark": child.mark, "stderr": child.stderr_tail}
         return answer, child.descriptors
 
-    def _release(self, client: Client, packet: Packet) -> Answer:
+    def _leave(self, client: Client, packet: Packet) -> Answer:
+        self._take_back(self._child_of(client, packet))
+        return {}, []
+
+    def _child_of(self, client: Client, packet: Packet) -> Child:
         child = self._children[packet["key"]]
         if child.holder is not client:
             raise Refusal(STALE)
+        return child
+
+    def _release(self, client: Client, packet: Packet) -> Answer:
+        child = self._child_of(client, packet)
         self._stop_reading(child)
         child.release()
         if child.code is not None:

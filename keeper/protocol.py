@@ -9,13 +9,14 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | hello | version, linger (seconds; null for a command that holds no child) | |
 | spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
 | adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
+| leave | key | the child waits for the next node, as after the end of its node |
 | release | key | the keeper closes its ends of the pipes and stays the parent |
 | end | key | it kills the child, its group and its descendants |
 | list | | children, linger, nodes (connections of nodes) |
 
 The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node
-that spawned or adopted it, until the connection of that node ends: only then another node can adopt it. An adoption needs a
-higher epoch of the session than the one before it.
+that spawned or adopted it, until the connection of that node ends: only then another node can adopt it. An adoption is
+refused in an earlier epoch of the session than the one before it.
 """
 
 from __future__ import annotations

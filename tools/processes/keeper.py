@@ -34,6 +34,8 @@ PROGRAM: Final = Path(protocol.__file__).parent
 START_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 3.0
 """Seconds that an answer of the keeper may take. A keeper that does not answer in time keeps nothing."""
+ADOPT_SECONDS: Final = 15.0
+"""Seconds that the answer to an adoption may take: there is no other way to that child."""
 IN_USE_SECONDS: Final = 0.5
 """Seconds that an adoption waits for the end of the node that has the child. A killed node ends within milliseconds."""
 RETRY_SECONDS: Final = 0.02
@@ -145,9 +147,20 @@ class KeeperClient:
     that children live without a node; None for a command, which asks and ends, but is no node and holds no child.
     """
 
-    def __init__(self, folder: Path, linger: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        linger: float | None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        adopt_seconds: float = ADOPT_SECONDS,
+        in_use_seconds: float = IN_USE_SECONDS,
+    ) -> None:
         self._folder = folder
         self._linger = linger
+        self._answer_seconds = answer_seconds
+        self._adopt_seconds = adopt_seconds
+        self._in_use_seconds = in_use_seconds
         self._opening = anyio.Lock()
         self._socket: socket.socket | None = None
         self._numbers = itertools.count(1)
@@ -192,17 +205,20 @@ class KeeperClient:
             raise OSError(number, os.strerror(number), error.answer["file"]) from None
 
     async def adopt(self, identity: KeptIdentity) -> KeptProcess:
-        """Take over a child that the keeper holds. Waits up to IN_USE_SECONDS for the end of the node that has it.
+        """Take over a child that the keeper holds. Waits up to `in_use_seconds` for the end of the node that has it.
 
         Raises:
             KeeperRefusal: it holds no such child, another node has the child, or the session by now.
-            KeeperUnreachable: there is no keeper.
+            NoKeeper: there is no keeper, so that the child has ended.
+            KeeperUnreachable: it does not answer. A later adoption may succeed.
         """
         request = {"verb": "adopt", **identity.fields()}
-        give_up_at = anyio.current_time() + IN_USE_SECONDS
+        give_up_at = anyio.current_time() + self._in_use_seconds
         while True:
             try:
-                return self._process(*await self._request(request, start=False))
+                return self._process(
+                    *await self._request(request, start=False, seconds=self._adopt_seconds)
+                )
             except KeeperRefusal as error:
                 is_in_use = error.answer["error"] == protocol.IN_USE
                 if not is_in_use or anyio.current_time() >= give_up_at:
@@ -261,20 +277,22 @@ class KeeperClient:
 
     # The connection.
 
-    async def _request(self, packet: Packet, *, start: bool = True) -> tuple[Packet, list[int]]:
+    async def _request(
+        self, packet: Packet, *, start: bool = True, seconds: float | None = None
+    ) -> tuple[Packet, list[int]]:
         async with self._opening:
             if self._socket is None:
                 await self._open(start=start)
-        return await self._exchange(packet)
+        return await self._exchange(packet, seconds or self._answer_seconds)
 
-    async def _exchange(self, packet: Packet) -> tuple[Packet, list[int]]:
+    async def _exchange(self, packet: Packet, seconds: float) -> tuple[Packet, list[int]]:
         if self._socket is None:
             raise KeeperUnreachable("the connection is closed")
         number = next(self._numbers)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
             protocol.send(self._socket, {**packet, "number": number})
-            with anyio.fail_after(ANSWER_SECONDS):
+            with anyio.fail_after(seconds):
                 answer, descriptors = await future
         except ConnectionError as error:
             raise NoKeeper("it ended") from error
@@ -301,7 +319,8 @@ class KeeperClient:
         loop.add_reader(connection.fileno(), self._on_readable, connection)
         try:
             await self._exchange(
-                {"verb": "hello", "version": protocol.VERSION, "linger": self._linger}
+                {"verb": "hello", "version": protocol.VERSION, "linger": self._linger},
+                self._answer_seconds,
             )
         except KeeperRefusal as error:
             self._lose()
@@ -396,7 +415,8 @@ class KeeperClient:
         # Its request was cancelled or took too long.
         protocol.close_all(descriptors)
         if descriptors and self._socket is not None:
-            for verb in ("end", "release"):
+            is_adoption = "stderr" in packet
+            for verb in ("leave",) if is_adoption else ("end", "release"):
                 protocol.send(
                     self._socket,
                     {"verb": verb, "key": packet["key"], "number": next(self._numbers)},
@@ -426,4 +446,5 @@ __all__ = [
     "KeptChild",
     "KeptIdentity",
     "KeptProcess",
+    "NoKeeper",
 ]

@@ -20,10 +20,16 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from process_exit import alive, until_gone
 
 from statehold.keeper import protocol
+from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.processes.child import ChildProcess, KeptPlace, ProcessLimits
-from statehold.tools.processes.keeper import KeeperClient, KeeperRefusal, KeptIdentity
+from statehold.tools.processes.keeper import (
+    KeeperClient,
+    KeeperRefusal,
+    KeeperUnreachable,
+    KeptIdentity,
+)
 from statehold.tools.processes.ledger import Ledger
-from statehold.tools.upstream.transports.stdio import StdioTransport
+from statehold.tools.upstream.transports.stdio import StdioTransport, adopt_stdio
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -47,8 +53,8 @@ class Nodes:
         self._clients: list[KeeperClient] = []
         self.children: list[ChildProcess] = []
 
-    def client(self, linger: float = LINGER) -> KeeperClient:
-        self._clients.append(KeeperClient(self.folder, linger))
+    def client(self, linger: float = LINGER, **bounds: float) -> KeeperClient:
+        self._clients.append(KeeperClient(self.folder, linger, **bounds))
         return self._clients[-1]
 
     async def aclose(self) -> None:
@@ -271,11 +277,11 @@ for number in range(20_000):
     await adopted.aclose()
 
 
-async def test_only_a_later_epoch_gets_a_child(nodes: Nodes) -> None:
+async def test_an_earlier_epoch_gets_no_child(nodes: Nodes) -> None:
     first = nodes.client()
     child = await start(nodes, ECHO, client=first, epoch=5)
     await die(first, child)
-    for epoch in (0, 4, 5):
+    for epoch in (0, 4):
         with pytest.raises(KeeperRefusal, match="stale"):
             await adopt(nodes, epoch=epoch)
     adopted = await adopt(nodes, epoch=6)
@@ -294,7 +300,7 @@ async def test_no_node_adopts_a_child_whose_node_is_connected(nodes: Nodes) -> N
     """It may read the answers of the child, even if it lost the session."""
     first = nodes.client()
     child = await start(nodes, ECHO, client=first)
-    for client in (first, nodes.client()):
+    for client in (first, nodes.client(in_use_seconds=0)):
         with pytest.raises(KeeperRefusal, match="in_use"):
             await adopt(nodes, epoch=2, client=client)
     await send(child, "one")
@@ -333,8 +339,49 @@ async def test_the_keeper_sees_the_end_of_a_node_before_it_refuses_an_adoption(
     assert answer.get("pid") == child.pid
 
 
+async def test_an_adoption_that_the_keeper_answers_too_late_can_be_repeated(nodes: Nodes) -> None:
+    first = nodes.client()
+    child = await start(nodes, ECHO, client=first)
+    await die(first, child)
+    second = nodes.client(adopt_seconds=0.05)
+    await second.status()
+    assert second.pid is not None
+    os.kill(second.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ServiceUnavailable):
+            async with adopt_stdio(place(second, epoch=2), service="service"):
+                raise AssertionError("the keeper is stopped")
+    finally:
+        os.kill(second.pid, signal.SIGCONT)
+    await second.status()
+    adopted = await adopt(nodes, epoch=2, client=nodes.client())
+    await send(adopted, "one")
+    assert await next_note(adopted) == {"number": 0, "method": "one"}
+
+
+async def test_an_adoption_waits_longer_for_the_keeper_than_another_request(nodes: Nodes) -> None:
+    first = nodes.client()
+    child = await start(nodes, ECHO, client=first)
+    await die(first, child)
+    second = nodes.client(answer_seconds=0.05, adopt_seconds=30.0)
+    await second.status()
+    assert second.pid is not None
+    os.kill(second.pid, signal.SIGSTOP)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(adopt, nodes, 2, second)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(KeeperUnreachable):
+                await second.status()
+            os.kill(second.pid, signal.SIGCONT)
+    finally:
+        os.kill(second.pid, signal.SIGCONT)
+    assert nodes.children[-1].pid == child.pid
+
+
 async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
-    holder, first, second = nodes.client(), nodes.client(), nodes.client()
+    holder = nodes.client()
+    first, second = [nodes.client(in_use_seconds=0) for _ in range(2)]
     child = await start(nodes, ECHO, client=holder)
     await die(holder, child)
     # So that the keeper has a node all the time.
@@ -356,7 +403,7 @@ async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(race, first, epoch, outcomes)
             tasks.start_soon(race, second, epoch, outcomes)
-        assert sorted(outcomes.values()) == ["adopted", "stale"]
+        assert sorted(outcomes.values()) == ["adopted", "in_use"]
         await next(client for client in outcomes if outcomes[client] == "adopted").aclose()
     assert alive(child.pid)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
-from ...processes.keeper import KeeperRefusal, KeeperUnreachable
+from ...processes.keeper import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, Transport
 
@@ -117,14 +117,19 @@ async def adopt_stdio(
     """Take over a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
 
     Raises:
-        ConnectionLost: The keeper does not hold it.
+        ConnectionLost: The keeper does not hold it, or another node has it.
+        ServiceUnavailable: The keeper does not answer, so that it may still hold it.
     """
     try:
         child = await ChildProcess.adopt(
             kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
         )
-    except (KeeperRefusal, KeeperUnreachable) as error:
+    except (KeeperRefusal, NoKeeper) as error:
         raise ConnectionLost(f"{service} ended while no server ran ({error}).") from error
+    except KeeperUnreachable as error:
+        raise ServiceUnavailable(
+            f"{service} could not be taken up: the keeper of its process cannot be reached ({error})."
+        ) from error
     try:
         yield StdioTransport(child)
     finally:
