@@ -19,6 +19,7 @@ from ....sessions.store.file.wal import is_orphaned
 from ....sessions.store.sql import SQLStore
 from ....tools.processes import procfs
 from ....tools.processes.keeper import KeptChild
+from ....tools.processes.launch import find_setpriv
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
 from ...gateway.stores import is_remote, may_exist, store_of
@@ -145,7 +146,11 @@ def check_children(config: Config) -> Iterator[Finding]:
 
 
 def check_keeper(config: Config) -> Iterator[Finding]:
-    """Ask the keeper, if one runs, for the children that no node holds."""
+    """Look whether a keeper can run, and ask it, if one runs, for the children that no node holds."""
+    if procfs.LINUX and config.keeper.linger_seconds != 0 and find_setpriv() is None:
+        detail = "no setpriv with --pdeathsig: the processes of stdio servers end with Statehold"
+        yield Finding("keeper", "warn", detail, "install util-linux")
+        return
     try:
         keeper = read_keeper(config.data)
     except KeeperUnreachable as error:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from process_exit import alive, until_gone
 from shared_clients import SharedClients
 
 from statehold.server.cli.exit_codes import FAILURE, OK
+from statehold.tools.processes.keeper import KeeperClient
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -195,7 +197,8 @@ def test_a_keeper_that_does_not_answer_is_reported(
     killed(config, data)
     keeper = keeper_of(statehold("status", "--json"))["pid"]
     os.kill(keeper, signal.SIGSTOP)
-    monkeypatch.setattr("statehold.tools.processes.keeper.ANSWER_SECONDS", 0.2)
+    client = partial(KeeperClient, answer_seconds=0.2)
+    monkeypatch.setattr("statehold.server.cli.keeper.KeeperClient", client)
     doctor = statehold("doctor", "--json")
     assert doctor.code == FAILURE
     assert findings(doctor)["keeper"]["detail"] == f"it does not answer (pid {keeper})"
@@ -203,3 +206,23 @@ def test_a_keeper_that_does_not_answer_is_reported(
         refused = statehold(*words)
         assert refused.code == FAILURE
         assert f"it does not answer (pid {keeper})" in one_line(refused)
+
+
+@pytest.mark.parametrize(("linger", "is_reported"), [(None, True), (0, False)])
+def test_doctor_reports_that_no_keeper_can_run(
+    statehold: Run,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    linger: int | None,
+    is_reported: bool,
+) -> None:
+    monkeypatch.setattr("statehold.server.cli.doctor.data.find_setpriv", lambda: None)
+    if linger is not None:
+        config.write_text(config.read_text() + toml({"keeper": {"linger_seconds": linger}}))
+    found = findings(statehold("doctor", "--json", "--config", str(config)))
+    assert ("keeper" in found) is is_reported
+    if is_reported:
+        assert (found["keeper"]["status"], found["keeper"]["remedy"]) == (
+            "warn",
+            "install util-linux",
+        )
