@@ -7,10 +7,9 @@ import signal
 import subprocess
 from typing import Any, Final
 
+from marks import kill_marked
 from protocol import STDERR_BYTES, close_all
 
-MARK: Final = "STATEHOLD_CHILD"
-"""The environment variable that marks a child and its descendants; see tools/processes/procfs.py."""
 CALL_LOG_BYTES: Final = 2 * 1024 * 1024
 """The size of a call log. Only the pages that were written take memory."""
 READ_BYTES: Final = 65536
@@ -124,10 +123,7 @@ class Child:
         """Kill its process group, and its descendants that left the group."""
         if self.code is None:
             _kill_group(self.pid)
-        needle = f"{MARK}={self.mark}".encode()
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and _has_mark(entry, needle):
-                _kill(int(entry), entry, needle)
+        kill_marked([self.mark])
 
     def close(self) -> None:
         self.release()
@@ -140,29 +136,6 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _has_mark(entry: str, needle: bytes) -> bool:
-    try:
-        with open(f"/proc/{entry}/environ", "rb") as environment:
-            return needle in environment.read().split(b"\0")
-    except OSError:
-        return False
-
-
-def _kill(pid: int, entry: str, needle: bytes) -> None:
-    # The pidfd ensures that the signal goes to the process whose mark was read.
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if _has_mark(entry, needle):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    except OSError:
-        return
-    finally:
-        os.close(handle)
 
 
 __all__ = ["Child"]

@@ -1,4 +1,4 @@
-"""Reads facts about processes: start time, children, open files, and the mark in the environment.
+"""Reads facts about processes: start time, children, open files, and the mark in the environment (keeper/marks.py).
 
 Linux has them in /proc. On other systems the start time comes from `ps` and the rest is unknown.
 """
@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import anyio
 
+from ...keeper.marks import MARK, find_marked, kill_marked
+
 LINUX: Final = sys.platform == "linux"
 PROC: Final = Path("/proc")
-MARK: Final = "STATEHOLD_CHILD"
-"""Environment variable that marks a child and all its descendants, with the value `<node>:<instance>-<number>`."""
 
 
 def start_time(pid: int) -> str | None:
@@ -103,60 +102,6 @@ def open_descriptors(pid: int) -> list[str]:
                 target = os.readlink(folder / number)
                 targets.append(target if target.startswith("/") else target.partition(":[")[0])
     return targets
-
-
-def find_marked(is_ours: Callable[[str], bool]) -> list[int]:
-    """Return the processes for whose mark `is_ours` is true. Blocks for some milliseconds; Linux only, else empty."""
-    if not LINUX:
-        return []
-    return [
-        int(entry)
-        for entry in os.listdir(PROC)
-        if entry.isdigit() and int(entry) != os.getpid() and _has_mark(int(entry), is_ours)
-    ]
-
-
-def _has_mark(pid: int, is_ours: Callable[[str], bool]) -> bool:
-    try:
-        environment = (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return False
-    prefix = f"{MARK}=".encode()
-    return any(
-        is_ours(entry[len(prefix) :].decode("utf-8", "replace"))
-        for entry in environment.split(b"\0")
-        if entry.startswith(prefix)
-    )
-
-
-def kill_marked(marks: Iterable[str]) -> list[int]:
-    """Kill every process that carries one of these marks and return their pids. Blocks like find_marked()."""
-    mark_set = frozenset(marks)
-    killed_pids: list[int] = []
-    # Repeated because one of them may start another meanwhile.
-    for _ in range(3):
-        pids = [pid for pid in find_marked(mark_set.__contains__) if _kill_if_marked(pid, mark_set)]
-        if not pids:
-            break
-        killed_pids += pids
-    return sorted(set(killed_pids))
-
-
-def _kill_if_marked(pid: int, marks: frozenset[str]) -> bool:
-    try:
-        # The pidfd ensures that the signal goes to the process whose mark was read.
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if not _has_mark(pid, marks.__contains__):
-            return False
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 async def wait_for_exit(pid: int) -> bool:
