@@ -37,6 +37,8 @@ class Child:
         """When its node ended; None while a node has it, and while it is being killed."""
         self.is_released = False
         """Whether its node closes it: the keeper has no pipe of it any more."""
+        self.held: dict[str, int] = {}
+        """Descriptors that its node has the keeper hold for the next one, by name."""
         self.is_ending = False
         """Whether the keeper killed it."""
         self.code: int | None = None
@@ -127,7 +129,8 @@ class Child:
 
     def close(self) -> None:
         self.release()
-        close_all([self.pidfd])
+        close_all([self.pidfd, *self.held.values()])
+        self.held.clear()
 
 
 def _kill_group(pid: int) -> None:

@@ -32,6 +32,8 @@ from protocol import (
 
 CLIENTS: Final = 256
 """Most connections at once."""
+HELD: Final = 512
+"""Most descriptors that the keeper holds for one child."""
 FIRST_SECONDS: Final = 30.0
 """Seconds that a new keeper waits for its first node."""
 
@@ -81,6 +83,9 @@ class Keeper:
             "release": self._release,
             "end": self._end,
             "list": self._list,
+            "hold": self._hold,
+            "fetch": self._fetch,
+            "drop": self._drop_descriptor,
         }
 
     def run(self) -> None:
@@ -143,14 +148,16 @@ class Keeper:
         if received is None:
             self._drop(client)
             return
-        packet, descriptors = received
-        close_all(descriptors)
+        packet, passed = received
+        packet["passed"] = passed
         try:
             answer, descriptors = self._handle(client, packet)
         except Refusal as refusal:
             answer, descriptors = refusal.fields, []
         except (KeyError, TypeError, ValueError):
             answer, descriptors = {"error": INVALID}, []
+        finally:
+            close_all(passed)
         self._send(client, {"number": packet.get("number"), **answer}, descriptors)
 
     def _handle(self, client: Client, packet: Packet) -> Answer:
@@ -300,6 +307,26 @@ class Keeper:
         if child.holder not in (None, client):
             raise Refusal(STALE)
         self._kill(child)
+        return {}, []
+
+    def _held_by(self, client: Client, packet: Packet) -> dict[str, int]:
+        child = self._children[packet["key"]]
+        if child.holder is not client:
+            raise Refusal(STALE)
+        return child.held
+
+    def _hold(self, client: Client, packet: Packet) -> Answer:
+        held, name, (descriptor,) = self._held_by(client, packet), packet["name"], packet["passed"]
+        if name in held or len(held) >= HELD:
+            raise Refusal(INVALID)
+        held[name] = os.dup(descriptor)
+        return {}, []
+
+    def _fetch(self, client: Client, packet: Packet) -> Answer:
+        return {}, [self._held_by(client, packet)[packet["name"]]]
+
+    def _drop_descriptor(self, client: Client, packet: Packet) -> Answer:
+        os.close(self._held_by(client, packet).pop(packet["name"]))
         return {}, []
 
     def _list(self, client: Client, packet: Packet) -> Answer:

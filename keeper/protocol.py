@@ -12,6 +12,9 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | leave | key | the child waits for the next node, as after the end of its node |
 | release | key | the keeper closes its ends of the pipes and stays the parent |
 | end | key | it kills the child, its group and its descendants |
+| hold | key, name; one descriptor beside it | the keeper holds the descriptor until the child is gone |
+| fetch | key, name | that descriptor |
+| drop | key, name | the keeper closes the descriptor |
 | list | | children, linger, nodes (connections of nodes) |
 
 The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node

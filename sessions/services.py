@@ -257,8 +257,12 @@ class Offering(Protocol):
 class Resumable(Protocol):
     """A service whose connections can outlive their process."""
 
-    async def resume(self, session: SessionView, token: str) -> Connection:
+    async def resume(
+        self, session: SessionView, token: str, snapshot: Snapshot | None
+    ) -> Connection:
         """Take up a connection that another process opened, in the same generation. Called by its new owner task.
+
+        `snapshot` is the last one that was saved. The connection needs it only for what was never in use since.
 
         Raises:
             ConnectionLost: it is gone; the message says why.

@@ -182,7 +182,7 @@ class LiveConnection:
             return await self.service.open(self.view, self._snapshot)
         if not isinstance(self.service, Resumable):
             raise ConnectionLost(RESTARTED)
-        return await self.service.resume(self.view, self.resume_token)
+        return await self.service.resume(self.view, self.resume_token, self._snapshot)
 
     async def _hold(self, connection: Connection) -> None:
         try:

@@ -22,7 +22,7 @@ from ..errors import (
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
-from ..services import RestoreReport, Resumed, SelfChanging
+from ..services import RestoreReport, Resumed, SelfChanging, Snapshot
 from ..store.base import RESTARTED
 from .connection import LiveConnection
 from .session import Binding, Session
@@ -100,7 +100,7 @@ class Connector:
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
         if _outlived(binding):
-            live = self._resumed(session, binding)
+            live = self._resumed(session, binding, snapshot)
         else:
             live = LiveConnection(
                 binding.service,
@@ -145,19 +145,21 @@ class Connector:
                     tasks.start_soon(self._end_outlived, session, binding)
 
     async def _end_outlived(self, session: Session, binding: Binding) -> None:
-        live = self._resumed(session, binding)
+        live = self._resumed(session, binding, None)
         live.start(self._core.tasks.start)
         with anyio.move_on_after(END_SECONDS), suppress(SessionError):
             await live.wait_until_open()
         await live.aclose()
         binding.update(status=BindingStatus.PAUSED, resume_token=None)
 
-    def _resumed(self, session: Session, binding: Binding) -> LiveConnection:
+    def _resumed(
+        self, session: Session, binding: Binding, snapshot: Snapshot | None
+    ) -> LiveConnection:
         """Return the connection that outlived its process, to be started."""
         return LiveConnection(
             binding.service,
             session.view(binding.record.generation),
-            None,
+            snapshot,
             on_lost=partial(self._note_lost, session, binding),
             resume_token=binding.record.resume_token,
         )

@@ -264,6 +264,12 @@ class BrowserConfig(BaseModel):
     keep_seconds: Annotated[float, Field(ge=0)] = Field(
         default=60.0, description="How long a browser that no session uses is kept."
     )
+    outlive: bool = Field(
+        default=False,
+        description=(
+            "Run browsers so that open pages outlive a crash and the restart of Statehold (Linux, with `keeper`)."
+        ),
+    )
     key: str | None = Field(
         default=None,
         repr=False,

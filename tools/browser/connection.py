@@ -19,6 +19,7 @@ from ...sessions.services import CallContext, CallResult, RestoreReport, Snapsho
 from .call import Call
 from .session.failures import ToolFailed, describe_error
 from .session.session import BrowserSession
+from .snapshot.adoption import ContextFile, ContextRecord
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class BrowserConnection:
         self._process = process
         self._tools = tools
         self._save = save
+        self.resume_token: str | None = None
+        """See Resumed in sessions/services.py."""
+        self._context_file: ContextFile | None = None
+        self._is_abandoned = False
         self._closed = False
         self._turn = anyio.Lock()
         self._calls_started = anyio.Event()
@@ -113,6 +118,29 @@ class BrowserConnection:
             self.lost.set()
             if self._call_scope is not None:
                 self._call_scope.cancel()
+
+    # Beyond the end of this process; see Resumed in sessions/services.py.
+
+    def keep(self, resume_token: str, context_file: ContextFile) -> None:
+        """Have a later process able to take the context over with a token and a file. Called before the first call."""
+        self.resume_token, self._context_file = resume_token, context_file
+        self._record_context()
+
+    def _record_context(self) -> None:
+        if self._context_file is not None:
+            try:
+                self._context_file.write(ContextRecord.of(self.session))
+            except OSError as error:
+                logger.warning("the order of tabs was not recorded: %s", error)
+
+    def abandon(self) -> None:
+        self._is_abandoned = True
+
+    def was_sent(self, operation_id: str) -> bool | None:
+        return None
+
+    async def interrupted_result(self, operation_id: str) -> CallResult:
+        raise OutcomeUnknown("The server ended during the call.")
 
     def _on_traffic(self, message: Request | Response) -> None:
         # Requests of workers have no frame.
@@ -188,6 +216,7 @@ class BrowserConnection:
         finally:
             if not tool.read_only:
                 self._change.set()
+            self._record_context()
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
         result = call.answer.render()
@@ -375,7 +404,7 @@ class BrowserConnection:
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
                 # The context of a person's browser stays; the process disconnects from it.
-                if not self.session.is_attached:
+                if not (self.session.is_attached or self._is_abandoned):
                     with suppress(Exception):
                         await self.session.context.close()
             if scope.cancelled_caught and not self._process.lost.is_set():
@@ -383,6 +412,8 @@ class BrowserConnection:
                 self._process.check_soon()
         finally:
             with ExitStack() as stack:
+                if self._context_file is not None and not self._is_abandoned:
+                    stack.callback(self._context_file.remove)
                 for release in self.on_closed:
                     stack.callback(release)
 

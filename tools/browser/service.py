@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.ledger import Ledger
@@ -29,12 +29,13 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
-from .process.launch import Launcher
+from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, BrowserProcess, Pool
 from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
+from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.opening import Opening
@@ -136,7 +137,7 @@ class BrowserService:
             # A little less than the core allows, so that the cause is reported before the core's own timeout.
             seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
             pool = Pool(
-                Launcher(self.config, seconds=seconds, spawn=self._spawn),
+                Launcher(self.config, seconds=seconds, spawn=self._spawn, hosts=self._hosts()),
                 folder=self._folder / "temporary",
                 ledger=self._ledger,
                 keep_seconds=0.0 if self.config.is_attached else self.config.keep_seconds,
@@ -154,6 +155,14 @@ class BrowserService:
     ) -> None:
         # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
+
+    def _hosts(self) -> HostPlace | None:
+        """Return the place of browsers that outlive this process; None without a keeper, or if that is off."""
+        if self._ledger is None or self._ledger.keeper is None or self._data is None:
+            return None
+        if self.config.remote or not self.config.outlive:
+            return None
+        return HostPlace(self._ledger, self.name, self._folder / "temporary")
 
     def _forget_pool(self) -> None:
         self._tasks = self._egress = self._pool = None
@@ -216,7 +225,7 @@ class BrowserService:
         folder = self._folder / "files" / safe_name(session_id)
         # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
-        is_remote = self.config.ws_endpoint is not None
+        is_remote = self.config.ws_endpoint is not None or self._hosts() is not None
         output_dir = self.config.output_dir
         return Files(
             folder,
@@ -266,14 +275,7 @@ class BrowserService:
             self._require_unattached()
         secrets = await self._load_secrets()
         process = await self._pool.acquire(session.owner, session_id)
-        opening = Opening(
-            self.config,
-            session,
-            self._files_of(session.id),
-            secrets=secrets,
-            spawn=self._spawn,
-            has_local_callers=self._alone,
-        )
+        opening = self._opening(session, secrets)
         try:
             connection = await opening.connection(
                 process,
@@ -297,10 +299,66 @@ class BrowserService:
                 raise
             self._attached_session = session.id
             connection.on_closed.append(self._note_detached)
-        self._lost_activities.pop(session.id, None)
-        self._remember(session.id, connection, process)
-        connection.on_closed.append(partial(self._pool.release, process))
+        self._follow(session.id, connection, process)
         return connection
+
+    async def resume(
+        self, session: SessionView, token: str, snapshot: Snapshot | None
+    ) -> BrowserConnection:
+        """Take over the context of a session whose process died; see Resumable in sessions/services.py.
+
+        Raises:
+            ConnectionLost: It is gone, or could not be taken over.
+        """
+        place = ContextPlace.from_token(token)
+        try:
+            encryption = await self._load_encryption()
+            context_snapshot = (
+                None if snapshot is None else ContextSnapshot.from_snapshot(snapshot, encryption)
+            )
+            secrets = await self._load_secrets()
+            if self._pool is None or self._egress is None:
+                raise ServiceUnavailable("The browser service is not running.")
+            session_id = session.id if owns_browser(self.config) else ""
+            process = await self._pool.adopt(session.owner, session_id, place.host)
+            try:
+                connection = await self._opening(session, secrets).resumed_connection(
+                    process,
+                    self._egress,
+                    place,
+                    context_snapshot,
+                    self._tools,
+                    encryption=encryption,
+                )
+            except BaseException:
+                self._pool.release(process)
+                raise
+        except ServiceUnavailable as error:
+            # Its snapshot brings back most of it; a browser that fails now may fail for ever.
+            raise ConnectionLost(error.message) from error
+        self._follow(session.id, connection, process)
+        return connection
+
+    def _opening(self, session: SessionView, secrets: NamedSecrets) -> Opening:
+        return Opening(
+            self.config,
+            session,
+            self._files_of(session.id),
+            secrets=secrets,
+            spawn=self._spawn,
+            context_file=ContextFile(
+                self._folder / "contexts" / f"{safe_name(session.id)}-{safe_name(self.name)}.json"
+            ),
+            has_local_callers=self._alone,
+        )
+
+    def _follow(
+        self, session_id: str, connection: BrowserConnection, process: BrowserProcess
+    ) -> None:
+        assert self._pool is not None
+        self._lost_activities.pop(session_id, None)
+        self._remember(session_id, connection, process)
+        connection.on_closed.append(partial(self._pool.release, process))
 
     def _require_unattached(self) -> None:
         """Check that no session is attached to the tabs of the browser.

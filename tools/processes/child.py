@@ -88,7 +88,7 @@ class ChildProcess:
         self._mark = mark
         self._limits = limits
         self._ledger = ledger
-        kept = process if isinstance(process, KeptProcess) else None
+        kept = self.kept
         self.call_log = None if kept is None else CallLog(kept.call_log)
         """The memory of its calls that outlives this process; None for a child of our own."""
         self._stderr = OutputTail(
@@ -229,6 +229,11 @@ class ChildProcess:
 
     def _note_fault(self, fault: str) -> None:
         self.fault = fault
+
+    @property
+    def kept(self) -> KeptProcess | None:
+        """The child as the keeper knows it; None for a child of our own."""
+        return self._process if isinstance(self._process, KeptProcess) else None
 
     @property
     def returncode(self) -> int | None:

@@ -139,6 +139,25 @@ class KeptProcess:
     async def release(self) -> bool:
         return await self._client.release(self)
 
+    async def hold(self, name: str, descriptor: int) -> None:
+        """Have the keeper hold a copy of a descriptor until the child is gone, for the next node that adopts the child.
+
+        Raises:
+            KeeperRefusal, KeeperUnreachable: it does not hold it.
+        """
+        request = {"verb": "hold", "key": self.key, "name": name}
+        await self._client.request(request, [descriptor])
+
+    async def fetch(self, name: str) -> int:
+        """Return a descriptor that an earlier node had the keeper hold; the caller closes it. Raises as hold() does."""
+        request = {"verb": "fetch", "key": self.key, "name": name}
+        _, (descriptor,) = await self._client.request(request)
+        return descriptor
+
+    async def drop(self, name: str) -> None:
+        """Have the keeper close its copy of a descriptor. Raises as hold() does."""
+        await self._client.request({"verb": "drop", "key": self.key, "name": name})
+
 
 class KeeperClient:
     """The connection to the keeper. It opens with the first request and lives until aclose(), or until the keeper dies.
@@ -271,6 +290,16 @@ class KeeperClient:
         """Close the connection. May be called twice. The keeper goes on holding the children that were not released."""
         self._lose()
 
+    async def request(
+        self, packet: Packet, descriptors: Sequence[int] = ()
+    ) -> tuple[Packet, list[int]]:
+        """Send one request about a child that this node holds; return the answer.
+
+        Raises:
+            KeeperRefusal, KeeperUnreachable: there is no such child, or no keeper.
+        """
+        return await self._exchange(packet, self._answer_seconds, descriptors)
+
     def _process(self, answer: Packet, descriptors: list[int]) -> KeptProcess:
         process = self._processes[answer["key"]] = KeptProcess(self, answer, descriptors)
         return process
@@ -285,15 +314,17 @@ class KeeperClient:
                 await self._open(start=start)
         return await self._exchange(packet, seconds or self._answer_seconds)
 
-    async def _exchange(self, packet: Packet, seconds: float) -> tuple[Packet, list[int]]:
+    async def _exchange(
+        self, packet: Packet, seconds: float, descriptors: Sequence[int] = ()
+    ) -> tuple[Packet, list[int]]:
         if self._socket is None:
             raise KeeperUnreachable("the connection is closed")
         number = next(self._numbers)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            protocol.send(self._socket, {**packet, "number": number})
+            protocol.send(self._socket, {**packet, "number": number}, descriptors)
             with anyio.fail_after(seconds):
-                answer, descriptors = await future
+                answer, received = await future
         except ConnectionError as error:
             raise NoKeeper("it ended") from error
         except TimeoutError as error:
@@ -302,7 +333,7 @@ class KeeperClient:
             raise KeeperUnreachable(str(error)) from error
         if "error" in answer:
             raise KeeperRefusal(answer)
-        return answer, descriptors
+        return answer, received
 
     async def _open(self, *, start: bool) -> None:
         if not procfs.LINUX:
@@ -414,7 +445,7 @@ class KeeperClient:
             return
         # Its request was cancelled or took too long.
         protocol.close_all(descriptors)
-        if descriptors and self._socket is not None:
+        if descriptors and "key" in packet and self._socket is not None:
             is_adoption = "stderr" in packet
             for verb in ("leave",) if is_adoption else ("end", "release"):
                 protocol.send(

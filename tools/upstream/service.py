@@ -319,7 +319,9 @@ class UpstreamService:
         self._follow(connection, session, placeholders)
         return connection
 
-    async def resume(self, session: SessionView, token: str) -> UpstreamConnection:
+    async def resume(
+        self, session: SessionView, token: str, snapshot: Snapshot | None
+    ) -> UpstreamConnection:
         """Take up the connection of a session whose process died; see Resumable in sessions/services.py.
 
         An HTTP server without sessions gets a new connection, because it keeps nothing for the old one.

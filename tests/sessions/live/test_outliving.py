@@ -21,7 +21,7 @@ from statehold.sessions.errors import (
     SessionBusy,
 )
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallContext, CallResult, SessionView
+from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class Lasting(Counting):
     def connection(self, session: SessionView) -> Counter:
         return LastingCounter(self, session)
 
-    async def resume(self, session: SessionView, token: str) -> Counter:
+    async def resume(self, session: SessionView, token: str, snapshot: Snapshot | None) -> Counter:
         if not self.reachable:
             raise ServiceUnavailable("The counter does not answer.")
         if token not in self.remote:

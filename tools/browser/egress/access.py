@@ -43,6 +43,7 @@ class EgressAccess:
         port: int,
         policy: NetworkPolicy,
         *,
+        descriptor: int,
         owner: str,
         clock: Clock,
         connections: int,
@@ -52,6 +53,8 @@ class EgressAccess:
         on_freed: Callable[[EgressAccess], None],
     ) -> None:
         self.port = port
+        self.descriptor = descriptor
+        """The descriptor of the listening socket, valid until free()."""
         self.owner = owner
         self.server = f"socks5://127.0.0.1:{port}"
         """The address, as `socks5://127.0.0.1:PORT`, for the `server` of Playwright's `proxy` option."""

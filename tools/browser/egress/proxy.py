@@ -11,6 +11,7 @@ reports the owner of a connection, only the user of this process is served.
 from __future__ import annotations
 
 import logging
+import socket
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -103,29 +104,30 @@ class FilteringProxy:
         on_failed: RefusalCallback | None = None,
         upstream: UpstreamProxy | None = None,
         owner: str = "",
+        listening: socket.socket | None = None,
     ) -> EgressAccess:
         """Give a context access to the network, by a port that is its own until the access is freed.
 
         `on_refused(host, reason)` is called for each connection that the policy refuses, `on_failed` for each whose site
-        cannot be reached: a browser does not report why a proxy failed. Connections are divided among owners.
+        cannot be reached: a browser does not report why a proxy failed. Connections are divided among owners. `listening` is
+        the socket of the context's port if it has one already; the access closes it.
 
         Raises:
             OSError: There is no port left to listen on, or no file descriptor.
             RuntimeError: The proxy is not entered.
         """
         self._require_tasks()
-        listeners = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        listener = await _listen(listening)
         try:
             # The proxy may have been closed meanwhile.
             tasks = self._require_tasks()
         except RuntimeError:
-            await listeners.aclose()
+            await listener.aclose()
             raise
-        (listener,) = listeners.listeners
-        assert isinstance(listener, SocketListener)
         access = EgressAccess(
-            listeners.extra(SocketAttribute.local_port),
+            listener.extra(SocketAttribute.local_port),
             policy,
+            descriptor=listener.extra(SocketAttribute.raw_socket).fileno(),
             owner=owner,
             clock=self._clock,
             connections=self._per_access,
@@ -181,6 +183,15 @@ class FilteringProxy:
             return self._peers.are_ours(stream.extra(SocketAttribute.raw_socket))
         except OSError:
             return False
+
+
+async def _listen(listening: socket.socket | None) -> SocketListener:
+    if listening is not None:
+        return await SocketListener.from_socket(listening)
+    listeners = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    (listener,) = listeners.listeners
+    assert isinstance(listener, SocketListener)
+    return listener
 
 
 __all__ = ["FilteringProxy", "EgressAccess", "AccessStatistics", "UpstreamProxy"]

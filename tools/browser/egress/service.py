@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,15 @@ class Egress:
         self._proxy: FilteringProxy | None = None
 
     async def admit(
-        self, on_refusal: Callable[[str, str], None], *, owner: str
+        self,
+        on_refusal: Callable[[str, str], None],
+        *,
+        owner: str,
+        listening: socket.socket | None = None,
     ) -> EgressAccess | None:
         """Return the access of one context of an owner; None for a remote browser.
+
+        `listening` is the socket of the port that the context has already.
 
         `on_refusal` is called with each host that was refused or not reached, and with a message about it. Revoke the
         access when its session ends, and free it when the context is closed.
@@ -65,6 +72,7 @@ class Egress:
                 on_failed=lambda host, why: on_refusal(host, f"Could not reach {host}: {why}."),
                 upstream=self._upstream,
                 owner=owner,
+                listening=listening,
             )
         except OSError as error:
             reason = error.strerror or type(error).__name__

@@ -145,11 +145,8 @@ class Driver:
         node, program = driver_command()
         setpriv = find_setpriv() if procfs.LINUX else None
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
-        environment = _without_ours(driver_environment())
         self._scratch = await anyio.to_thread.run_sync(ScratchFolder.make, self._folder)
-        environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark, **NO_INSPECTOR}
-        if procfs.LINUX:
-            environment["PATH"] = _without_opener(self._scratch.path, environment.get("PATH"))
+        environment = program_environment(self._scratch.path) | {procfs.MARK: self._mark}
         self._process = await asyncio.create_subprocess_exec(
             *prefix,
             node,
@@ -213,6 +210,14 @@ def _is_start_failure(error: BaseException) -> bool:
     return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception
 
 
+def program_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a program that starts browsers, with a new folder for its temporary files."""
+    environment = _without_ours(driver_environment()) | {"TMPDIR": str(folder), **NO_INSPECTOR}
+    if procfs.LINUX:
+        environment["PATH"] = _without_opener(folder, environment.get("PATH"))
+    return environment
+
+
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without our own variables and without those that bypass the proxy.
 
@@ -233,4 +238,4 @@ def _without_opener(folder: Path, path: str | None) -> str:
     return f"{programs}{os.pathsep}{path or os.defpath}"
 
 
-__all__ = ["Driver"]
+__all__ = ["LEAN", "Driver", "program_environment"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ....sessions.errors import ServiceUnavailable
@@ -13,10 +15,14 @@ from ..egress.policy import BROWSER_ARGS
 from .browsers import Browsers
 from .choice import BrowserChoice, launch_options
 from .flags import with_settings
+from .node import register_endpoint
 from .user_agent import register, user_agent, with_version
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
+
+    from ...processes.ledger import Ledger
+    from .host import BrowserHost, HostAddress
 
 NO_SMOOTH_SCROLLING: Final = ("--disable-smooth-scrolling",)
 """Without smooth scrolling, a key that scrolls has its full effect when the call ends."""
@@ -27,10 +33,27 @@ _CAUSE: Final = re.compile(
 """The parts of a connection error that may be reported; the rest contains the address, which may hold secrets."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostPlace:
+    """The place of the hosts of one service: the ledger with its keeper, and the folder for temporary files."""
+
+    ledger: Ledger
+    service: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A browser, and the host that it runs in; None if it has none."""
+
+    browser: Browser
+    host: BrowserHost | None = None
+
+
 class Launcher:
     """Gets browsers for one service. Waits at most `seconds` for a browser that starts, connects or is being installed.
 
-    `spawn` starts work that goes on when its caller is cancelled.
+    `spawn` starts work that goes on when its caller is cancelled. With `hosts`, browsers run in hosts.
     """
 
     def __init__(
@@ -39,31 +62,59 @@ class Launcher:
         *,
         seconds: float,
         spawn: Callable[..., object],
+        hosts: HostPlace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._seconds = seconds
+        self._hosts = hosts
         self._browsers = Browsers(config, spawn, clock=clock)
 
-    async def __call__(self, playwright: Playwright) -> Browser:
-        """Start a browser, or connect to one.
+    async def __call__(
+        self, playwright: Playwright, address: HostAddress | None = None
+    ) -> Launched:
+        """Start a browser, or connect to one: with `address`, to the browser of that host.
 
         Raises:
             NoBrowser: There is no browser, and none could be or was allowed to be installed.
             BrowserComing: A browser is still being installed.
             ServiceUnavailable: The browser at the configured endpoint cannot be reached.
+            ConnectionLost: The host at `address` is gone.
         """
         playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:
-            return await self._connect(playwright)
+            return Launched(await self._connect(playwright))
         choice = await self._browsers.get(seconds=self._seconds)
         options = launch_options(choice, self._config)
         scroll_flags = NO_SMOOTH_SCROLLING if self._config.headless else ()
         args = [*options.get("args", ()), *BROWSER_ARGS, *scroll_flags]
         options["args"] = with_settings(args, headless=self._config.headless)
-        browser = await playwright.chromium.launch(**options, timeout=self._seconds * 1000)
-        await self._register_user_agent(playwright, browser, choice)
-        return browser
+        launched = await self._launch(playwright, options, address)
+        await self._register_user_agent(playwright, launched.browser, choice)
+        return launched
+
+    async def _launch(
+        self, playwright: Playwright, options: dict[str, Any], address: HostAddress | None
+    ) -> Launched:
+        timeout = self._seconds * 1000
+        if address is None and self._hosts is None:
+            return Launched(await playwright.chromium.launch(**options, timeout=timeout))
+        from .host import BrowserHost
+
+        assert self._hosts is not None
+        ledger, service, folder = self._hosts.ledger, self._hosts.service, self._hosts.folder
+        if address is None:
+            options["timeout"] = timeout
+            host = await BrowserHost.start(ledger, folder, options, service=service)
+        else:
+            host = await BrowserHost.adopt(ledger, address, service=service)
+        try:
+            browser = await playwright.chromium.connect(host.address.endpoint, timeout=timeout)
+        except BaseException:
+            await host.aclose()
+            raise
+        register_endpoint(browser, host.address.endpoint)
+        return Launched(browser, host)
 
     async def _register_user_agent(
         self, playwright: Playwright, browser: Browser, choice: BrowserChoice
@@ -105,4 +156,4 @@ def _cause(error: Error) -> str:
     return match[0].strip() if match else "it did not answer as a browser does"
 
 
-__all__ = ["Launcher"]
+__all__ = ["HostPlace", "Launched", "Launcher"]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MATCH_SECONDS: Final = 2.0
 
+_endpoints: WeakKeyDictionary[Browser, str] = WeakKeyDictionary()
+"""The endpoints of browsers that are bound as long as they live."""
 _binding_locks: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
 
 _MATCH: Final = """
@@ -65,6 +67,11 @@ async def match_lines(pattern: str, flags: str, lines: list[str]) -> list[int]:
     return answer["found"]
 
 
+def register_endpoint(browser: Browser, endpoint: str) -> None:
+    """Register the endpoint of a browser that is bound as long as it lives."""
+    _endpoints[browser] = endpoint
+
+
 async def run_code(page: Page, code: str, *, seconds: float) -> str:
     """Run a JavaScript function with Playwright's page object. Return its value as JSON, or "" if it has none.
 
@@ -74,17 +81,23 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     browser = page.context.browser
     if browser is None:
         raise ToolFailed("Code cannot be run in a browser elsewhere.")
+    if (endpoint := _endpoints.get(browser)) is not None:
+        return await _run_code_at(endpoint, page, code, seconds)
     # A browser can be bound only once at a time, and sessions share browsers.
     async with _binding_locks.setdefault(browser, anyio.Lock()):
         # A TCP port with a secret in its address: the path of a socket would be too long in a deep data folder.
         name = f"statehold-{secrets.token_hex(4)}"
         binding: Any = await browser.bind(name, host="127.0.0.1", port=0)
         try:
-            request = {"endpoint": binding["endpoint"], "guid": guid_of(page), "code": code}
-            answer = await _node(_RUN, request | {"package": _package()}, seconds)
+            return await _run_code_at(binding["endpoint"], page, code, seconds)
         finally:
             with anyio.CancelScope(shield=True):
                 await browser.unbind()
+
+
+async def _run_code_at(endpoint: str, page: Page, code: str, seconds: float) -> str:
+    request = {"endpoint": endpoint, "guid": guid_of(page), "code": code, "package": _package()}
+    answer = await _node(_RUN, request, seconds)
     if answer is None:
         raise ToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
     if "error" in answer:
@@ -124,4 +137,4 @@ def _package() -> str:
     return os.path.dirname(program)
 
 
-__all__ = ["match_lines", "run_code"]
+__all__ = ["match_lines", "register_endpoint", "run_code"]

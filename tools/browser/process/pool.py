@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio.abc import TaskGroup
 
-from ....sessions.errors import ServiceUnavailable
+from ....sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...processes import procfs
 from ...processes.ledger import Ledger
 from ..session.clipboard import ClipboardTurns
@@ -26,18 +26,24 @@ from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, RECOVERY, Driver
 from .helpers import BROWSER, NEEDED, NETWORK, HelperProcesses
 from .liveness import while_alive
+from .sdk import guid_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Playwright
+    from playwright.async_api import BrowserContext, Playwright
+
+    from .host import HostAddress
+    from .launch import Launched
 
 logger = logging.getLogger("statehold.browser")
 
-Launch = Callable[["Playwright"], Awaitable["Browser"]]
+Launch = Callable[["Playwright", "HostAddress | None"], Awaitable["Launched"]]
 
 Domain: TypeAlias = tuple[str, str]
 """The key of a browser process: an owner, and the id of a session if that session has a process to itself, else ""."""
 
 CLOSE_SECONDS: Final = 5.0
+CLAIM_SECONDS: Final = 60.0
+"""Seconds for sessions to take over their contexts in an adopted browser; then the rest is closed."""
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
 """Seconds for a browser to report its processes; after a timeout the next guard() asks again."""
@@ -52,13 +58,17 @@ class BrowserProcess:
 
     def __init__(
         self,
-        browser: Browser,
+        launched: Launched,
         driver: Driver,
         helpers: HelperProcesses | None,
         spawn: Callable[..., object],
         domain: Domain,
     ) -> None:
-        self.browser = browser
+        self.browser = browser = launched.browser
+        self.host = launched.host
+        """The process that the browser runs in, which outlives ours; None if it runs under the driver."""
+        self.unclaimed_contexts: dict[str, BrowserContext] = {}
+        """The contexts of an adopted host that no session has taken over yet, by their ids."""
         self.domain = domain
         self.pid: int | None = None
         """The id of its process; None for a browser at an endpoint."""
@@ -177,6 +187,8 @@ class BrowserProcess:
             self._kill(self.pid)
 
     def _kill(self, pid: int) -> None:
+        if self.host is not None:
+            self.host.kill()
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -187,6 +199,9 @@ class BrowserProcess:
         RequestInterceptor.forget(self.browser)
         self._whole = self.whole
         self._needed.close()
+        if self.host is not None:
+            await self.host.aclose()
+            return
         if self.lost.is_set() or self.driver.exited.is_set():
             return
         is_closed = False
@@ -292,10 +307,42 @@ class Pool:
                     self._old_processes.add(process)
                 process = await self._start(domain)
                 self._processes[domain] = process
-            process.sessions += 1
-            process.idle = anyio.Event()
-            process.driver.contexts += 1
+            _add_session(process)
             return process
+
+    async def adopt(self, owner: str, session_id: str, address: HostAddress) -> BrowserProcess:
+        """Return the process in a host that outlived an earlier server. Give it back with release().
+
+        Raises:
+            ConnectionLost: It is gone.
+            BrowserDied, ServiceUnavailable: As acquire() does.
+        """
+        domain = (owner, session_id)
+        async with self._lock(domain):
+            process = next(
+                (p for p in self._running() if p.host is not None and p.host.address == address),
+                None,
+            )
+            if process is None:
+                process = await self._start(domain, address)
+                contexts = process.browser.contexts
+                process.unclaimed_contexts = {guid_of(context): context for context in contexts}
+                if self._processes.setdefault(domain, process) is not process:
+                    self._old_processes.add(process)
+                self._spawn(self._close_unclaimed, process)
+            elif process.lost.is_set() or process.closing:
+                raise ConnectionLost("The browser did not outlive its server.")
+            _add_session(process)
+            return process
+
+    async def _close_unclaimed(self, process: BrowserProcess) -> None:
+        """Close the contexts whose sessions ended, or were opened elsewhere, while no server ran."""
+        with anyio.move_on_after(CLAIM_SECONDS):
+            await process.lost.wait()
+        contexts, process.unclaimed_contexts = process.unclaimed_contexts, {}
+        for context in contexts.values():
+            with suppress(Exception), anyio.move_on_after(CLOSE_SECONDS):
+                await context.close()
 
     def _lock(self, key: str | Domain) -> anyio.Lock:
         return self._locks.setdefault(key, anyio.Lock())
@@ -324,20 +371,23 @@ class Pool:
                 await process.driver.exited.wait()
         await self._release_driver(process.driver)
 
-    async def _start(self, domain: Domain) -> BrowserProcess:
+    async def _start(self, domain: Domain, address: HostAddress | None = None) -> BrowserProcess:
         driver = await self._driver_of(domain[0])
         process: BrowserProcess | None = None
         try:
-            browser = await while_alive(
-                partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
+            launched = await while_alive(
+                partial(self._launch, driver.playwright, address),
+                driver.exited,
+                driver.check,
+                self._spawn,
             )
             # Process ids from another machine mean nothing here.
-            helpers = None if self._remote else HelperProcesses(browser)
-            process = BrowserProcess(browser, driver, helpers, self._spawn, domain)
+            helpers = None if self._remote else HelperProcesses(launched.browser)
+            process = BrowserProcess(launched, driver, helpers, self._spawn, domain)
             await process.identify()
         except BaseException as error:
             try:
-                if not isinstance(error, Exception) or isinstance(error, ServiceUnavailable):
+                if not isinstance(error, Exception) or isinstance(error, SessionError):
                     raise
                 if not await driver.check():
                     raise BrowserDied("The browser did not start: its driver ended.") from error
@@ -383,6 +433,12 @@ class Pool:
         await driver.aclose()
         # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
         gc.collect()
+
+
+def _add_session(process: BrowserProcess) -> None:
+    process.sessions += 1
+    process.idle = anyio.Event()
+    process.driver.contexts += 1
 
 
 async def _run_logging_failure(work: Callable[..., Awaitable[object]], *args: object) -> None:

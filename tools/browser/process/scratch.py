@@ -25,7 +25,7 @@ class ScratchFolder:
     A lock marks a folder in use; the kernel drops the lock when the process ends. Both calls block.
     """
 
-    def __init__(self, path: Path, handle: int) -> None:
+    def __init__(self, path: Path, handle: int | None) -> None:
         self.path = path
         self._handle: int | None = handle
 
@@ -48,6 +48,20 @@ class ScratchFolder:
                 return cls(path, handle)
             if handle is not None:
                 os.close(handle)
+
+    @classmethod
+    def reopen(cls, path: Path) -> ScratchFolder:
+        """Return the folder of a program that runs. A folder that is gone has nothing to remove."""
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            handle = None
+        return cls(path, handle)
+
+    def share(self) -> None:
+        """Share the lock with a program that holds it, too."""
+        assert self._handle is not None
+        fcntl.flock(self._handle, fcntl.LOCK_SH)
 
     def remove(self) -> None:
         """Remove the folder with its contents. May be called twice."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from playwright._impl._async_base import AsyncContextManager
-    from playwright.async_api import Download, Page
+    from playwright.async_api import BrowserContext, Download, Page
     from playwright.async_api._generated import WebStorage
 
 LARGEST: Final = 128 * 2**20
@@ -119,9 +119,9 @@ def driver_environment() -> dict[str, str]:
     return cast("dict[str, str]", get_driver_env())
 
 
-def guid_of(page: Page) -> str:
-    """Return the id by which the driver knows a page."""
-    return page._impl_obj._guid  # pyright: ignore
+def guid_of(target: BrowserContext | Page) -> str:
+    """Return the id of a context or page in its browser's driver; the same for everyone who attaches to the browser."""
+    return target._impl_obj._guid  # pyright: ignore
 
 
 def artifact_of(download: Download) -> Any:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ....sessions.errors import ServiceUnavailable
+from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.services import RestoreReport, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
 from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
+from ..process.sdk import guid_of
 from ..process.user_agent import user_agent_of
 from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
@@ -25,6 +27,7 @@ from ..session.host_errors import HOSTS
 from ..session.init_page import run_init_pages
 from ..session.session import BrowserSession
 from ..tool import BrowserTool
+from .adoption import ContextFile, ContextPlace, adopt_context
 from .capture import capture
 from .encryption import Encryption
 from .interception import RequestInterceptor
@@ -67,6 +70,7 @@ class Opening:
         *,
         secrets: NamedSecrets,
         spawn: Callable[..., None],
+        context_file: ContextFile,
         has_local_callers: bool = False,
     ) -> None:
         self._config = config
@@ -75,6 +79,7 @@ class Opening:
         self._view = view
         self._files = files
         self._spawn = spawn
+        self._context_file = context_file
         self._session: BrowserSession | None = None
         self._early_events: list[str] = []
 
@@ -98,20 +103,112 @@ class Opening:
             BrowserDied: The browser ended meanwhile.
             ServiceUnavailable: The configuration asks for more than the browser supports, or the browser refused.
         """
-        from playwright.async_api import Error
-
         if context_snapshot is not None and lost_activities is not None:
             context_snapshot = replace(context_snapshot, activities=list(lost_activities))
         access = await egress.admit(self._note_refusal, owner=self._view.owner)
+        restored_context = await self._open(
+            process,
+            access,
+            partial(self._restore, process, access, context_snapshot or initial_state),
+        )
+        had_cookies = context_snapshot is not None and bool(context_snapshot.cookies)
+        connection = self._connected(
+            process, access, restored_context, tools, encryption, had_cookies
+        )
+        await self._keep(connection, process, access)
+        if self._config.is_attached:
+            context_snapshot = None
+        if context_snapshot is not None:
+            report = restored_context.report
+            # Addresses of pages may hold secrets.
+            connection.restore_report = replace(report, lost=self._secrets.mask(report.lost))
+            # A restored page may renew its login at once, which makes the old snapshot useless.
+            connection.unsaved = True
+        elif initial_state is not None and (refused := restored_context.report.lost):
+            connection.session.event_lines.append(f"Not taken from `storage_state`: {refused}")
+        if context_snapshot is None and self._view.generation > 1:
+            never_saved = NOT_SAVED if self._config.is_attached else NEVER_SAVED
+            connection.restore_report = RestoreReport(
+                lost=", ".join([*(lost_activities or ()), never_saved])
+            )
+        try:
+            await run_init_pages(self._config.init_page, connection.session.tabs)
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+    async def resumed_connection(
+        self,
+        process: BrowserProcess,
+        egress: Egress,
+        place: ContextPlace,
+        context_snapshot: ContextSnapshot | None,
+        tools: Mapping[str, BrowserTool],
+        *,
+        encryption: Encryption | None,
+    ) -> BrowserConnection:
+        """Take over the context of a server that ended; see adoption.py.
+
+        Raises:
+            ConnectionLost: It is gone.
+            BrowserDied, ServiceUnavailable: As connection() does.
+        """
+        context = process.unclaimed_contexts.pop(place.context, None)
+        if context is None or process.host is None:
+            raise ConnectionLost("The context of the session did not outlive its server.")
+        listening = socket.socket(fileno=await process.host.fetch(place.port_name))
+        access = await egress.admit(self._note_refusal, owner=self._view.owner, listening=listening)
+        snapshot = context_snapshot or ContextSnapshot()
+        record = self._context_file.read()
+        restored_context = await self._open(
+            process,
+            access,
+            partial(
+                adopt_context,
+                context,
+                snapshot,
+                record,
+                prepare=partial(self._prepare, process, access),
+            ),
+        )
+        connection = self._connected(
+            process, access, restored_context, tools, encryption, bool(snapshot.cookies)
+        )
+        connection.keep(place.to_token(), self._context_file)
+        connection.unsaved = True
+        if record.activities:
+            await context.set_offline(False)
+            lines = connection.session.event_lines
+            lines.append(f"Ended when the server started again: {', '.join(record.activities)}.")
+        return connection
+
+    async def _keep(
+        self, connection: BrowserConnection, process: BrowserProcess, access: EgressAccess | None
+    ) -> None:
+        """Prepare that a later server takes the context over."""
+        host = process.host
+        if host is None or not host.outlives_process or access is None:
+            return
+        context = connection.session.context
+        place = ContextPlace(host.address, guid_of(context), access.port)
+        await host.hold(place.port_name, access.descriptor)
+        context.on("close", lambda _: self._spawn(host.drop, place.port_name))
+        connection.keep(place.to_token(), self._context_file)
+
+    async def _open(
+        self,
+        process: BrowserProcess,
+        access: EgressAccess | None,
+        work: Callable[[], Awaitable[RestoredContext]],
+    ) -> RestoredContext:
+        """Run the work that opens a context or takes it over. Raises as connection() does."""
+        from playwright.async_api import Error
+
         if access is not None:
             self._files.pause_traffic = access.bandwidth.pause
         try:
-            restored_context = await while_alive(
-                partial(self._restore, process, access, context_snapshot or initial_state),
-                process.lost,
-                process.check,
-                self._spawn,
-            )
+            return await while_alive(work, process.lost, process.check, self._spawn)
         except BaseException as error:
             if access is not None:
                 access.revoke()
@@ -125,6 +222,17 @@ class Opening:
                     _release_access(access, process)
                     if self._session is None:
                         access.free()
+
+    def _connected(
+        self,
+        process: BrowserProcess,
+        access: EgressAccess | None,
+        restored_context: RestoredContext,
+        tools: Mapping[str, BrowserTool],
+        encryption: Encryption | None,
+        had_cookies: bool,
+    ) -> BrowserConnection:
+        """Return the connection to a context that was opened or taken over."""
         session = self._session
         assert session is not None
         if not owns_browser(self._config):
@@ -132,35 +240,13 @@ class Opening:
         session.tabs.adopt(restored_context.tabs, restored_context.current)
         process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
         session.host_errors.events[:0] = self._early_events
-        cookie_guard = CookieGuard(
-            process, had_cookies=context_snapshot is not None and bool(context_snapshot.cookies)
-        )
+        cookie_guard = CookieGuard(process, had_cookies=had_cookies)
         connection = BrowserConnection(
             session, process, tools, save=partial(_save, encryption, cookie_guard)
         )
         connection.on_closed.append(session.end)
         if access is not None:
             connection.on_closed.append(partial(_release_access, access, process))
-        if self._config.is_attached:
-            context_snapshot = None
-        if context_snapshot is not None:
-            report = restored_context.report
-            # Addresses of pages may hold secrets.
-            connection.restore_report = replace(report, lost=self._secrets.mask(report.lost))
-            # A restored page may renew its login at once, which makes the old snapshot useless.
-            connection.unsaved = True
-        elif initial_state is not None and (refused := restored_context.report.lost):
-            session.event_lines.append(f"Not taken from `storage_state`: {refused}")
-        if context_snapshot is None and self._view.generation > 1:
-            never_saved = NOT_SAVED if self._config.is_attached else NEVER_SAVED
-            connection.restore_report = RestoreReport(
-                lost=", ".join([*(lost_activities or ()), never_saved])
-            )
-        try:
-            await run_init_pages(self._config.init_page, session.tabs)
-        except BaseException:
-            await connection.aclose()
-            raise
         return connection
 
     async def _restore(

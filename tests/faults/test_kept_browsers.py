@@ -1,0 +1,198 @@
+"""A server that is killed and started again: the open pages of its sessions outlive it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from agent import is_browser
+from gateway_process import Running, Way, opened_session, serving, structured, toml
+from mcp import Client
+from mcp.types import CallToolResult, TextContent
+from process_exit import until_gone
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
+
+PAGE = """<title>Counting</title><button onclick="clicks++">Add</button><input aria-label="Name">
+<div style="height: 5000px"></div>
+<script>
+let clicks = 0, fetched = 0, failed = 0;
+(async () => {
+  for (;;) {
+    try { await (await fetch("/beat")).text(); fetched++; } catch { failed++; }
+    await new Promise(resolve => setTimeout(resolve, 20));
+  }
+})();
+</script>"""
+
+
+class Pages(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        is_page = self.path == "/"
+        data = PAGE.encode() if is_page else b"beat"
+        self.send_response(200)
+        self.send_header("content-type", "text/html" if is_page else "text/plain")
+        if is_page:
+            self.send_header("set-cookie", "login=ok")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def site() -> Generator[str]:
+    """A site whose page counts in its memory, and fetches all the time."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Restarts:
+    """A server with a browser, to be killed and started again."""
+
+    def __init__(self, folder: Path, executable: str) -> None:
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        browser = {"executable": executable, "outlive": True, "private": True}
+        self.config.write_text(toml({"services": {"browser": browser}}))
+
+    def serve(self) -> Any:
+        return serving(self.config, self.data)
+
+    def connect(self, server: Running) -> Any:
+        return Way("http", "modern", self.config, self.data, url=server.url).connect()
+
+    def keeper(self) -> psutil.Process | None:
+        """Return the keeper of the data folder."""
+        for process in psutil.process_iter(["cmdline"]):
+            line = process.info["cmdline"] or []
+            if "-I" in line and str(self.data) in line:
+                return process
+        return None
+
+
+@pytest.fixture
+def restarts(tmp_path: Path, headless_shell: str) -> Generator[Restarts]:
+    restarts = Restarts(tmp_path, headless_shell)
+    yield restarts
+    if (keeper := restarts.keeper()) is not None:
+        keeper.kill()
+
+
+def kill(server: Running) -> None:
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait(10)
+
+
+def text_of(result: CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+class Browsing:
+    def __init__(self, client: Client, session: str) -> None:
+        self._client = client
+        self._session = session
+
+    async def __call__(self, tool: str, **arguments: Any) -> str:
+        given = {"session_id": self._session, **arguments}
+        result = await self._client.call_tool(f"browser_{tool}", given)
+        text = text_of(result)
+        assert not result.is_error, text
+        return text
+
+    async def evaluate(self, expression: str) -> str:
+        return await self("evaluate", function=f"() => {expression}")
+
+
+def ref_of(snapshot: str, name: str) -> str:
+    line = next(line for line in snapshot.splitlines() if name in line)
+    return line.partition("[ref=")[2].partition("]")[0]
+
+
+async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> None:
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            session = await opened_session(client)
+            browse = Browsing(client, session)
+            await browse("navigate", url=site)
+            snapshot = await browse("snapshot")
+            add, name = ref_of(snapshot, "Add"), ref_of(snapshot, "Name")
+            await browse("click", target=add)
+            await browse("type", target=name, text="half a na")
+            await browse.evaluate("scrollTo(0, 700)")
+            await browse("tabs", action="new", url=f"{site}second")
+            await browse("tabs", action="select", index=0)
+            kill(server)
+    for clicks, scroll in ((1, 700), (2, 0)):
+        with restarts.serve() as server:
+            async with restarts.connect(server) as client:
+                browse = Browsing(client, session)
+                state = "[clicks, scrollY, document.cookie, document.querySelector('input').value, failed]"
+                shown = await browse.evaluate(f"JSON.stringify({state})")
+                assert "Note from Statehold" not in shown
+                *kept, failed = json.loads(json.loads(shown.splitlines()[1]))
+                assert kept == [clicks, scroll, "login=ok", "half a na"]
+                # Requests wait for the next server, except the one that was in flight.
+                assert failed <= clicks
+                await browse("click", target=add)
+                tabs = await browse("tabs", action="list")
+                assert "0: (current)" in tabs and "/second" in tabs
+                info = structured(await client.call_tool("session_info", {"session_id": session}))
+                assert (info["status"], info["generation"]) == ("idle", 1)
+                kill(server)
+
+
+async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str) -> None:
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            session = await opened_session(client)
+            await Browsing(client, session)("navigate", url=site)
+            kill(server)
+    keeper = restarts.keeper()
+    assert keeper is not None
+    browsers = [process for process in keeper.children(recursive=True) if is_browser(process)]
+    assert browsers
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            await client.call_tool("session_close", {"session_id": session})
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+    await until_gone(*[process.pid for process in browsers])
+    assert list((restarts.data / "browser" / "contexts").glob("*")) == []
+
+
+async def test_a_browser_that_ended_meanwhile_comes_back_from_its_snapshot(
+    restarts: Restarts, site: str
+) -> None:
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            session = await opened_session(client)
+            browse = Browsing(client, session)
+            await browse("navigate", url=site)
+            # Saves the session.
+            await client.call_tool("session_pause", {"session_id": session})
+            await browse("snapshot")
+            kill(server)
+    keeper = restarts.keeper()
+    assert keeper is not None
+    for process in keeper.children():
+        process.kill()
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            browse = Browsing(client, session)
+            assert "Note from Statehold" in await browse("snapshot")
+            assert "login=ok" in await browse.evaluate("document.cookie")
