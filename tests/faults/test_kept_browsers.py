@@ -79,7 +79,7 @@ class Restarts:
     def keeper(self) -> psutil.Process | None:
         """Return the keeper of the data folder."""
         for process in psutil.process_iter(["cmdline"]):
-            line = process.info["cmdline"] or []
+            line: list[str] = process.info["cmdline"] or []
             if "-I" in line and str(self.data) in line:
                 return process
         return None
@@ -150,7 +150,8 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
                 assert failed <= clicks
                 await browse("click", target=add)
                 tabs = await browse("tabs", action="list")
-                assert "0: (current)" in tabs and "/second" in tabs
+                assert "0: (current)" in tabs
+                assert "/second" in tabs
                 info = structured(await client.call_tool("session_info", {"session_id": session}))
                 assert (info["status"], info["generation"]) == ("idle", 1)
                 kill(server)
