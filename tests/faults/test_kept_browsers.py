@@ -170,8 +170,7 @@ async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str)
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
             await client.call_tool("session_close", {"session_id": session})
-        server.process.terminate()
-        assert server.process.wait(30) == 0
+        assert server.stop() == 0
     await until_gone(*[process.pid for process in browsers])
     assert list((restarts.data / "browser" / "contexts").glob("*")) == []
 

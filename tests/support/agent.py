@@ -72,14 +72,20 @@ def is_browser(process: psutil.Process) -> bool:
 
 
 def tree_of(running: Running) -> list[psutil.Process]:
-    """Return the process of a server and all its descendants."""
-    server = psutil.Process(running.process.pid)
-    return [server, *server.children(recursive=True)]
+    """Return the process of a server and all its descendants, also those that the keeper holds."""
+    records = (running.data / "children").glob("*/*.json")
+    pids = {running.process.pid, *(int(record.stem) for record in records)}
+    tree: dict[int, psutil.Process] = {}
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            tree |= {each.pid: each for each in (process, *process.children(recursive=True))}
+    return list(tree.values())
 
 
 def find_process(running: Running, condition: Callable[[psutil.Process], bool]) -> psutil.Process:
     # The oldest one is meant: a child that a browser forks looks like the browser for a moment.
-    below = tree_of(running)[1:]
+    below = [each for each in tree_of(running) if each.pid != running.process.pid]
     return min(filter(condition, below), key=lambda process: process.create_time())
 
 

@@ -19,6 +19,8 @@ from statehold.tools.browser.connection import BrowserConnection
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import Tab
+from statehold.tools.processes.keeper import KeeperClient
+from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.recipe import InternalContext
 
 _numbers = itertools.count(1)
@@ -117,11 +119,25 @@ def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None
 
 
 @asynccontextmanager
-async def running(data: Path, shell: str | None, **settings: Any) -> AsyncGenerator[BrowserService]:
+async def running(
+    data: Path, shell: str | None, *, ledger: Ledger | None = None, **settings: Any
+) -> AsyncGenerator[BrowserService]:
     """A browser service; private addresses may be reached, since all test sites have one."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
-    async with BrowserService("browser", config, data=data) as service:
+    async with BrowserService("browser", config, data=data, ledger=ledger) as service:
         yield service
+
+
+@asynccontextmanager
+async def kept_ledger(data: Path) -> AsyncGenerator[Ledger]:
+    """A ledger with a keeper, so that browsers run in hosts as they do in a server."""
+    client = KeeperClient(data, 1.0)
+    ledger = Ledger(data, watchdog=False, keeper=client)
+    try:
+        yield ledger
+    finally:
+        await ledger.aclose()
+        await client.aclose()
 
 
 @asynccontextmanager
@@ -170,6 +186,7 @@ def lost(browse: Browse) -> str:
 __all__ = [
     "Browse",
     "again",
+    "kept_ledger",
     "lost",
     "new_view",
     "opened",

@@ -92,6 +92,7 @@ class Running:
     """A `statehold serve` of a test's own."""
 
     process: subprocess.Popen[bytes] | ForkedProgram
+    data: Path
     lines: list[str] = field(default_factory=list[str])
     url: str = ""
 
@@ -127,7 +128,7 @@ def serving(
             stderr=subprocess.PIPE,
             env=environment,
         )
-    running, listening = Running(process), threading.Event()
+    running, listening = Running(process, data), threading.Event()
     reader = threading.Thread(target=_read, args=(running, listening), daemon=True)
     reader.start()
     try:

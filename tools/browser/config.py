@@ -265,7 +265,7 @@ class BrowserConfig(BaseModel):
         default=60.0, description="How long a browser that no session uses is kept."
     )
     outlive: bool = Field(
-        default=False,
+        default=True,
         description=(
             "Run browsers so that open pages outlive a crash and the restart of Statehold (Linux, with `keeper`)."
         ),

@@ -391,12 +391,24 @@ async def checkpointed(data: Path, session: str) -> None:
 
 
 @pytest.fixture
+def mortal_config(settings: JSON, tmp_path: Path) -> Path:
+    """A configuration with a browser that ends with its server."""
+    browser = {**settings["services"]["browser"], "outlive": False}
+    path = tmp_path / "statehold.toml"
+    path.write_text(toml({**settings, "services": {"browser": browser}}))
+    return path
+
+
+@pytest.fixture
 async def everywhere(
-    config_file: Path, tmp_path: Path, login_site: str, lab_site: Any
+    mortal_config: Path, tmp_path: Path, login_site: str, lab_site: Any
 ) -> AsyncGenerator[tuple[Way, Running, str]]:
-    """A server of the test's own with a session that is logged in everywhere and saved: the way to it, it, the session."""
-    with serving(config_file, tmp_path / "data") as running:
-        way = Way("http", "modern", config_file, tmp_path / "data", url=running.url)
+    """A server of the test's own with a session that is logged in everywhere and saved: the way to it, it, the session.
+
+    Its browser ends with it.
+    """
+    with serving(mortal_config, tmp_path / "data") as running:
+        way = Way("http", "modern", mortal_config, tmp_path / "data", url=running.url)
         async with agent(way, name="desk") as ada:
             await enter_everywhere(ada, login_site, lab_site.url)
             await checkpointed(tmp_path / "data", ada.session)
@@ -415,7 +427,7 @@ async def kill(process: psutil.Process) -> None:
 
 @pytest.mark.fault
 async def test_all_logins_survive_kills_and_restarts(
-    everywhere: Everywhere, config_file: Path
+    everywhere: Everywhere, mortal_config: Path
 ) -> None:
     """One session loses its browser, its driver and its server, and is paused, each time after a checkpoint."""
     way, running, session = everywhere
@@ -430,12 +442,12 @@ async def test_all_logins_survive_kills_and_restarts(
     running.process.kill()
     running.process.wait(10)
     await until_gone(*(child.pid for child in children))
-    with serving(config_file, way.data) as again:
+    with serving(mortal_config, way.data) as again:
         way.url = again.url
         async with agent(way, session) as ada:
             await check_everywhere(ada, 4, "the server was restarted")
         assert again.stop() == 0
-    with serving(config_file, way.data) as again:
+    with serving(mortal_config, way.data) as again:
         way.url = again.url
         async with agent(way, session) as ada:
             await check_everywhere(ada, 5, "it was paused")

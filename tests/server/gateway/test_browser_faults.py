@@ -408,8 +408,11 @@ async def test_what_was_on_in_a_killed_browser_is_told_once(
 
 
 async def test_what_was_on_when_the_server_was_killed_is_told(
-    config_file: Path, tmp_path: Path, lab_site: Lab
+    settings: JSON, tmp_path: Path, lab_site: Lab
 ) -> None:
+    mortal = {**settings["services"]["browser"], "outlive": False}
+    config_file = tmp_path / "statehold.toml"
+    config_file.write_text(toml({**settings, "services": {"browser": mortal}}))
     with serving(config_file, tmp_path) as running:
         way = Way("http", "legacy", config_file, tmp_path, url=running.url)
         async with agent(way) as ann:
@@ -427,7 +430,7 @@ async def test_what_was_on_when_the_server_was_killed_is_told(
 async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
     settings: JSON, tmp_path: Path, lab_site: Lab, killed: str
 ) -> None:
-    rarely = {**settings["services"]["browser"], "checkpoint": 600}
+    rarely = {**settings["services"]["browser"], "checkpoint": 600, "outlive": False}
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.write_text(toml({**settings, "services": {"browser": rarely}}))
     with serving(config, data) as running:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, opened, running
+from browsing import Browse, kept_ledger, opened, running
 from keeping import Keeping
 from listening import run_listening, run_until_line
 from playwright.async_api import Browser
@@ -57,7 +57,11 @@ async def service(
     anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str
 ) -> AsyncGenerator[BrowserService]:
     """The service of all these modules: starting one takes longer than most tests on it."""
-    async with running(tmp_path_factory.mktemp("data"), shell, caps=CAPS) as found:
+    data = tmp_path_factory.mktemp("data")
+    async with (
+        kept_ledger(data) as ledger,
+        running(data, shell, ledger=ledger, caps=CAPS) as found,
+    ):
         yield found
 
 

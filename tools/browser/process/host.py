@@ -36,7 +36,6 @@ from .user_agent import HOOK
 logger = logging.getLogger("statehold.browser")
 
 PROGRAM: Final = Path(__file__).with_name("host.cjs")
-START_SECONDS: Final = 30.0
 LIMITS: Final = ProcessLimits(eof_grace=5.0)
 _GONE: Final = "The browser did not outlive its server."
 
@@ -70,14 +69,27 @@ class BrowserHost:
         return f"<BrowserHost pid={self._child.pid}>"
 
     @property
+    def folder(self) -> Path:
+        """The folder for temporary files of the browser."""
+        return self._scratch.path
+
+    @property
     def outlives_process(self) -> bool:
         return self._child.kept is not None
 
     @classmethod
     async def start(
-        cls, ledger: Ledger, folder: Path, options: Mapping[str, Any], *, service: str
+        cls,
+        ledger: Ledger,
+        folder: Path,
+        options: Mapping[str, Any],
+        *,
+        service: str,
+        seconds: float,
     ) -> BrowserHost:
-        """Start a host with a browser. `options` are those of Playwright's `launch()`; `service` names it in lists.
+        """Start a host with a browser within `seconds`.
+
+        `options` are those of Playwright's `launch()`; `service` names the host in lists.
 
         Raises:
             Error, OSError: The browser does not start.
@@ -103,11 +115,11 @@ class BrowserHost:
                 ledger=ledger,
                 kept=KeptPlace(ledger.keeper, _identity(name, service)),
             )
-            with anyio.fail_after(START_SECONDS):
-                endpoint = await _bound_endpoint(child)
+            endpoint = await _bound_endpoint(child, seconds)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 if child is not None:
+                    child.kill_nowait()
                     await child.aclose()
                 await anyio.to_thread.run_sync(scratch.remove)
             raise
@@ -175,11 +187,14 @@ def _identity(name: str, service: str) -> KeptIdentity:
     return KeptIdentity(name, service, 1, time.time_ns())
 
 
-async def _bound_endpoint(child: ChildProcess) -> str:
+async def _bound_endpoint(child: ChildProcess, seconds: float) -> str:
     from playwright.async_api import Error
 
     try:
-        message = await child.read_stream.receive()
+        with anyio.fail_after(seconds):
+            message = await child.read_stream.receive()
+    except TimeoutError:
+        raise Error(f"Timeout {seconds * 1000:g}ms exceeded.") from None
     except anyio.EndOfStream:
         await child.wait_for_exit(1.0)
         raise Error(child.last_output() or f"The host {child.describe_end()}.") from None

@@ -104,8 +104,9 @@ class Launcher:
         assert self._hosts is not None
         ledger, service, folder = self._hosts.ledger, self._hosts.service, self._hosts.folder
         if address is None:
-            options["timeout"] = timeout
-            host = await BrowserHost.start(ledger, folder, options, service=service)
+            host = await BrowserHost.start(
+                ledger, folder, options, service=service, seconds=self._seconds
+            )
         else:
             host = await BrowserHost.adopt(ledger, address, service=service)
         try:

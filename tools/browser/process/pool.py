@@ -91,6 +91,11 @@ class BrowserProcess:
         self.popups = Popups(browser)
         browser.on("disconnected", lambda _: self.die("the browser ended"))
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder for temporary files of the browser."""
+        return self.driver.folder if self.host is None else self.host.folder
+
     def __repr__(self) -> str:
         return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
 

@@ -25,7 +25,10 @@ VALUES: Final = 100_000
 """The most values in one answer: decoding so many blocks the event loop for half a second."""
 
 _SMALL: Final = 2**19
-_ANSWER: Final = re.compile(rb'\{"id":("[^"]*"|\d+),')
+_ANSWER: Final = re.compile(
+    rb'(\{"guid":"[^"]*","method":"message","params":\{"message":)?\{"id":("[^"]*"|\d+),'
+)
+"""The start of an answer: of the driver itself, or passed on by it from a browser elsewhere."""
 
 
 class Input:
@@ -57,7 +60,10 @@ def decode_message(message: bytes) -> Any:
             reason = f"more than {VALUES} values"
         if reason:
             error = {"name": "Error", "message": f"The page answered with {reason}."}
-            return {"id": json.loads(answer[1]), "error": {"error": error}}
+            short = {"id": json.loads(answer[2]), "error": {"error": error}}
+            if answer[1] is None:
+                return short
+            return json.loads(answer[1] + json.dumps(short).encode() + b"}}")
     return json.loads(message)
 
 

@@ -334,7 +334,7 @@ class Opening:
             files=self._files,
             spawn=self._spawn,
             origins=origins,
-            scratch=process.driver.folder,
+            scratch=process.folder,
             secrets=self._secrets,
             has_local_callers=self._has_local_callers,
             has_touch=self._device(process).get("has_touch", False),

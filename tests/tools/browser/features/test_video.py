@@ -70,7 +70,7 @@ async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -
 
 
 async def test_nothing_that_a_trace_was_packed_from_is_left(browse: Browse, lab: str) -> None:
-    folder = process_of(browse).driver.folder
+    folder = process_of(browse).folder
     assert folder is not None
 
     def holding(text: str) -> list[Path]:

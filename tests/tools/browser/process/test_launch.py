@@ -44,12 +44,12 @@ class Machine:
         return self.found
 
 
-class Launched(str):
+class StartedBrowser(str):
     """A browser that is known by its path, and its DevTools session."""
 
     version = "156.0.0.1"
 
-    async def new_browser_cdp_session(self) -> Launched:
+    async def new_browser_cdp_session(self) -> StartedBrowser:
         return self
 
     async def send(self, method: str, params: object) -> None: ...
@@ -66,8 +66,8 @@ class Chromium:
 
     def set_test_id_attribute(self, name: str) -> None: ...
 
-    async def launch(self, **options: Any) -> Launched:
-        return Launched(options["executable_path"])
+    async def launch(self, **options: Any) -> StartedBrowser:
+        return StartedBrowser(options["executable_path"])
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_whoever_waits_too_long_is_told_and_the_next_one_finds_it(machine:
             assert caught.value.retryable
             assert caught.value.recovery.startswith("Call again in a minute")
         machine.end.set()
-        assert await launch() == "/nowhere/chromium"
+        assert (await launch()).browser == "/nowhere/chromium"
         assert machine.installations == 1
 
 
@@ -115,7 +115,7 @@ async def test_failed_installation_is_not_repeated_by_every_call(machine: Machin
         assert machine.installations == 1
         machine.now += 1
         machine.works = True
-        assert await launch() == "/nowhere/chromium"
+        assert (await launch()).browser == "/nowhere/chromium"
     assert machine.installations == 2
 
 
@@ -126,7 +126,7 @@ async def test_browser_put_there_by_hand_ends_the_error_at_once(machine: Machine
         with pytest.raises(NoBrowser):
             await launch()
         machine.found = BrowserChoice("/nowhere/chrome", None, "chrome")
-        assert await launch() == "/nowhere/chrome"
+        assert (await launch()).browser == "/nowhere/chrome"
     assert machine.installations == 1
 
 

@@ -104,6 +104,11 @@ def test_what_is_too_large_is_an_error_in_place_of_its_answer(
         "more than 2 MiB"
         in sdk.decode_message(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
     )
+    passed_on = b'{"guid":"pipe@1","method":"message","params":{"message":{"id":7,"result":"%s"}}}'
+    assert (
+        "more than 2 MiB"
+        in sdk.decode_message(passed_on % large)["params"]["message"]["error"]["error"]["message"]
+    )
     # An event has no caller that could receive an error.
     assert sdk.decode_message(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
     many = b'{"n":1},' * 2**17

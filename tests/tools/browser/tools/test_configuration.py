@@ -26,6 +26,7 @@ HIDDEN = {
     "install",
     "keep_seconds",
     "key",
+    "outlive",
     "output_dir",
     "prefix",
     "proxy",
