@@ -119,25 +119,25 @@ def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None
 
 
 @asynccontextmanager
-async def running(
-    data: Path, shell: str | None, *, ledger: Ledger | None = None, **settings: Any
-) -> AsyncGenerator[BrowserService]:
+async def running(data: Path, shell: str | None, **settings: Any) -> AsyncGenerator[BrowserService]:
     """A browser service; private addresses may be reached, since all test sites have one."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
-    async with BrowserService("browser", config, data=data, ledger=ledger) as service:
+    async with BrowserService("browser", config, data=data) as service:
         yield service
 
 
 @asynccontextmanager
-async def kept_ledger(data: Path) -> AsyncGenerator[Ledger]:
-    """A ledger with a keeper, so that browsers run in hosts as they do in a server."""
-    client = KeeperClient(data, 1.0)
-    ledger = Ledger(data, watchdog=False, keeper=client)
+async def running_in_hosts(
+    data: Path, shell: str, **settings: Any
+) -> AsyncGenerator[BrowserService]:
+    """A browser service with a keeper, so that its browsers run in hosts as they do in a server."""
+    config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
+    ledger = Ledger(data, watchdog=False, keeper=KeeperClient(data, 1.0))
     try:
-        yield ledger
+        async with BrowserService("browser", config, data=data, ledger=ledger) as service:
+            yield service
     finally:
         await ledger.aclose()
-        await client.aclose()
 
 
 @asynccontextmanager
@@ -186,7 +186,6 @@ def lost(browse: Browse) -> str:
 __all__ = [
     "Browse",
     "again",
-    "kept_ledger",
     "lost",
     "new_view",
     "opened",
@@ -194,6 +193,7 @@ __all__ = [
     "process_of",
     "ref_of",
     "running",
+    "running_in_hosts",
     "saved",
     "section",
     "text_of",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, kept_ledger, opened, running
+from browsing import Browse, opened, running_in_hosts
 from keeping import Keeping
 from listening import run_listening, run_until_line
 from playwright.async_api import Browser
@@ -58,10 +58,7 @@ async def service(
 ) -> AsyncGenerator[BrowserService]:
     """The service of all these modules: starting one takes longer than most tests on it."""
     data = tmp_path_factory.mktemp("data")
-    async with (
-        kept_ledger(data) as ledger,
-        running(data, shell, ledger=ledger, caps=CAPS) as found,
-    ):
+    async with running_in_hosts(data, shell, caps=CAPS) as found:
         yield found
 
 

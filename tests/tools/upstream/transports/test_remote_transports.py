@@ -108,7 +108,7 @@ async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_no
         changes.append(method)
 
     service = UpstreamService("counter", config, on_changed=note_change)
-    resumed = await service.resume(view(), token)
+    resumed = await service.resume(view(), token, None)
     try:
         assert text_of(await resumed.call("inc", {}, Caller())) == "2"
         assert resumed.peer == connection.peer
@@ -119,7 +119,7 @@ async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_no
     finally:
         await resumed.aclose()
     with pytest.raises(ConnectionLost, match="the server no longer knows this session"):
-        await service.resume(view(), token)
+        await service.resume(view(), token, None)
 
 
 async def test_calls_over_http_share_their_tcp_connections(
