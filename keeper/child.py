@@ -92,7 +92,7 @@ class Child:
             "pid": self.pid,
             "session": self.session,
             "service": self.service,
-            "held": self.holder is not None,
+            "has_node": self.holder is not None,
             "alone_seconds": None if since is None else now - since,
             "code": self.code,
         }

@@ -97,7 +97,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
     """Open the store, the services and the sessions of a gateway, and close them in reverse order.
 
     Child processes that an earlier process left behind are ended before any session is adopted, except those that the
-    keeper holds: their sessions are taken up with them.
+    keeper holds: their sessions are resumed with them.
 
     Raises:
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
@@ -122,7 +122,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
                 if ledger.keeper is not None:
-                    gateway.registry.spawn(_take_up, gateway, ledger.keeper)
+                    gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -136,8 +136,8 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
     gateway.on_fenced()
 
 
-async def _take_up(gateway: Gateway, keeper: KeeperClient) -> None:
-    """Take up the sessions whose processes outlived the one that served them, before the keeper ends these."""
+async def _resume_orphans(gateway: Gateway, keeper: KeeperClient) -> None:
+    """Resume the sessions whose processes outlived the one that served them, before the keeper ends these."""
     try:
         status = await keeper.status()
     except KeeperUnreachable as error:
@@ -145,9 +145,9 @@ async def _take_up(gateway: Gateway, keeper: KeeperClient) -> None:
         return
     if status is None:
         return
-    session_ids = sorted({child.session for child in status.children if not child.held})
+    session_ids = sorted({child.session for child in status.children if not child.has_node})
     since = gateway.registry.core.clock.now() - status.linger_seconds
-    await gateway.registry.take_up(session_ids, since=since)
+    await gateway.registry.resume_orphans(session_ids, since=since)
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

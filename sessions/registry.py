@@ -113,16 +113,16 @@ class Registry:
             self.spawn(self.give_up)
         self._rebalancing.rebalance()
 
-    async def take_up(self, session_ids: Sequence[str], *, since: float) -> None:
-        """Claim sessions of dead processes and take up their connections; those that cannot be claimed stay as they are.
+    async def resume_orphans(self, session_ids: Sequence[str], *, since: float) -> None:
+        """Claim sessions of dead processes and resume their connections; those that cannot be claimed stay as they are.
 
         So do sessions that were paused before `since`, in seconds since 1970: not by the death of their process.
         """
         async with anyio.create_task_group() as tasks:
             for session_id in session_ids:
-                tasks.start_soon(self._take_up, session_id, since)
+                tasks.start_soon(self._resume_orphan, session_id, since)
 
-    async def _take_up(self, session_id: str, since: float) -> None:
+    async def _resume_orphan(self, session_id: str, since: float) -> None:
         try:
             record = await self.core.store.get(session_id)
             if record is None or record.status is Status.CLOSED:

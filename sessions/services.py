@@ -273,11 +273,11 @@ class Resumable(Protocol):
 
 @runtime_checkable
 class Resumed(Protocol):
-    """A connection that a later process can take up, or that this process took up from an earlier one."""
+    """A connection that a later process can resume, or that this process resumed after an earlier one."""
 
     @property
     def resume_token(self) -> str | None:
-        """A later process takes the connection up with it; None if that ends with this process. Secret; fixed once open."""
+        """A later process resumes the connection with it; None if that ends with this process. Secret; fixed once open."""
         ...
 
     def abandon(self) -> None:

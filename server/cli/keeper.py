@@ -41,7 +41,7 @@ def keeper_to_json(keeper: KeeperStatus) -> dict[str, Any]:
                 "session": child.session,
                 "service": child.service,
                 "pid": child.pid,
-                "held": child.held,
+                "has_node": child.has_node,
                 "alone_seconds": child.alone_seconds,
                 "code": child.code,
             }
@@ -64,8 +64,8 @@ def print_keeper(keeper: KeeperStatus | None) -> None:
 
 
 def _describe_state(child: KeptChild, keeper: KeeperStatus) -> str:
-    if child.held:
-        return "held by a node"
+    if child.has_node:
+        return "a node has it"
     if child.alone_seconds is None:
         return "is being ended"
     state = "no node" if child.code is None else f"ended with {child.code}, no node"
@@ -77,23 +77,23 @@ def count_processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
 
 
-def end_unheld(data: Path) -> int:
+def end_unattended(data: Path) -> int:
     """End the children that no node holds, and the keeper unless a node uses it. Return the exit code."""
     try:
-        return anyio.run(_end_unheld, data)
+        return anyio.run(_end_unattended, data)
     except KeeperUnreachable as error:
         return complain(f"the keeper of {data}: {error}")
 
 
-async def _end_unheld(data: Path) -> int:
+async def _end_unattended(data: Path) -> int:
     async with aclosing(KeeperClient(data, None)) as client:
         keeper = await client.status()
         if keeper is None:
             say(f"no keeper runs for {data}")
             return OK
-        unheld = [child for child in keeper.children if not child.held]
-        ended = sum([await client.end(child) for child in unheld])
-    say(f"ended {count_processes(ended)} that no node held")
+        without_node = [child for child in keeper.children if not child.has_node]
+        ended = sum([await client.end(child) for child in without_node])
+    say(f"ended {count_processes(ended)} that no node had")
     if keeper.nodes:
         say(f"the keeper (pid {keeper.pid}) goes on for {plural(keeper.nodes, 'node')}")
         return OK
@@ -107,7 +107,7 @@ async def _end_unheld(data: Path) -> int:
 __all__ = [
     "KeeperUnreachable",
     "count_processes",
-    "end_unheld",
+    "end_unattended",
     "keeper_to_json",
     "print_keeper",
     "read_keeper",

@@ -104,9 +104,9 @@ def stop(arguments: CommandLine) -> int:
         return USAGE
     code = _stop_server(folder)
     if code == OK and arguments.all:
-        from .keeper import end_unheld
+        from .keeper import end_unattended
 
-        return end_unheld(folder.data)
+        return end_unattended(folder.data)
     return code
 
 

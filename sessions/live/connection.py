@@ -43,7 +43,7 @@ class LiveConnection:
         self.service = service
         self.view = view
         self.resume_token = resume_token
-        """With a token, it is the connection of another process, and is taken up instead of being opened."""
+        """With a token, it is the connection of another process, and is resumed instead of being opened."""
         self.calls = 0
         """Number of calls answered over it."""
         self.called_at = float("-inf")
@@ -162,7 +162,7 @@ class LiveConnection:
         name, bound = self.service.name, self.service.connect_seconds
         try:
             with self._opening, anyio.fail_after(bound):
-                self._connection = await self._open_or_take_up()
+                self._connection = await self._open_or_resume()
         except SessionError as error:
             self._error = error
         except TimeoutError:
@@ -177,7 +177,7 @@ class LiveConnection:
         self._snapshot = None
         self._opening_ended.set()
 
-    async def _open_or_take_up(self) -> Connection:
+    async def _open_or_resume(self) -> Connection:
         if self.resume_token is None:
             return await self.service.open(self.view, self._snapshot)
         if not isinstance(self.service, Resumable):

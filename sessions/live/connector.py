@@ -31,7 +31,7 @@ from .snapshots import UNSTORED, Snapshots, save_quietly
 logger = logging.getLogger("statehold.sessions")
 
 END_SECONDS: Final = 5.0
-"""Seconds allowed for taking up a connection that is to be ended."""
+"""Seconds allowed for resuming a connection that is to be ended."""
 RESTART_SECONDS: Final = 5.0
 """Seconds allowed for saving a connection before it is replaced."""
 UNTOLD: Final = 1000
@@ -115,8 +115,8 @@ class Connector:
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
-    async def take_up(self, session: Session) -> None:
-        """Take up the connections that outlived the process of a session, under `session.changing`.
+    async def resume(self, session: Session) -> None:
+        """Resume the connections that outlived the process of a session, under `session.changing`.
 
         Those that are gone become lost. One whose other end does not answer stays as it is: connect() tries again. Calls
         that were in flight are settled.
@@ -138,7 +138,7 @@ class Connector:
             await self.settle_calls(session)
 
     async def end_outlived(self, session: Session, bindings: Iterable[Binding]) -> None:
-        """End the connections that outlived their process and were not taken up since, each within its bound."""
+        """End the connections that outlived their process and were not resumed since, each within its bound."""
         async with anyio.create_task_group() as tasks:
             for binding in bindings:
                 if _outlived(binding) and _is_resumable(binding):
@@ -381,7 +381,7 @@ async def _settle_nothing(session: Session) -> None:
 
 
 def _outlived(binding: Binding) -> bool:
-    """Whether its connection outlived the process that opened it, and no process has taken it up since."""
+    """Whether its connection outlived the process that opened it, and no process has resumed it since."""
     return binding.record.status is BindingStatus.KEPT and binding.live is None
 
 

@@ -153,7 +153,7 @@ _resumable = select(_b.session_id).where(
 
 
 def _keep_connections(connection: Connection, these: Row) -> None:
-    """Mark the connections that may outlive their process: the next owner takes them up, or finds them lost."""
+    """Mark the connections that may outlive their process: the next owner resumes them, or finds them lost."""
     connection.execute(
         update(schema.binding)
         .where(

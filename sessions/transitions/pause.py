@@ -179,7 +179,7 @@ class Pausing:
     async def resume(self, session: Session, *, cause: str) -> None:
         """Take a paused session back to idle (T09). A call opens the connections that it needs.
 
-        Connections that outlived their process are taken up.
+        Connections that outlived their process are resumed.
         """
         async with session.changing:
             if not session.ownership_ended.is_set() and session.status is Status.PAUSED:
@@ -187,7 +187,7 @@ class Pausing:
 
     async def resume_held(self, session: Session, *, cause: str) -> None:
         """Resume a paused session while the caller holds `session.changing`."""
-        await self._connector.take_up(session)
+        await self._connector.resume(session)
         session.apply(Event.RESUMED, cause=cause)
         if session.in_flight:
             # Calls that an earlier process sent.

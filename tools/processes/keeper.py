@@ -84,8 +84,7 @@ class KeptChild:
     pid: int
     session: str
     service: str
-    held: bool
-    """Whether a node has it."""
+    has_node: bool
     alone_seconds: float | None
     """Seconds since its node ended; None while a node has it, and while it is being killed."""
     code: int | None

@@ -128,7 +128,7 @@ class UpstreamConnection:
             f"{self.service} did not answer within {seconds:g} seconds{'; ' if output else ''}{output}{remedy}."
         )
 
-    async def take_up(
+    async def resume(
         self,
         open_transport: Callable[[], OpenTransport],
         *,
@@ -136,7 +136,7 @@ class UpstreamConnection:
         first_number: int,
         secrets: Secrets,
     ) -> None:
-        """Take up a connection on which an earlier process did the handshake with `peer`.
+        """Resume a connection on which an earlier process did the handshake with `peer`.
 
         `first_number` is larger than the id of any request that was sent over it. A failed or cancelled call leaves nothing
         behind.
@@ -158,7 +158,7 @@ class UpstreamConnection:
             raise
 
     async def _confirm_session(self) -> None:
-        """Ask the upstream whether it still knows the session. Raises like take_up()."""
+        """Ask the upstream whether it still knows the session. Raises like resume()."""
         rpc = self.rpc
         try:
             headers = self.peer.headers("ping", {})
@@ -169,7 +169,7 @@ class UpstreamConnection:
             if (reason := rpc.transport.loss_reason()) is not None:
                 raise ConnectionLost(reason) from error
             raise ServiceUnavailable(
-                f"{self.service} could not be taken up: {rpc.loss_reason}."
+                f"{self.service} could not be resumed: {rpc.loss_reason}."
             ) from error
 
     @property

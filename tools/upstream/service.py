@@ -40,13 +40,13 @@ from .redaction import Secrets
 from .transports.base import OpenTransport
 from .transports.http import open_http, resume_http
 from .transports.sse import open_sse
-from .transports.stdio import adopt_stdio, open_stdio
+from .transports.stdio import open_stdio, resume_stdio
 
 logger = logging.getLogger("statehold.upstream")
 
 CALL_SECONDS: Final = 300.0
 EPOCH_NUMBERS: Final = 1 << 24
-"""Ids of requests in one epoch of a session: those of a connection that is taken up begin at a multiple of it."""
+"""Ids of requests in one epoch of a session: those of a connection that is resumed begin at a multiple of it."""
 ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "auto": ("legacy", "modern"),
     "legacy": ("legacy",),
@@ -337,10 +337,10 @@ class UpstreamService:
             connection = await self._connect(placeholders)
         else:
             connection = self._new_connection()
-            await connection.take_up(
+            await connection.resume(
                 self._resume_http(placeholders, session_id, peer)
                 if self.transport == "http"
-                else self._adopt_stdio(session),
+                else self._resume_stdio(session),
                 peer=peer,
                 first_number=session.epoch * EPOCH_NUMBERS,
                 secrets=self._secrets,
@@ -350,12 +350,12 @@ class UpstreamService:
         self._follow(connection, session, placeholders)
         return connection
 
-    def _adopt_stdio(self, session: SessionView) -> Callable[[], OpenTransport]:
+    def _resume_stdio(self, session: SessionView) -> Callable[[], OpenTransport]:
         kept = self._kept_place(session)
         if self.ledger is None or kept is None:
             raise ConnectionLost(f"{self.name} does not outlive its server.")
         return partial(
-            adopt_stdio,
+            resume_stdio,
             kept,
             service=self.name,
             limits=self._limits,

@@ -146,7 +146,7 @@ def check_children(config: Config) -> Iterator[Finding]:
 
 
 def check_keeper(config: Config) -> Iterator[Finding]:
-    """Look whether a keeper can run, and ask it, if one runs, for the children that no node holds."""
+    """Look whether a keeper can run, and ask it, if one runs, for the children that no node has."""
     if procfs.LINUX and config.keeper.linger_seconds != 0 and find_setpriv() is None:
         detail = "no setpriv with --pdeathsig: the processes of stdio servers end with Statehold"
         yield Finding("keeper", "warn", detail, "install util-linux")
@@ -161,12 +161,12 @@ def check_keeper(config: Config) -> Iterator[Finding]:
         return
     if keeper is None:
         return
-    unheld = [child for child in keeper.children if not child.held]
-    if not unheld:
+    without_node = [child for child in keeper.children if not child.has_node]
+    if not without_node:
         yield Finding("keeper", "ok", f"pid {keeper.pid}, {count_processes(len(keeper.children))}")
         return
     remedy = "start Statehold with this data folder to go on with them, or end them: statehold stop --all"
-    yield Finding("keeper", "warn", f"no node holds {_list_children(unheld)}", remedy)
+    yield Finding("keeper", "warn", f"no node has {_list_children(without_node)}", remedy)
 
 
 def _list_children(children: Sequence[ChildRecord] | Sequence[KeptChild]) -> str:

@@ -96,7 +96,7 @@ def test_status_shows_the_processes_of_a_server_that_runs_and_of_one_that_was_ki
         "session": first.session,
         "service": "quick",
         "pid": first.pid,
-        "held": False,
+        "has_node": False,
         "code": None,
     }
     assert keeper["nodes"] == 0
@@ -110,8 +110,8 @@ def test_status_shows_the_processes_of_a_server_that_runs_and_of_one_that_was_ki
     with serving(config, data) as server:
         second = count(config, data, server.url)
         children = keeper_of(statehold("status", "--json"))["children"]
-        assert {c["pid"]: c["held"] for c in children} == {first.pid: True, second.pid: True}
-        assert statehold("status").out.count("held by a node\n") == 2
+        assert {c["pid"]: c["has_node"] for c in children} == {first.pid: True, second.pid: True}
+        assert statehold("status").out.count("a node has it\n") == 2
     wait_gone(keeper["pid"])
     assert statehold("status", "--json").json["keeper"] is None
 
@@ -158,7 +158,7 @@ def test_stop_all_ends_the_processes_that_no_node_holds_and_the_keeper(
     assert alive(left.pid)
     ended = statehold("stop", "--all")
     assert (ended.code, ended.err) == (OK, "")
-    assert "ended 1 process that no node held" in ended.out
+    assert "ended 1 process that no node had" in ended.out
     assert f"the keeper (pid {keeper['pid']}) has ended" in ended.out
     assert not alive(keeper["pid"])
     wait_gone(left.pid)
@@ -168,26 +168,26 @@ def test_stop_all_leaves_the_processes_of_a_server_that_runs(
     statehold: Run, config: Path, data: Path
 ) -> None:
     with serving(config, data) as server:
-        held = count(config, data, server.url)
+        counted = count(config, data, server.url)
         ended = statehold("stop", "--all")
-        assert "ended 0 processes that no node held" in ended.out
+        assert "ended 0 processes that no node had" in ended.out
         assert "goes on for 1 node" in ended.out
-        assert alive(held.pid)
+        assert alive(counted.pid)
         code, found = (output := statehold("doctor", "--json")).code, findings(output)
         assert (code, found["keeper"]["status"]) == (OK, "ok")
         assert found["leftover children"]["detail"] == "none"
 
 
-def test_doctor_reports_the_processes_that_no_node_holds(
+def test_doctor_reports_the_processes_that_no_node_has(
     statehold: Run, config: Path, data: Path
 ) -> None:
     left = killed(config, data)
     output = statehold("doctor", "--json")
     found = findings(output)
     assert (output.code, found["keeper"]["status"]) == (OK, "warn")
-    assert found["keeper"]["detail"] == f"no node holds pid {left.pid} of quick"
+    assert found["keeper"]["detail"] == f"no node has pid {left.pid} of quick"
     assert "statehold stop --all" in found["keeper"]["remedy"]
-    # The next server takes it up; it does not end it.
+    # The next server resumes it; it does not end it.
     assert found["leftover children"]["detail"] == "none"
 
 

@@ -1,4 +1,4 @@
-"""Connections that outlive their process: the next owner takes them up, and reports only what is lost."""
+"""Connections that outlive their process: the next owner resumes them, and reports only what is lost."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_a_process_that_lost_a_session_leaves_its_connection_to_the_next_o
         assert len(remote) == 1
 
 
-def held(session: str) -> Request:
+def hold_request(session: str) -> Request:
     return Request(LOCAL, session, "counter", "hold", {}, operation_id="op")
 
 
@@ -229,7 +229,7 @@ async def killed_during_call(
         session = await engine.create()
         await engine.count(session.id)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(engine.router.call, held(session.id), Nobody())
+            tasks.start_soon(engine.router.call, hold_request(session.id), Nobody())
             await engine.counter.holding.wait()
             binding = session.bindings["counter"]
             binding.update(generation=binding.record.generation + losses)
@@ -247,7 +247,7 @@ async def test_a_repeat_waits_for_the_answer_to_the_call_of_a_killed_process(
     answers: list[str] = []
 
     async def repeat(engine: Engine) -> None:
-        answer = await engine.router.call(held(session), Nobody())
+        answer = await engine.router.call(hold_request(session), Nobody())
         answers.append(answer.payload["content"][0]["text"])
 
     async with build(service, folder=folder) as engine:
@@ -294,7 +294,7 @@ async def test_a_restart_of_a_paused_session_leaves_the_call_of_a_killed_process
         with pytest.raises(SessionBusy, match="1 call in flight"):
             await engine.registry.restart(LOCAL, session)
         service.let_go.set()
-        answer = await engine.router.call(held(session), Nobody())
+        answer = await engine.router.call(hold_request(session), Nobody())
         assert answer.payload["content"][0]["text"] == "late answer to op"
 
 
@@ -336,7 +336,7 @@ async def test_a_call_that_was_not_sent_before_the_kill_runs_when_it_is_repeated
     service = Lasting(remote=remote, sent=set())
     service.let_go.set()
     async with build(service, folder=folder) as engine:
-        answer = await engine.router.call(held(session), Nobody())
+        answer = await engine.router.call(hold_request(session), Nobody())
         assert answer.payload["content"][0]["text"] == "held"
     assert service.calls.count((session, "hold")) == 1
 
@@ -345,13 +345,13 @@ async def test_a_call_that_was_not_sent_before_the_kill_runs_when_it_is_repeated
 async def test_a_call_that_may_have_been_sent_has_no_known_outcome(
     build: Build, tmp_path: Path, sent: set[str] | None, losses: int
 ):
-    """The connection that is taken up does not know the calls of the connection before it."""
+    """The connection that is resumed does not know the calls of the connection before it."""
     session, folder, remote = await killed_during_call(build, tmp_path, losses=losses)
     service = Lasting(remote=remote, sent=sent)
     async with build(service, folder=folder) as engine:
         for _ in range(2):
             with pytest.raises(OutcomeUnknown):
-                await engine.router.call(held(session), Nobody())
+                await engine.router.call(hold_request(session), Nobody())
     assert (session, "hold") not in service.calls
 
 

@@ -29,7 +29,7 @@ from statehold.tools.processes.keeper import (
     KeptIdentity,
 )
 from statehold.tools.processes.ledger import Ledger
-from statehold.tools.upstream.transports.stdio import StdioTransport, adopt_stdio
+from statehold.tools.upstream.transports.stdio import StdioTransport, resume_stdio
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -349,7 +349,7 @@ async def test_an_adoption_that_the_keeper_answers_too_late_can_be_repeated(node
     os.kill(second.pid, signal.SIGSTOP)
     try:
         with pytest.raises(ServiceUnavailable):
-            async with adopt_stdio(place(second, epoch=2), service="service"):
+            async with resume_stdio(place(second, epoch=2), service="service"):
                 raise AssertionError("the keeper is stopped")
     finally:
         os.kill(second.pid, signal.SIGCONT)

@@ -95,7 +95,7 @@ class Transport(Protocol):
 
     @property
     def outlives_process(self) -> bool:
-        """Whether its other end goes on when this process dies, so that a later one can take it up."""
+        """Whether its other end goes on when this process dies, so that a later one can resume it."""
         ...
 
     @property

@@ -246,7 +246,7 @@ class JsonRpcConnection:
                 if peer is None:
                     await self._negotiate(eras)
                 else:
-                    await self._take_up(transport, peer)
+                    await self._resume(transport, peer)
                 await self._end_requested.wait()
                 if self._stopping:
                     await self._close_streams(transport)
@@ -266,7 +266,7 @@ class JsonRpcConnection:
         self._peer = peer
         self._handshake_done.set()
 
-    async def _take_up(self, transport: Transport, peer: Peer) -> None:
+    async def _resume(self, transport: Transport, peer: Peer) -> None:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
         if self._pipe_requests is not None:
             await self._settle_traffic(transport, self._pipe_requests)
@@ -284,7 +284,7 @@ class JsonRpcConnection:
                 continue
             if isinstance(message, JSONRPCRequest):
                 if message.id not in traffic.answered:
-                    await transport.write_stream.send(SessionMessage(_withdrawn(message)))
+                    await transport.write_stream.send(SessionMessage(_refusal_of(message)))
             else:
                 pipe_requests.take(SessionMessage(message))
 
@@ -478,7 +478,7 @@ async def _ignore_notification(
     """Do nothing: _on_notify() has handled the notification, in the order of arrival."""
 
 
-def _withdrawn(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
+def _refusal_of(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
     """Return the answer to a question whose caller was lost with the process that forwarded it."""
     if question.method == "elicitation/create":
         return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})

@@ -106,7 +106,7 @@ async def open_stdio(
 
 
 @asynccontextmanager
-async def adopt_stdio(
+async def resume_stdio(
     kept: KeptPlace,
     *,
     service: str,
@@ -114,7 +114,7 @@ async def adopt_stdio(
     ledger: Ledger | None = None,
     on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Transport]:
-    """Take over a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
+    """Adopt a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
 
     Raises:
         ConnectionLost: The keeper does not hold it, or another node has it.
@@ -128,7 +128,7 @@ async def adopt_stdio(
         raise ConnectionLost(f"{service} ended while no server ran ({error}).") from error
     except KeeperUnreachable as error:
         raise ServiceUnavailable(
-            f"{service} could not be taken up: the keeper of its process cannot be reached ({error})."
+            f"{service} could not be resumed: the keeper of its process cannot be reached ({error})."
         ) from error
     try:
         yield StdioTransport(child)
@@ -147,4 +147,4 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     return f"the program {name!r} cannot be run ({error.strerror})"
 
 
-__all__ = ["StdioTransport", "adopt_stdio", "open_stdio"]
+__all__ = ["StdioTransport", "resume_stdio", "open_stdio"]
