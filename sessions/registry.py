@@ -351,7 +351,7 @@ class Registry:
                 services = [name for name in session.record.services if name != service]
                 await session.save(unbind=[service], services=services)
                 del session.bindings[service]
-                await self.connector.end_outlived(session, [binding])
+                await self.connector.end_orphans(session, [binding])
                 await self.connector.close(session, [binding])
         return session
 

@@ -260,7 +260,7 @@ class Resumable(Protocol):
     async def resume(
         self, session: SessionView, token: str, snapshot: Snapshot | None
     ) -> Connection:
-        """Take up a connection that another process opened, in the same generation. Called by its new owner task.
+        """Resume a connection that another process opened, in the same generation. Called by its new owner task.
 
         `snapshot` is the last one that was saved. The connection needs it only for what was never in use since.
 

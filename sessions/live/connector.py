@@ -99,8 +99,8 @@ class Connector:
         # Another task may have started it while this one waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
-        if _outlived(binding):
-            live = self._resumed(session, binding, snapshot)
+        if _is_orphan(binding):
+            live = self._connection_to_resume(session, binding, snapshot)
         else:
             live = LiveConnection(
                 binding.service,
@@ -121,8 +121,8 @@ class Connector:
         Those that are gone become lost. One whose other end does not answer stays as it is: connect() tries again. Calls
         that were in flight are settled.
         """
-        kept = [binding for binding in session.bindings.values() if _outlived(binding)]
-        for binding in kept:
+        orphans = [binding for binding in session.bindings.values() if _is_orphan(binding)]
+        for binding in orphans:
             if not _is_resumable(binding):
                 self._note_gone(binding, RESTARTED)
                 continue
@@ -134,28 +134,28 @@ class Connector:
             else:
                 self._note_opened(session, binding, live)
         # A service that is not configured any more has no binding.
-        if kept or not session.bindings.keys() >= set(session.record.services):
+        if orphans or not session.bindings.keys() >= set(session.record.services):
             await self.settle_calls(session)
 
-    async def end_outlived(self, session: Session, bindings: Iterable[Binding]) -> None:
-        """End the connections that outlived their process and were not resumed since, each within its bound."""
+    async def end_orphans(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """End the orphans, connections that outlived their process and were not resumed since, each within its bound."""
         async with anyio.create_task_group() as tasks:
             for binding in bindings:
-                if _outlived(binding) and _is_resumable(binding):
-                    tasks.start_soon(self._end_outlived, session, binding)
+                if _is_orphan(binding) and _is_resumable(binding):
+                    tasks.start_soon(self._end_orphan, session, binding)
 
-    async def _end_outlived(self, session: Session, binding: Binding) -> None:
-        live = self._resumed(session, binding, None)
+    async def _end_orphan(self, session: Session, binding: Binding) -> None:
+        live = self._connection_to_resume(session, binding, None)
         live.start(self._core.tasks.start)
         with anyio.move_on_after(END_SECONDS), suppress(SessionError):
             await live.wait_until_open()
         await live.aclose()
         binding.update(status=BindingStatus.PAUSED, resume_token=None)
 
-    def _resumed(
+    def _connection_to_resume(
         self, session: Session, binding: Binding, snapshot: Snapshot | None
     ) -> LiveConnection:
-        """Return the connection that outlived its process, to be started."""
+        """Return the connection of an orphan, to be started."""
         return LiveConnection(
             binding.service,
             session.view(binding.record.generation),
@@ -380,7 +380,7 @@ async def _settle_nothing(session: Session) -> None:
     return
 
 
-def _outlived(binding: Binding) -> bool:
+def _is_orphan(binding: Binding) -> bool:
     """Whether its connection outlived the process that opened it, and no process has resumed it since."""
     return binding.record.status is BindingStatus.KEPT and binding.live is None
 

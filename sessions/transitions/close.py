@@ -105,7 +105,7 @@ class Closing:
                 with anyio.move_on_after(grace):
                     await session.quiet.wait()
             cancel_calls(session)
-            await self._connector.end_outlived(session, session.bindings.values())
+            await self._connector.end_orphans(session, session.bindings.values())
             mark_bindings(list(session.bindings.values()), BindingStatus.PAUSED)
             await self._connector.close(session, session.bindings.values())
             # The results of cancelled calls are on their way: journal them before the session is given up.

@@ -49,8 +49,8 @@ class ProcessLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlace:
-    """The place of a child at the keeper: the connection to the keeper, and the name that the child has there."""
+class KeeperHandle:
+    """The handle of a child at the keeper: the connection to the keeper, and the name that the child has there."""
 
     client: KeeperClient
     identity: KeptIdentity
@@ -123,7 +123,7 @@ class ChildProcess:
         cwd: str | None = None,
         limits: ProcessLimits | None = None,
         ledger: Ledger | None = None,
-        kept: KeptPlace | None = None,
+        kept: KeeperHandle | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ChildProcess:
         """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
@@ -151,14 +151,14 @@ class ChildProcess:
     @classmethod
     async def adopt(
         cls,
-        kept: KeptPlace,
+        kept: KeeperHandle,
         *,
         service: str,
         limits: ProcessLimits | None = None,
         ledger: Ledger | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ChildProcess:
-        """Take over the child that the keeper holds at a place.
+        """Adopt a child that the keeper holds.
 
         Raises:
             KeeperRefusal, KeeperUnreachable: There is none, or another node has the session by now.

@@ -21,7 +21,7 @@ from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import escape_controls
 from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
-from ..processes.child import KeptPlace, ProcessLimits
+from ..processes.child import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
@@ -304,7 +304,7 @@ class UpstreamService:
             ServiceUnavailable: The connection failed. The message has the cause and the last output; nothing is left behind.
         """
         placeholders = await self._make_placeholders(session)
-        connection = await self._connect(placeholders, self._kept_place(session))
+        connection = await self._connect(placeholders, self._keeper_handle(session))
         try:
             connection.restore_report = await self._restore(
                 session, snapshot, connection, placeholders
@@ -322,7 +322,7 @@ class UpstreamService:
     async def resume(
         self, session: SessionView, token: str, snapshot: Snapshot | None
     ) -> UpstreamConnection:
-        """Take up the connection of a session whose process died; see Resumable in sessions/services.py.
+        """Resume the connection of a session whose process died; see Resumable in sessions/services.py.
 
         An HTTP server without sessions gets a new connection, because it keeps nothing for the old one.
 
@@ -351,7 +351,7 @@ class UpstreamService:
         return connection
 
     def _resume_stdio(self, session: SessionView) -> Callable[[], OpenTransport]:
-        kept = self._kept_place(session)
+        kept = self._keeper_handle(session)
         if self.ledger is None or kept is None:
             raise ConnectionLost(f"{self.name} does not outlive its server.")
         return partial(
@@ -422,16 +422,16 @@ class UpstreamService:
                 f"{self.name} cannot start: its working folder cannot be created ({error.strerror})."
             ) from error
 
-    def _kept_place(self, session: SessionView) -> KeptPlace | None:
-        """Return the place of a session's process at the keeper, None if it ends with this process."""
+    def _keeper_handle(self, session: SessionView) -> KeeperHandle | None:
+        """Return the handle of a session's process at the keeper, None if it ends with this process."""
         keeper = None if self.ledger is None or self.scope == "shared" else self.ledger.keeper
         if keeper is None or self.transport != "stdio":
             return None
         identity = KeptIdentity(session.id, self.name, session.generation, session.epoch)
-        return KeptPlace(keeper, identity)
+        return KeeperHandle(keeper, identity)
 
     async def _connect(
-        self, placeholders: Placeholders, kept: KeptPlace | None = None
+        self, placeholders: Placeholders, kept: KeeperHandle | None = None
     ) -> UpstreamConnection:
         connection = self._new_connection()
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
@@ -456,7 +456,9 @@ class UpstreamService:
         connection.param_headers = self._param_headers
         return connection
 
-    def _open_transport(self, placeholders: Placeholders, kept: KeptPlace | None) -> OpenTransport:
+    def _open_transport(
+        self, placeholders: Placeholders, kept: KeeperHandle | None
+    ) -> OpenTransport:
         config = self.config
         if config.command is None:
             connect = open_http if self.transport == "http" else open_sse

@@ -21,7 +21,7 @@ from process_exit import alive, until_gone
 
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.processes.child import ChildProcess, KeptPlace, ProcessLimits
+from statehold.tools.processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from statehold.tools.processes.keeper import (
     KeeperClient,
     KeeperRefusal,
@@ -77,8 +77,8 @@ async def nodes(tmp_path: Path) -> AsyncGenerator[Nodes]:
     await nodes.aclose()
 
 
-def place(client: KeeperClient, epoch: int = 1) -> KeptPlace:
-    return KeptPlace(client, KeptIdentity("sh_a", "service", 1, epoch))
+def handle(client: KeeperClient, epoch: int = 1) -> KeeperHandle:
+    return KeeperHandle(client, KeptIdentity("sh_a", "service", 1, epoch))
 
 
 async def start(
@@ -89,7 +89,7 @@ async def start(
         service="service",
         limits=LIMITS,
         ledger=Ledger(nodes.folder, node="n_a", watchdog=False),
-        kept=place(client or nodes.client(), epoch),
+        kept=handle(client or nodes.client(), epoch),
     )
     nodes.children.append(child)
     return child
@@ -97,7 +97,7 @@ async def start(
 
 async def adopt(nodes: Nodes, epoch: int, client: KeeperClient | None = None) -> ChildProcess:
     child = await ChildProcess.adopt(
-        place(client or nodes.client(), epoch), service="service", limits=LIMITS
+        handle(client or nodes.client(), epoch), service="service", limits=LIMITS
     )
     nodes.children.append(child)
     return child
@@ -147,7 +147,7 @@ async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
 NODE = """
 import anyio, json, sys
 from pathlib import Path
-from statehold.tools.processes.child import ChildProcess, KeptPlace
+from statehold.tools.processes.child import ChildProcess, KeeperHandle
 from statehold.tools.processes.keeper import KeeperClient, KeptIdentity
 from statehold.tools.processes.ledger import Ledger
 
@@ -156,7 +156,7 @@ async def main():
     client = KeeperClient(folder, 30.0)
     child = await ChildProcess.start(
         [sys.executable, "-c", sys.argv[2]], service="service", ledger=Ledger(folder, node="n_a"),
-        kept=KeptPlace(client, KeptIdentity("sh_a", "service", 1, 1)))
+        kept=KeeperHandle(client, KeptIdentity("sh_a", "service", 1, 1)))
     print(json.dumps({"keeper": client.pid, "child": child.pid}), flush=True)
     while True:
         item = await child.read_stream.receive()
@@ -317,7 +317,7 @@ async def test_the_keeper_sees_the_end_of_a_node_before_it_refuses_an_adoption(
     first = nodes.client()
     child = await start(nodes, ECHO, client=first)
     assert first.pid is not None
-    fields = place(first, epoch=2).identity.fields()
+    fields = handle(first, epoch=2).identity.fields()
     folder = protocol.open_folder(nodes.folder)
     with protocol.new_socket() as second:
         second.settimeout(5)
@@ -349,7 +349,7 @@ async def test_an_adoption_that_the_keeper_answers_too_late_can_be_repeated(node
     os.kill(second.pid, signal.SIGSTOP)
     try:
         with pytest.raises(ServiceUnavailable):
-            async with resume_stdio(place(second, epoch=2), service="service"):
+            async with resume_stdio(handle(second, epoch=2), service="service"):
                 raise AssertionError("the keeper is stopped")
     finally:
         os.kill(second.pid, signal.SIGCONT)
@@ -391,7 +391,7 @@ async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
 
         async def race(client: KeeperClient, epoch: int, outcomes: dict[KeeperClient, str]) -> None:
             try:
-                process = await client.adopt(place(client, epoch).identity)
+                process = await client.adopt(handle(client, epoch).identity)
             except KeeperRefusal as error:
                 outcomes[client] = str(error)
             else:

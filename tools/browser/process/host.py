@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from ....sessions.errors import ConnectionLost
-from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
+from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, KeptIdentity
 from ...processes.ledger import Ledger
 from .driver import LEAN, program_environment
@@ -113,7 +113,7 @@ class BrowserHost:
                 cwd=str(scratch.path),
                 limits=LIMITS,
                 ledger=ledger,
-                kept=KeptPlace(ledger.keeper, _identity(name, service)),
+                kept=KeeperHandle(ledger.keeper, _identity(name, service)),
             )
             endpoint = await _bound_endpoint(child, seconds)
         except BaseException:
@@ -127,16 +127,16 @@ class BrowserHost:
 
     @classmethod
     async def adopt(cls, ledger: Ledger, address: HostAddress, *, service: str) -> BrowserHost:
-        """Take over the host of a process that ended.
+        """Adopt the host of a process that ended.
 
         Raises:
             ConnectionLost: It is gone.
         """
         if ledger.keeper is None:
             raise ConnectionLost(_GONE)
-        place = KeptPlace(ledger.keeper, _identity(address.name, service))
+        handle = KeeperHandle(ledger.keeper, _identity(address.name, service))
         try:
-            child = await ChildProcess.adopt(place, service=service, limits=LIMITS, ledger=ledger)
+            child = await ChildProcess.adopt(handle, service=service, limits=LIMITS, ledger=ledger)
         except (KeeperRefusal, KeeperUnreachable) as error:
             logger.debug("the keeper did not hand over a browser: %s", error)
             raise ConnectionLost(_GONE) from error

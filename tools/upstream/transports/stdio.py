@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
-from ...processes.child import ChildProcess, KeptPlace, ProcessLimits
+from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, Transport
@@ -74,7 +74,7 @@ async def open_stdio(
     cwd: str | None,
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
-    kept: KeptPlace | None = None,
+    kept: KeeperHandle | None = None,
     on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Transport]:
     """Start a child process. Leaving the block ends it and every process that it started.
@@ -107,7 +107,7 @@ async def open_stdio(
 
 @asynccontextmanager
 async def resume_stdio(
-    kept: KeptPlace,
+    kept: KeeperHandle,
     *,
     service: str,
     limits: ProcessLimits | None = None,
