@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from typing import Any, cast
@@ -19,6 +20,8 @@ from ..sessions.json_codec import JSON
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+END = f"end-{os.getpid()}"
+"""The line that ends the output of a command."""
 
 
 class RequestError(Exception):
@@ -43,6 +46,11 @@ TOOLS = [
     tool("write_note", "Write a note.", text={"type": "string"}),
     tool("read_notes", "Read all notes.", read_only=True),
     tool("set_notes", "Replace all notes.", notes={"type": "array", "items": {"type": "string"}}),
+    tool(
+        "shell",
+        "Run a line in a shell that lives as long as the notebook.",
+        line={"type": "string"},
+    ),
     tool("think", "Think for some seconds.", seconds={"type": "number"}),
 ]
 
@@ -53,6 +61,7 @@ class Notebook:
     def __init__(self) -> None:
         self.count = 0
         self.notes: list[str] = []
+        self._shell: subprocess.Popen[str] | None = None
         self._writing = threading.Lock()
 
     def run(self) -> None:
@@ -95,6 +104,8 @@ class Notebook:
             if name == "count":
                 self.count += 1
                 return _success({"count": self.count})
+            if name == "shell":
+                return _success({"output": self._run(str(arguments["line"]))})
             if name == "write_note":
                 self.notes.append(str(arguments["text"]))
             elif name == "set_notes":
@@ -106,6 +117,29 @@ class Notebook:
         except TypeError:
             return _failure("notes should be a list of texts.")
         return _success({"notes": self.notes})
+
+    def _run(self, line: str) -> str:
+        """Return the output of a line, errors included. Other calls wait for its end."""
+        if self._shell is None or self._shell.poll() is not None:
+            self._shell = subprocess.Popen(
+                ["sh"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                bufsize=1,
+            )
+        shell = self._shell
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        shell.stdin.write(f"{line}\necho; echo {END}\n")
+        shell.stdin.flush()
+        output: list[str] = []
+        for text in shell.stdout:
+            if text == f"{END}\n":
+                break
+            output.append(text)
+        return "".join(output).strip()
 
     def _think(self, request: Any, params: JSON) -> None:
         """Answer later. A caller who wants progress is notified of the start at once."""

@@ -39,6 +39,10 @@ arguments = {{ notes = "{{notes}}" }}
 """
 """The configuration of examples/notebook.toml, with the interpreter that runs the demo."""
 
+BROWSER_CONFIG = """
+[services.browser]
+"""
+
 
 class DemoFailed(Exception):
     """Raised when a step failed. Its text names the step and the unexpected result."""
@@ -48,10 +52,13 @@ class DemoServer:
     """One `statehold serve` at a time. `aclose()` ends it, with SIGTERM first, and may be called twice."""
 
     def __init__(self, folder: Path) -> None:
+        """`folder` is for its files. It has a browser if one is installed."""
         self._config = folder / "notebook.toml"
         self._data = folder / "data"
         self._log = folder / "log"
-        self._config.write_text(CONFIG.format(python=json.dumps(sys.executable)))
+        self.has_browser = _has_browser()
+        config = CONFIG.format(python=json.dumps(sys.executable))
+        self._config.write_text(config + (BROWSER_CONFIG if self.has_browser else ""))
         self._process: Process | None = None
         self.url = ""
 
@@ -120,6 +127,18 @@ class DemoServer:
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self.stop()
+
+
+def _has_browser() -> bool:
+    # Imported here: no other command line needs it.
+    from ....tools.browser.config import BrowserConfig
+    from ....tools.browser.process.choice import NoBrowser, find_browser
+
+    try:
+        find_browser(BrowserConfig())
+    except NoBrowser:
+        return False
+    return True
 
 
 async def wait_until_gone(pids: Iterable[int], *, within: float = 5.0) -> float:

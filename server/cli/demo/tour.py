@@ -98,6 +98,7 @@ class Tour:
             ("Pause a session and resume it", self._pause),
             ("Kill the notebook of ada during a call", self._crash),
             ("Kill Statehold itself", self._restart),
+            ("Kill it while a page counts and a shell holds a variable", self._kill_while_live),
             ("Clean up", self._clean_up),
         ):
             await self._take(title, step)
@@ -208,6 +209,41 @@ class Tour:
         await self._use("bob", "read_notes", "notes", ["bob's own"], generation=2)
         if is_kept:
             self._screen.remark("Ada's notebook goes on where it was: the keeper held its process.")
+
+    async def _kill_while_live(self) -> None:
+        if not death_signal_prefix():
+            self._screen.remark("Left out: on this system nothing live outlives Statehold.")
+            return
+        await self._use("ada", "shell", "output", "", line="animal=otter")
+        counted = 0
+        if self._server.has_browser:
+            await self._evaluate("() => { n = 0; setInterval(() => n++, 100) }")
+            counted = await self._counted()
+        else:
+            self._screen.remark("The page is left out: no browser is installed.")
+        pid = self._server.pid
+        await self._server.kill()
+        self._screen.line("$", f"kill -9 {pid}")
+        await self._server.start()
+        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
+        await self._use("ada", "shell", "output", "otter", line="echo $animal")
+        if self._server.has_browser:
+            _check(await self._counted() > counted, "the page does not count any further")
+            self._screen.remark("The page went on counting while no Statehold ran.")
+
+    async def _counted(self) -> int:
+        """Return and show the number that the page has counted to."""
+        text = await self._evaluate("() => n")
+        number = int(text.splitlines()[1])
+        self._screen.line("ada", "browser_evaluate('() => n')", f"n = {number}")
+        return number
+
+    async def _evaluate(self, function: str) -> str:
+        result = await self._call(
+            "browser_evaluate", session_id=self._ids["ada"], function=function
+        )
+        _check(not result.is_error, _text(result))
+        return _text(result)
 
     async def _clean_up(self) -> None:
         for who, session in self._ids.items():

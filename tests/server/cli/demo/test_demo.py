@@ -60,7 +60,7 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing(
     assert done.stderr == ""
     shown = " ".join(done.stdout.split())
     steps = re.findall(r"^(\d)\. ", done.stdout, re.MULTILINE)
-    assert steps == ["1", "2", "3", "4", "5", "6"]
+    assert steps == ["1", "2", "3", "4", "5", "6", "7"]
     counts = re.findall(r"^ {3}(ada|bob) +count\(\) +count = (\d)$", done.stdout, re.MULTILINE)
     assert counts[:4] == [("ada", "1"), ("ada", "2"), ("bob", "1"), ("ada", "3")]
     for said in (
@@ -68,6 +68,8 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing(
         "generation 1 to 2; it was paused). Restored: the notes. Lost: the counter.",
         "outcome_unknown: The connection to notebook was lost during the call",
         "Ada's notebook goes on where it was",
+        'ada shell(line="echo $animal") output = "otter"',
+        "The page went on counting while no Statehold ran.",
         "exit code 0, no process left",
     ):
         assert said in shown, done.stdout
