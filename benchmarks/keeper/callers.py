@@ -28,8 +28,11 @@ class Kind:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: int = 1
     over_http: bool = False
+    """Whether the answer of a call in flight at a kill is lost; its outcome is then unknown."""
     logs: bool = True
     """Whether it appends each call to the log of the upstreams before it runs it."""
+    preparation: str = ""
+    """A function for the page of a browser, which is run once."""
 
 
 @dataclass(slots=True)
@@ -61,6 +64,9 @@ class Caller:
         """Create the session, and make the first call."""
         created = await asking.call("session_create", {"name": self.tag})
         self.session = created["session_id"]
+        if self.kind.preparation:
+            given = {"session_id": self.session, "function": self.kind.preparation}
+            await asking.call("browser_evaluate", given)
         await self.call(asking)
 
     async def run(self) -> None:
@@ -88,7 +94,7 @@ class Caller:
                         return
                     self.errors[str(error)[:300]] += 1
                 else:
-                    self.counts[operation] = result["count"]
+                    self.counts[operation] = _count_of(result)
                     self.notices += NOTICE in result
                     return
                 await anyio.sleep(REPEAT_SECONDS)
@@ -115,3 +121,11 @@ class Caller:
         unknown = () if self.kind.over_http else self.unknown
         untrue = [name for name in self.counts if self.kind.logs and name not in runs]
         return [*unknown, *self.unanswered, *untrue]
+
+
+def _count_of(result: dict[str, Any]) -> int:
+    """Return the count in an answer. That of a browser is a text, below the heading of its result."""
+    if "count" in result:
+        return result["count"]
+    lines = result["content"][-1]["text"].splitlines()
+    return int(lines[lines.index("### Result") + 1])

@@ -46,6 +46,8 @@ prefix = "web_"
 [services.oldweb]
 url = "http://127.0.0.1:{oldweb}/mcp"
 prefix = "oldweb_"
+[services.browser]
+prefix = ""
 """
 
 
