@@ -22,7 +22,7 @@ from ..tools.upstream.service import UpstreamService
 from .config.model import Config
 from .gateway.gateway import Gateway
 from .gateway.list_changes import ListWatcher
-from .gateway.services import AnyService, forget, service_of, services_of
+from .gateway.services import AnyService, forget, service_of, services_of, sessions_of
 from .serve_forwarding import forwarding, peer_port
 
 logger = logging.getLogger("statehold.server")
@@ -107,6 +107,9 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
+    resumed = anyio.Event()
+    if ledger.keeper is not None:
+        gateway.orphans_resumed = resumed
     async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
@@ -122,7 +125,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
                 if ledger.keeper is not None:
-                    gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper)
+                    gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -136,18 +139,20 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
     gateway.on_fenced()
 
 
-async def _resume_orphans(gateway: Gateway, keeper: KeeperClient) -> None:
+async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio.Event) -> None:
     """Resume the sessions whose processes outlived the one that served them, before the keeper ends these."""
     try:
         status = await keeper.status()
+        if status is not None:
+            orphans = [child for child in status.children if not child.has_node]
+            services = cast("dict[str, AnyService]", gateway.services)
+            session_ids = {name for child in orphans for name in sessions_of(child, services)}
+            since = gateway.registry.core.clock.now() - status.linger_seconds
+            await gateway.registry.resume_orphans(sorted(session_ids), since=since)
     except KeeperUnreachable as error:
         logger.warning("the keeper was not asked for child processes: %s", error)
-        return
-    if status is None:
-        return
-    session_ids = sorted({child.session for child in status.children if not child.has_node})
-    since = gateway.registry.core.clock.now() - status.linger_seconds
-    await gateway.registry.resume_orphans(session_ids, since=since)
+    finally:
+        resumed.set()
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:

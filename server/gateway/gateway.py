@@ -42,6 +42,7 @@ logger = logging.getLogger("statehold.server")
 
 RETRY_SECONDS = 30.0
 """Seconds until a failed probe of a service is repeated."""
+ORPHANS_SECONDS = 2.0
 LIST_WAIT_SECONDS = 10.0
 """Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
 
@@ -51,10 +52,9 @@ class Gateway:
 
     recall() offers the tools that are known without starting anything: those of the browser, and those that an earlier
     process stored of a service. Opening the gateway starts a probe of every other service in the background: a request
-    for its tool list; clients are notified when the probe finds another list than the stored one. A request for the
-    merged list waits a few seconds for the services without stored tools, a call waits only for the service that has the
-    tool. A failed probe is repeated until it succeeds. Leaving the gateway refuses the calls that wait for a probe with
-    ServiceUnavailable.
+    for its tool list; clients are notified when it finds another list than the stored one. The merged list waits a few
+    seconds for services without stored tools, a call waits only for the service that has the tool. A failed probe is
+    repeated until it succeeds. Leaving the gateway refuses the calls that wait for a probe with ServiceUnavailable.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Gateway:
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
+        self.orphans_resumed: anyio.Event | None = None  # Probes that can wait for it do.
         self._probes_done = anyio.Event()
         self._list_grown = anyio.Event()
         """Set, and replaced by a new event, when a service was probed, added or changed."""
@@ -112,7 +113,7 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._names_being_added: set[str] = set()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
-        """Creates a service from its settings; None where services cannot be added."""
+        """Creates a service from its settings; None where none can be added."""
         self.own_tools = build_own_tools(
             self.registry, store, config.toolsets, services=self.describe_services
         )
@@ -311,11 +312,7 @@ class Gateway:
     # Probing.
 
     async def ready(self) -> None:
-        """Wait until every service was probed.
-
-        Raises:
-            ServiceUnavailable: the gateway was left meanwhile.
-        """
+        """Wait until every service was probed; ServiceUnavailable if the gateway is left meanwhile."""
         await self._probes_done.wait()
         self._refuse_when_stopped()
 
@@ -357,6 +354,9 @@ class Gateway:
 
     async def _probe_first(self, name: str, service: Service) -> None:
         is_recalled = name in self._recalled_services
+        if is_recalled and self.orphans_resumed is not None:
+            with anyio.move_on_after(ORPHANS_SECONDS):
+                await self.orphans_resumed.wait()
         tools = await self._probe_one(name, service)
         if tools is not None and is_recalled:
             await self.update_tools(name, tools)

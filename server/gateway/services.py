@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...tools.browser.config import BrowserConfig
+from ...tools.processes.keeper import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
@@ -70,4 +71,12 @@ async def forget(services: Mapping[str, AnyService], session_id: str) -> None:
         await service.forget(session_id)
 
 
-__all__ = ["AnyService", "forget", "service_of", "services_of"]
+def sessions_of(child: KeptChild, services: Mapping[str, AnyService]) -> list[str]:
+    """Return the sessions that may have a connection to a child of the keeper."""
+    service = services.get(child.service)
+    if service is None or isinstance(service, UpstreamService):
+        return [child.session]
+    return service.recorded_sessions()
+
+
+__all__ = ["AnyService", "forget", "service_of", "services_of", "sessions_of"]

@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from agent import is_browser
@@ -18,6 +19,8 @@ from gateway_process import Running, Way, opened_session, serving, structured, t
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 from process_exit import until_gone
+
+from statehold.tools.processes.keeper import KeeperClient, KeptChild
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
@@ -75,6 +78,16 @@ class Restarts:
 
     def connect(self, server: Running) -> Any:
         return Way("http", "modern", self.config, self.data, url=server.url).connect()
+
+    async def children(self) -> Sequence[KeptChild]:
+        """Return what the keeper holds."""
+        client = KeeperClient(self.data, None)
+        try:
+            status = await client.status()
+        finally:
+            await client.aclose()
+        assert status is not None
+        return status.children
 
     def keeper(self) -> psutil.Process | None:
         """Return the keeper of the data folder."""
@@ -157,6 +170,19 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
                 kill(server)
 
 
+async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: str) -> None:
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            session = await opened_session(client)
+            await Browsing(client, session)("navigate", url=site)
+            kill(server)
+    with restarts.serve() as server:
+        with anyio.fail_after(20):
+            while not (await restarts.children())[0].has_node:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        kill(server)
+
+
 async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str) -> None:
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
@@ -172,7 +198,7 @@ async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str)
             await client.call_tool("session_close", {"session_id": session})
         assert server.stop() == 0
     await until_gone(*[process.pid for process in browsers])
-    assert list((restarts.data / "browser" / "contexts").glob("*")) == []
+    assert list((restarts.data / "browser" / "contexts").rglob("*.json")) == []
 
 
 async def test_a_browser_that_ended_meanwhile_comes_back_from_its_snapshot(

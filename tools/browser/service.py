@@ -99,6 +99,7 @@ class BrowserService:
         self._port = port
         self._data = data
         self._folder = Path() if data is None else data / "browser"
+        self._contexts = self._folder / "contexts" / safe_name(name)
         self._ledger = ledger
         self._encryption: Encryption | None = None
         self._lost_activities: dict[str, list[str]] = {}
@@ -339,6 +340,10 @@ class BrowserService:
         self._follow(session.id, connection, process)
         return connection
 
+    def recorded_sessions(self) -> list[str]:
+        """Return the sessions whose contexts may have outlived the process that opened them. Blocks for a moment."""
+        return [path.stem for path in self._contexts.glob("*.json")]
+
     def _opening(self, session: SessionView, secrets: NamedSecrets) -> Opening:
         return Opening(
             self.config,
@@ -346,9 +351,7 @@ class BrowserService:
             self._files_of(session.id),
             secrets=secrets,
             spawn=self._spawn,
-            context_file=ContextFile(
-                self._folder / "contexts" / f"{safe_name(session.id)}-{safe_name(self.name)}.json"
-            ),
+            context_file=ContextFile(self._contexts / f"{session.id}.json"),
             has_local_callers=self._alone,
         )
 
