@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
+from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
 from ..processes.workdir import safe_name
 from ..upstream.service import Check
@@ -158,8 +159,10 @@ class BrowserService:
         await self._exit.aclose()
 
     def _hosts(self) -> HostPlace | None:
-        """Return the place of browsers that outlive this process; None without a keeper, or if that is off."""
+        """Return the place of browsers that outlive this process; None if no keeper can hold them, or if that is off."""
         if self._ledger is None or self._ledger.keeper is None or self._data is None:
+            return None
+        if not death_signal_prefix():
             return None
         if self.config.remote or not self.config.outlive:
             return None
