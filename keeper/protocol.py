@@ -18,8 +18,8 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | list | | children, linger, nodes (connections of nodes) |
 
 The four descriptors are the child's stdin, stdout, stderr and the call log, a file in memory. A child belongs to the node
-that spawned or adopted it, until the connection of that node ends: only then another node can adopt it. An adoption is
-refused in an earlier epoch of the session than the one before it.
+that spawned or adopted it, until that node leaves it or its connection ends: only then another node can adopt it. An
+adoption is refused in an earlier epoch of the session than the one before it.
 """
 
 from __future__ import annotations

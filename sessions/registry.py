@@ -139,7 +139,8 @@ class Registry:
     async def give_up(self) -> None:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.
 
-        With a lease, calls of these sessions are answered by other nodes afterwards, and forwarded by this one.
+        With a lease or a successor, other nodes answer calls of these sessions afterwards, and this one forwards them. A
+        successor also takes up the connections that outlive this process.
         """
         self.access.draining = True
         await self.core.node.drain()
@@ -151,7 +152,9 @@ class Registry:
                 break
 
     async def drain(self) -> None:
-        """Give up every session because the process ends (SIGTERM)."""
+        """Give up every session because the process ends (SIGTERM), or because its successor serves."""
+        if self.core.node.successor is not None:
+            await self.closing.hand_over(self._directory)
         await self.give_up()
         await self.connector.close_shared()
         try:
@@ -193,7 +196,7 @@ class Registry:
             InvalidArgument, NameTaken, SessionLimit: nothing was created.
             ServiceUnavailable: an eager service did not open; the session is closed and no child is left.
         """
-        if self.draining and not self.core.node.is_in_cluster:
+        if self.draining and not self.core.node.can_give_up:
             raise ShuttingDown
         self.core.node.require_lease()
         self.core.node.require_place(None)

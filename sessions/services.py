@@ -294,6 +294,15 @@ class Resumed(Protocol):
 
 
 @runtime_checkable
+class Transferable(Resumed, Protocol):
+    """A connection that another process can resume while this one runs."""
+
+    def hand_over(self) -> None:
+        """Have aclose() leave the other end to the next owner of the session, which resumes it with the token."""
+        ...
+
+
+@runtime_checkable
 class Answering(Protocol):
     """A service that answers such requests itself, so that no connection is opened for them."""
 
@@ -371,4 +380,5 @@ __all__ = [
     "SnapshotChecker",
     "SelfChanging",
     "ToolSpec",
+    "Transferable",
 ]

@@ -14,7 +14,16 @@ from typing import Literal
 import anyio
 
 from ..errors import ConnectionLost, ServiceUnavailable, SessionError
-from ..services import Connection, Diagnosing, Resumable, Resumed, Service, SessionView, Snapshot
+from ..services import (
+    Connection,
+    Diagnosing,
+    Resumable,
+    Resumed,
+    Service,
+    SessionView,
+    Snapshot,
+    Transferable,
+)
 from ..store.base import RESTARTED
 from .questions import OpenQuestions
 
@@ -140,6 +149,19 @@ class LiveConnection:
         """Have its closing leave the other end as it is: another process has it by now."""
         if isinstance(self._connection, Resumed):
             self._connection.abandon()
+
+    @property
+    def is_transferable(self) -> bool:
+        """Whether another process can resume it while this one runs."""
+        connection = self._connection
+        if not self.usable or not isinstance(connection, Transferable):
+            return False
+        return connection.resume_token is not None
+
+    def hand_over(self) -> None:
+        """Have its closing leave the other end to the next owner of the session."""
+        if isinstance(self._connection, Transferable):
+            self._connection.hand_over()
 
     def close_nowait(self) -> None:
         """Tell the owner to close it; `closed` is set when that is done."""

@@ -155,8 +155,9 @@ class Session:
         """Set while nothing is in flight."""
         self.quiet.set()
         self.steady = anyio.Event()
-        """Set while the session is not in error."""
-        self.steady.set()
+        """Set while the session is neither being created nor in error."""
+        if self.status is not Status.CREATING:
+            self.steady.set()
         self.ownership_ended = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False

@@ -51,7 +51,9 @@ class Access:
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self._pausing.resume(session, cause="call")
             await self.wait_until_recovered(session)
-            if session.status in LIVE and not session.ownership_ended.is_set():
+            # The node may have begun to drain meanwhile: then the session is about to be given up.
+            may_begin = session.status in LIVE and not self.draining
+            if may_begin and not session.ownership_ended.is_set():
                 return session
         raise SessionBusy("The session keeps changing.")
 
@@ -65,7 +67,7 @@ class Access:
         """
         if not self.draining:
             return
-        if not self._core.node.is_in_cluster:
+        if not self._core.node.can_give_up:
             raise ShuttingDown
         session = self._directory.find_here(principal, ref, namespace)
         if session is None:

@@ -26,6 +26,8 @@ from .pause import Pausing, mark_bindings
 
 logger = logging.getLogger("statehold.sessions")
 
+HAND_OVERS = 4
+"""Sessions that are handed over at once: the successor takes as long to resume one as this node to pause it."""
 DRAIN_BOUND = 25.0
 """Seconds that the shutdown waits for one session to be saved and paused."""
 
@@ -163,8 +165,27 @@ class Closing:
         await self._connector.close(session, session.bindings.values())
         self._directory.forget(session)
 
+    async def hand_over(self, sessions: Iterable[Session]) -> None:
+        """Hand over the sessions without a long call to the successor of this node, a few at a time.
+
+        Calls of the others go on meanwhile; drain() pauses those that are left.
+        """
+        slots = anyio.Semaphore(HAND_OVERS)
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                await slots.acquire()
+                tasks.start_soon(self._hand_over_one, session, slots)
+
+    async def _hand_over_one(self, session: Session, slots: anyio.Semaphore) -> None:
+        try:
+            await self._pausing.hand_over(session)
+        except (SessionError, StoreUnavailable) as error:
+            logger.error("session %s was not handed over: %s", session.id, error)
+        finally:
+            slots.release()
+
     async def drain(self, sessions: Iterable[Session]) -> None:
-        """Pause all sessions because the process ends; calls in flight get `close_grace`."""
+        """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`."""
         grace_over = anyio.Event()
 
         async def grace() -> None:
@@ -180,14 +201,14 @@ class Closing:
 
     async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
-        while session.in_flight and not grace_over.is_set():
+        while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
             async with anyio.create_task_group() as race:
 
                 async def wait(event: anyio.Event, scope: anyio.CancelScope) -> None:
                     await event.wait()
                     scope.cancel()
 
-                race.start_soon(wait, session.quiet, race.cancel_scope)
+                race.start_soon(wait, ended, race.cancel_scope)
                 race.start_soon(wait, grace_over, race.cancel_scope)
         cancel_calls(session)
         with anyio.move_on_after(1.0):
@@ -213,6 +234,13 @@ class Closing:
         else:
             event = Event.PAUSE_REQUESTED
             await self._pausing.pause(session, event, cause="shutdown", release=True, anyway=True)
+
+
+def _end_of_work(session: Session) -> anyio.Event | None:
+    """Return the event that ends the calls or the creation of a session; None when nothing of that is under way."""
+    if session.in_flight:
+        return session.quiet
+    return session.steady if session.status is Status.CREATING else None
 
 
 def cancel_calls(session: Session) -> None:

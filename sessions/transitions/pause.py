@@ -18,6 +18,8 @@ from ..records import BindingRecord, BindingStatus, SnapshotRecord
 
 logger = logging.getLogger("statehold.sessions")
 
+QUIET_SECONDS = 0.25
+"""Seconds that a session which is to be handed over waits for the end of its calls."""
 END_SECONDS = 2.0
 """Seconds that calls get to end when their unanswered questions are withdrawn."""
 
@@ -60,6 +62,21 @@ class Pausing:
                 return await self._pause_if_idle(session, event, cause, release, anyway, saved_only)
         raise AssertionError("unreachable: a shield is never cancelled")
 
+    async def hand_over(self, session: Session) -> None:
+        """Pause a session for the successor of this node, unless its calls take longer than QUIET_SECONDS.
+
+        Calls that come meanwhile wait, and find the session given up.
+
+        Raises:
+            StoreUnavailable: the pause could not be recorded; the session is unchanged.
+        """
+        async with session.changing:
+            with anyio.move_on_after(QUIET_SECONDS):
+                await session.quiet.wait()
+            with anyio.CancelScope(shield=True):
+                event, cause = Event.PAUSE_REQUESTED, "handed over"
+                await self._pause_if_idle(session, event, cause, True, True, False)
+
     async def _pause_if_idle(
         self,
         session: Session,
@@ -88,26 +105,32 @@ class Pausing:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
         unsaved: list[Binding] = []
+        transferable = self._transferable_bindings(session)
         try:
-            snapshots, unsaved = await self._take_snapshots(session)
+            snapshots, unsaved = await self._take_snapshots(session, transferable)
             if unsaved and saved_only:
                 session.apply(Event.RESUMED, cause="it could not be saved")
                 return False
             kept_open = (
                 [] if release else [b for b in open_bindings(session) if b.service.pause == "keep"]
             )
-            to_close = [b for b in open_bindings(session) if b not in kept_open]
-            mark_bindings(kept_open, BindingStatus.KEPT)
+            to_close = [b for b in open_bindings(session) if b not in (*kept_open, *transferable)]
+            mark_bindings([*kept_open, *transferable], BindingStatus.KEPT)
             mark_bindings(to_close, BindingStatus.PAUSED)
             for binding in unsaved:
                 # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._core.clock.now()
                 binding.update(status=BindingStatus.LOST, last_error=why, since=since)
+            await self._connector.hand_over(session, transferable)
+            columns = self._paused_columns(session)
+            gives_up = not open_bindings(session)
+            if gives_up:
+                columns["node"] = None
             await session.save(
                 bindings=[b.record for b in session.bindings.values()],
                 snapshots=snapshots,
                 state=None if session.durable_state is session.state else session.state,
-                **self._paused_columns(session),
+                **columns,
             )
         except StoreUnavailable:
             session.apply(Event.RESUMED, cause="the store is unavailable")
@@ -119,6 +142,9 @@ class Pausing:
             raise
         finally:
             session.pausing = False
+        if gives_up:
+            self._directory.forget(session)
+            return True
         # Close before giving up: another process may open its own connection as soon as it can claim the session.
         await self._connector.close(session, to_close)
         if open_bindings(session):
@@ -132,10 +158,19 @@ class Pausing:
         kept_open = open_bindings(session)
         if kept_open and not release:
             return
-        if kept_open:
-            await session.save(bindings=mark_bindings(kept_open, BindingStatus.PAUSED))
-            await self._connector.close(session, kept_open)
+        transferable = self._transferable_bindings(session)
+        to_close = [b for b in kept_open if b not in transferable]
+        if to_close:
+            await session.save(bindings=mark_bindings(to_close, BindingStatus.PAUSED))
+            await self._connector.close(session, to_close)
+        await self._connector.hand_over(session, transferable)
         await self._release(session)
+
+    def _transferable_bindings(self, session: Session) -> list[Binding]:
+        """Return the bindings whose connections the successor of this node resumes; none without a successor."""
+        if self._core.node.successor is None:
+            return []
+        return [b for b in open_bindings(session) if b.live and b.live.is_transferable]
 
     async def give_back(self, session: Session) -> None:
         """Give up a paused session that this process claimed and holds no connection of, so that any process may claim it.
@@ -159,8 +194,13 @@ class Pausing:
             "due_at": session.deadline(),
         }
 
-    async def _take_snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
-        """Save its connections; return the snapshots, and the bindings whose connections could not be saved."""
+    async def _take_snapshots(
+        self, session: Session, transferable: list[Binding]
+    ) -> tuple[list[SnapshotRecord], list[Binding]]:
+        """Save the connections that end with this process.
+
+        Return the snapshots, and the bindings whose connections could not be saved.
+        """
         snapshots: list[SnapshotRecord] = []
         unsaved: list[Binding] = []
 
@@ -173,7 +213,8 @@ class Pausing:
 
         async with anyio.create_task_group() as tasks:
             for binding in open_bindings(session):
-                tasks.start_soon(take, binding)
+                if binding not in transferable:
+                    tasks.start_soon(take, binding)
         return snapshots, unsaved
 
     async def resume(self, session: Session, *, cause: str) -> None:

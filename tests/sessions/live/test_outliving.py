@@ -53,6 +53,9 @@ class LastingCounter(Counter):
     def abandon(self) -> None:
         self.abandoned = True
 
+    def hand_over(self) -> None:
+        self.abandoned = True
+
     def was_sent(self, operation_id: str) -> bool | None:
         assert isinstance(self.service, Lasting)
         return None if self.service.sent is None else operation_id in self.service.sent
@@ -115,6 +118,20 @@ async def test_a_connection_is_taken_up_in_its_generation_without_a_notice(
     session, folder, remote = await killed(build, tmp_path)
     async with build(Lasting(remote=remote), folder=folder) as engine:
         answer = await engine.call(session)
+        assert answer.payload["structuredContent"] == {"count": 2, "generation": 1}
+        assert answer.notice is None
+
+
+async def test_a_connection_is_handed_over_to_the_successor_of_its_node(
+    build: Build, tmp_path: Path
+):
+    remote: dict[str, int] = {}
+    async with build(Lasting(remote=remote), folder=tmp_path / "data") as engine:
+        session = await engine.create()
+        assert await engine.count(session.id) == 1
+        engine.node.hand_over_to("n_successor")
+    async with build(Lasting(remote=remote), folder=tmp_path / "data") as engine:
+        answer = await engine.call(session.id)
         assert answer.payload["structuredContent"] == {"count": 2, "generation": 1}
         assert answer.notice is None
 

@@ -223,6 +223,9 @@ class HttpTransport:
     def abandon(self) -> None:
         self._client.is_abandoned = True
 
+    def hand_over(self) -> None:
+        self.abandon()
+
     def earlier_traffic(self) -> EarlierTraffic:
         return EarlierTraffic()
 
