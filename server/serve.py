@@ -125,7 +125,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
                 if ledger.keeper is not None:
-                    gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
+                    gateway.registry.spawn(_resume_orphans_at_start, gateway, resumed)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -139,8 +139,18 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
     gateway.on_fenced()
 
 
-async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio.Event) -> None:
+async def _resume_orphans_at_start(gateway: Gateway, resumed: anyio.Event) -> None:
+    try:
+        await resume_orphans(gateway)
+    finally:
+        resumed.set()
+
+
+async def resume_orphans(gateway: Gateway) -> None:
     """Resume the sessions whose processes outlived the one that served them, before the keeper ends these."""
+    keeper = gateway.ledger.keeper
+    if keeper is None:
+        return
     try:
         status = await keeper.status()
         if status is not None:
@@ -151,8 +161,6 @@ async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio
             await gateway.registry.resume_orphans(sorted(session_ids), since=since)
     except KeeperUnreachable as error:
         logger.warning("the keeper was not asked for child processes: %s", error)
-    finally:
-        resumed.set()
 
 
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:
@@ -182,4 +190,4 @@ def has_uvloop() -> bool:
     return True
 
 
-__all__ = ["create_gateway", "has_uvloop", "hold_open", "open_gateway"]
+__all__ = ["create_gateway", "has_uvloop", "hold_open", "open_gateway", "resume_orphans"]

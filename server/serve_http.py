@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
 from collections.abc import Callable, Generator
-from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Literal
@@ -19,24 +19,37 @@ import uvicorn
 from .auth.tokens import StaticTokens
 from .cli.exit_codes import OK
 from .config.http import HttpSettings
-from .config.model import Config
+from .config.model import Config, ConfigError
 from .gateway.gateway import Gateway
 from .http.app import HttpApplication
 from .http.clients import Clients
-from .http.listener import BACKLOG, listen, listen_together, url_of
+from .http.listener import (
+    BACKLOG,
+    listen,
+    listen_together,
+    replacement_socket,
+    take_over,
+    url_of,
+)
 from .http.open_streams import OpenStreams
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
 from .protocol.server import StateholdServer
-from .serve import has_uvloop, open_gateway
+from .replacement.socket import NotReplaced, Predecessor, Successor
+from .replacement.successor import start_on_signal
+from .serve import has_uvloop, open_gateway, resume_orphans
 from .shutdown import Shutdown, cancel_start, watch_signals
 from .systemd import notify
 from .workers import Worker, Workers
+
+logger = logging.getLogger("statehold.server")
 
 ACCEPTS = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
 KEEPER_SECONDS = 60.0
 """The default of `keeper.linger_seconds`."""
+PROBE_SECONDS = 30.0
+"""Longest time that a server waits for the probes of its services before it replaces another one."""
 ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
 
@@ -48,8 +61,19 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepts = anyio.Event()
+        self.ended = anyio.Event()
+
+    async def serve_listener(self, listener: socket.socket) -> None:
+        """Serve until `should_exit` is set."""
+        await self.serve([listener])
+        self.ended.set()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self.accepts.set()
         for listener in sockets or ():
             # asyncio also used ACCEPTS as the length of the queue of the socket.
             listener.listen(BACKLOG)
@@ -66,8 +90,8 @@ class _Server(uvicorn.Server):
             await self.lifespan.shutdown()
 
 
-def run_http(config: Config) -> int:
-    """Listen until a signal comes. Return the exit code.
+def run_http(config: Config, *, replace: bool = False) -> int:
+    """Listen until a signal comes. Return the exit code. With `replace`, take over from the server of the address.
 
     Raises:
         ConfigError: the address cannot be listened on, or the tokens cannot be read.
@@ -75,20 +99,28 @@ def run_http(config: Config) -> int:
     configure(config.log)
     raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
-    if config.server.workers == 1:
-        return _run(config, tokens)
+    if replace or config.server.workers == 1:
+        return _run(config, tokens, replace=replace)
     with listen_together(config) as listeners:
         workers = Workers(listeners, partial(_report_url, url_of(listeners[0])))
         outcome = workers.run()
         return outcome if isinstance(outcome, int) else _run(config, tokens, outcome)
 
 
-def _run(config: Config, tokens: StaticTokens | None, worker: Worker | None = None) -> int:
+def _run(
+    config: Config,
+    tokens: StaticTokens | None,
+    worker: Worker | None = None,
+    *,
+    replace: bool = False,
+) -> int:
     options = {"use_uvloop": has_uvloop()}
-    return anyio.run(_serve_http, config, tokens, worker, backend_options=options)
+    return anyio.run(_serve_http, config, tokens, worker, replace, backend_options=options)
 
 
-async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> int:
+async def _serve_http(
+    config: Config, tokens: StaticTokens | None, worker: Worker | None, replace: bool
+) -> int:
     """Serve until a signal comes, and return the exit code.
 
     Signals are handled before the port opens, since its users may send one at once.
@@ -99,13 +131,27 @@ async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worke
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         if worker is not None:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
-        with listen(config) if worker is None else nullcontext(worker.listener) as listener:
+        with _open_listener(config, worker, replace) as (listener, predecessor):
             report = (
                 partial(_report_listening, listener) if worker is None else worker.report_serving
             )
-            await _serve_on(listener, config, tokens, shutdown, report)
+            await _serve_on(listener, config, tokens, shutdown, report, predecessor)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
+
+
+@contextlib.contextmanager
+def _open_listener(
+    config: Config, worker: Worker | None, replace: bool
+) -> Generator[tuple[socket.socket, Predecessor | None]]:
+    if worker is not None:
+        yield worker.listener, None
+    elif replace:
+        with take_over(config) as listener_and_predecessor:
+            yield listener_and_predecessor
+    else:
+        with listen(config) as listener:
+            yield listener, None
 
 
 async def _stop_with_parent(worker: Worker, shutdown: Shutdown) -> None:
@@ -129,6 +175,7 @@ async def _serve_on(
     tokens: StaticTokens | None,
     shutdown: Shutdown,
     report_serving: Callable[[], object],
+    predecessor: Predecessor | None,
 ) -> None:
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
@@ -161,9 +208,51 @@ async def _serve_on(
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, shutdown)
             tasks.start_soon(_force_exit, server, shutdown)
+            place = replacement_socket(config, listener)
+            await tasks.start(partial(start_on_signal, port, is_replaceable=place is not None))
+            tasks.start_soon(server.serve_listener, listener)
+            await server.accepts.wait()
+            if predecessor is not None:
+                await _replace(predecessor, gateway)
+            if place is not None:
+                on_replaced = partial(_note_replaced, gateway, clients, server, shutdown)
+                await tasks.start(place.serve, listener, on_replaced)
             report_serving()
-            await server.serve([listener])
+            await server.ended.wait()
             tasks.cancel_scope.cancel()
+
+
+async def _replace(predecessor: Predecessor, gateway: Gateway) -> None:
+    """Have the predecessor give up its sessions, now that this process accepts connections.
+
+    Raises:
+        ConfigError: it refuses.
+    """
+    # Probes would take the processor from the first calls.
+    with anyio.move_on_after(PROBE_SECONDS):
+        await gateway.ready()
+    try:
+        await predecessor.replace(gateway.node.id)
+    except NotReplaced as error:
+        raise ConfigError(f"the running server was not replaced: {error}") from None
+    gateway.registry.spawn(_resume_orphans_when_ended, predecessor, gateway)
+
+
+async def _resume_orphans_when_ended(predecessor: Predecessor, gateway: Gateway) -> None:
+    await predecessor.wait_ended()
+    await resume_orphans(gateway)
+
+
+def _note_replaced(
+    gateway: Gateway, clients: Clients, server: _Server, shutdown: Shutdown, successor: Successor
+) -> None:
+    """Begin the end of this process: its successor accepts the connections from now on."""
+    logger.info("process %d replaces this one", successor.pid)
+    notify(f"MAINPID={successor.pid}")
+    clients.is_draining = True
+    server.stop_accepting()
+    gateway.node.hand_over_to(successor.node)
+    shutdown.begin()
 
 
 async def _end_http(
@@ -175,11 +264,13 @@ async def _end_http(
     shutdown: Shutdown,
 ) -> None:
     await shutdown.begin_event.wait()
-    notify("STOPPING=1")
+    successor = gateway.node.successor
+    if successor is None:
+        notify("STOPPING=1")
     clients.is_draining = True
     async with anyio.create_task_group() as tasks:
-        if gateway.node.up_nodes() and shutdown.exit_code == OK:
-            # Meanwhile the proxies notice it by /readyz, and this node passes their requests on to the others.
+        if (successor or gateway.node.up_nodes()) and shutdown.exit_code == OK:
+            # Meanwhile the proxies notice it by /readyz, and this node passes on the requests on its connections.
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()
     await gateway.wait_answered()

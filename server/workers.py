@@ -127,6 +127,8 @@ class Workers:
         handlers: dict[signal.Signals, Any] = {}
         for number in SIGNALS:
             handlers[number] = signal.signal(number, count)
+        # Sent to replace a server, which workers do not support; it would end this process.
+        handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, wake_only)
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, wake_only)
         former = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         try:

@@ -140,7 +140,7 @@ class Registry:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.
 
         With a lease or a successor, other nodes answer calls of these sessions afterwards, and this one forwards them. A
-        successor also takes up the connections that outlive this process.
+        successor also resumes the connections that outlive this process.
         """
         self.access.draining = True
         await self.core.node.drain()

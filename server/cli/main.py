@@ -125,6 +125,8 @@ def _is_shared(arguments: CommandLine) -> bool:
 def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     from ..sdk.deferred_models import defer_models
 
+    if http and arguments.replace and _is_shared(arguments):
+        return complain("--replace is not for --shared: a newer client replaces that server", USAGE)
     with defer_models():
         if _is_shared(arguments):
             from ..serve_shared import run_shared
@@ -132,7 +134,9 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
 
             run = partial(run_shared, settings=settings_of(arguments))
         elif http:
-            from ..serve_http import run_http as run
+            from ..serve_http import run_http
+
+            run = partial(run_http, replace=arguments.replace)
         else:
             from ..serve_stdio import run_stdio as run
 

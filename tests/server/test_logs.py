@@ -54,7 +54,7 @@ def test_info_tells_of_sessions_and_services_and_not_of_calls(tmp_path: Path) ->
     words = ("created", "paused", "resumed", "lost a connection", "recovered", "closed")
     told = [word for line in lines for word in words if f'"work" {word}' in line]
     assert told == list(words)
-    assert "service quick is available: 8 tools" in running.log
+    assert "service quick is available: 9 tools" in running.log
     assert "service broken is not available: " in running.log
     assert "call of" not in running.log
     assert "stderr:" not in running.log

@@ -80,6 +80,24 @@ def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(tmp_path:
                 assert notices.recv(100) == b"STOPPING=1"
 
 
+def test_a_reload_makes_the_successor_the_main_process(tmp_path: Path) -> None:
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notices.bind(str(tmp_path / "notices"))
+    notices.settimeout(30)
+    with notices, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with activated(listener, tmp_path, notify=str(tmp_path / "notices")) as process:
+            assert notices.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGUSR2)
+            name, _, pid = notices.recv(100).decode().partition("=")
+            assert name == "MAINPID"
+            assert notices.recv(100) == b"READY=1"
+            assert pid_at(port) == int(pid) != process.pid
+            os.kill(int(pid), signal.SIGTERM)
+            assert notices.recv(100) == b"STOPPING=1"
+            assert process.wait(30) == 0
+
+
 def test_the_abstract_address_of_notices_is_understood(tmp_path: Path) -> None:
     name = f"statehold-{os.getpid()}"
     with (

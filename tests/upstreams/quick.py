@@ -67,6 +67,7 @@ class Quick:
             tool("fail"),
             tool("slow", {"seconds": number}),
             tool("hang"),
+            tool("hold", {"fifo": {"type": "string"}}),
             tool("crash"),
             tool("spawn"),
         ]
@@ -88,7 +89,7 @@ class Quick:
             self.notified(message["method"], message.get("params") or {})
             return
         params: JSON = message.get("params") or {}
-        if message["method"] == "tools/call" and params.get("name") in {"slow", "hang"}:
+        if message["method"] == "tools/call" and params.get("name") in {"slow", "hang", "hold"}:
             self.cancelled[message["id"]] = threading.Event()
             threading.Thread(target=self.answer, args=(message, params), daemon=True).start()
         else:
@@ -189,6 +190,11 @@ class Quick:
         self.cancelled[request_id].wait()
         self.record(params, event="cancelled")
         raise Refused(-32800, "Request cancelled")
+
+    def tool_hold(self, given: JSON, *_: object) -> JSON:
+        with open(given["fifo"]) as fifo:
+            fifo.read()
+        return text("held")
 
     def tool_crash(self, *_: object) -> JSON:
         sys.stderr.write("quick: crashing as asked\n")

@@ -1,0 +1,204 @@
+"""A running server is replaced under load: no connection is refused, no call fails, and the counters go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from gateway_process import (
+    STATEHOLD,
+    Way,
+    meta_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
+from mcp import Client
+from process_exit import until_gone
+from runs import wait_for_call
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
+    pytest.mark.fault,
+]
+
+CALLERS = 4
+CALLS_AFTER = 5
+"""Calls of each caller after the old server has ended."""
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def config(tmp_path: Path, log: Path) -> Path:
+    path = tmp_path / "statehold.toml"
+    services = {"quick": service("quick", "--log", str(log))}
+    path.write_text(toml({"timeouts": {"close_grace": 3}, "services": services}))
+    return path
+
+
+@dataclass
+class Server:
+    """The server of one address, of which one process after the other serves it."""
+
+    config: Path
+    data: Path
+    port: int
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+    pids: list[int] = field(default_factory=list[int])
+    """Of the processes that answered, in order."""
+    replaced: anyio.Event = field(default_factory=anyio.Event)
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        files = ["--config", str(self.config), "--data", str(self.data)]
+        process = subprocess.Popen(
+            [*STATEHOLD, "serve", *files, "--port", str(self.port), *options],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.started.append(process)
+        return process
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[subprocess.Popen[bytes]]:
+        """Run it until the block ends, with all processes that replaced the first one."""
+        # Where nothing runs, --replace only starts.
+        first = self.start("--replace")
+        try:
+            with anyio.fail_after(30):
+                while not self.pids:
+                    try:
+                        await self.connect()
+                    except httpx2.ConnectError:
+                        await anyio.sleep(0.01)
+            yield first
+        finally:
+            for process in self.started:
+                process.terminate()
+                process.wait(20)
+            for pid in set(self.pids).difference(process.pid for process in self.started):
+                os.kill(pid, signal.SIGTERM)
+                await until_gone(pid, seconds=20)
+
+    async def connect(self) -> None:
+        """Open a connection, and note the process that answers on it."""
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://127.0.0.1:{self.port}/livez")
+        pid = answer.json()["pid"]
+        if pid not in self.pids:
+            self.pids.append(pid)
+        if len(self.pids) == 2:
+            self.replaced.set()
+
+    async def connect_repeatedly(self, end: anyio.Event) -> None:
+        while not end.is_set():
+            await self.connect()
+            await asyncio.sleep(0.005)
+
+    def clients(self) -> Way:
+        url = f"http://127.0.0.1:{self.port}"
+        return Way("http", "modern", self.config, self.data, url=url)
+
+
+@dataclass
+class Caller:
+    """Calls a counter in a session of its own, until it has made `remaining` calls once `ends` is set."""
+
+    number: int
+    counts: list[int] = field(default_factory=list[int])
+    generations: set[int] = field(default_factory=set[int])
+
+    async def run(self, client: Client, session: str, ends: anyio.Event) -> None:
+        remaining = CALLS_AFTER
+        while remaining:
+            remaining -= ends.is_set()
+            operation: Any = {"statehold/operation_id": f"{self.number}-{len(self.counts)}"}
+            result = await client.call_tool(
+                "inc", {"session_id": session}, meta=operation if self.number % 2 else None
+            )
+            self.counts.append(structured(result)["count"])
+            self.generations.add(meta_of(result)["statehold/session"]["generation"])
+
+
+async def hold(client: Client, fifo: Path, answers: list[str]) -> None:
+    """Make a call that the upstream answers when somebody opens the FIFO for writing."""
+    session = await opened_session(client)
+    result = await client.call_tool("hold", {"session_id": session, "fifo": str(fifo)})
+    answers.append(text_of(result))
+
+
+@pytest.mark.parametrize("by_signal", [False, True], ids=["option", "signal"])
+async def test_a_server_is_replaced_under_load(
+    config: Path, data: Path, port: int, log: Path, tmp_path: Path, by_signal: bool
+) -> None:
+    server, ends = Server(config, data, port), anyio.Event()
+    callers, answers = [Caller(number) for number in range(CALLERS)], list[str]()
+    os.mkfifo(fifo := tmp_path / "fifo")
+    async with server.running() as old, anyio.create_task_group() as held:
+        async with server.clients().connect() as client, anyio.create_task_group() as tasks:
+            held.start_soon(hold, client, fifo, answers)
+            await wait_for_call(log, "hold")
+            for caller in callers:
+                tasks.start_soon(caller.run, client, await opened_session(client), ends)
+            tasks.start_soon(server.connect_repeatedly, ends)
+            if by_signal:
+                old.send_signal(signal.SIGUSR2)
+            else:
+                server.start("--replace")
+            with anyio.fail_after(30):
+                await server.replaced.wait()
+                # The old process holds this call.
+                await anyio.to_thread.run_sync(fifo.write_text, "")
+                assert await anyio.to_thread.run_sync(old.wait) == 0
+            ends.set()
+        assert answers == ["held"]
+        for caller in callers:
+            assert caller.counts == [*range(1, len(caller.counts) + 1)]
+            assert caller.generations == {1}
+        assert server.pids[0] == old.pid
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--ephemeral"], "leave out ephemeral"),
+        (["--port", "0"], "give the port of the running server"),
+        (["--workers", "2"], "several processes cannot be replaced"),
+        (["--shared"], "a newer client replaces that server"),
+    ],
+)
+def test_what_cannot_be_replaced_is_refused_with_the_remedy(
+    data: Path, options: Sequence[str], problem: str
+) -> None:
+    command = [*STATEHOLD, "serve", "--data", str(data), "--replace", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert problem in ended.stderr
+
+
+async def test_the_server_of_another_data_folder_is_not_replaced(
+    config: Path, data: Path, port: int, tmp_path: Path
+) -> None:
+    async with Server(config, data, port).running() as old:
+        other = Server(config, tmp_path / "other", port).start("--replace")
+        assert await anyio.to_thread.run_sync(other.wait) == 2
+        assert old.poll() is None
