@@ -197,17 +197,21 @@ class ForkParent:
 
     def _bear(self) -> None:
         asking, _ = self._listening.accept()
-        message, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
-        while len(message) < 4 + int.from_bytes(message[:4], sys.byteorder):
-            message += asking.recv(1 << 16)
+        request = _receive_request(asking)
+        if request is None:
+            asking.close()
+            return
+        message, streams = request
         pid = os.fork()
         if pid == 0:
-            self._become(marshal.loads(message[4:]), streams)
+            self._become(marshal.loads(message), streams)
         for stream in streams:
             os.close(stream)
         self._children[pid] = asking
         self._selector.register(asking, selectors.EVENT_READ)
-        asking.sendall(f"{pid}\n".encode())
+        # One that was killed meanwhile has its program killed by _forsake().
+        with suppress(OSError):
+            asking.sendall(f"{pid}\n".encode())
 
     def _become(self, program: Any, streams: list[int]) -> NoReturn:
         code: int = 1
@@ -253,6 +257,22 @@ class ForkParent:
         for pid, connection in self._children.items():
             if connection is asking:
                 os.kill(pid, signal.SIGKILL)
+
+
+def _receive_request(asking: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Return the program that a process asks for, and its streams; None if that process was killed meanwhile."""
+    try:
+        message, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
+        while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], sys.byteorder):
+            more = asking.recv(1 << 16)
+            if not more:
+                for stream in streams:
+                    os.close(stream)
+                return None
+            message += more
+    except OSError:
+        return None
+    return message[4:], streams
 
 
 def _ignore(*_: object) -> None:
