@@ -127,6 +127,9 @@ class Caller:
         call = self._pending = self._pending or self._next()
         if call.sent > REPEATS:
             self._pending = None
+            if call.tool in COUNTERS:
+                # An answer that never arrived may have had the note.
+                self._noticed_services.add(COUNTERS[call.tool])
             return
         call.sent += 1
         result = await self._send(client, call)

@@ -17,6 +17,7 @@ from ..errors import OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import cap_json, shorten_result, status_of
 from ..json_codec import loads
 from ..live.connection import LiveConnection
+from ..live.connector import unreported_notice
 from ..live.session import Session
 from ..records import JournalRecord, ReceiptRecord
 from ..services import CallResult, Resumed
@@ -50,8 +51,12 @@ class InterruptedCalls:
 
         Called before the session takes calls. A repeat waits for the answer that the call waits for.
         """
-        for receipt, entry in await self._core.store.started_calls(session.id):
-            call = InterruptedCall(receipt, entry)
+        calls = [
+            InterruptedCall(*call) for call in await self._core.store.started_calls(session.id)
+        ]
+        await self._repeat_notices(session, calls)
+        for call in calls:
+            receipt, entry = call.receipt, call.entry
             binding = session.bindings.get(entry.service or "")
             live = None if binding is None else binding.live
             connection = None if live is None else live.connection
@@ -66,6 +71,21 @@ class InterruptedCalls:
             else:
                 # It may have been sent over the connection before this one.
                 await self._record_unknown(session, call)
+
+    async def _repeat_notices(self, session: Session, calls: Sequence[InterruptedCall]) -> None:
+        """Make the notice of a replaced connection due again if only the answer of an interrupted call can have had it."""
+        answered = {
+            (entry.service, entry.generation)
+            for entry in (await self._core.store.journal(session.id) if calls else ())
+            if entry.status == "ok"
+        }
+        for call in calls:
+            binding = session.bindings.get(call.entry.service or "")
+            if binding is None or binding.notice is not None or binding.record.generation < 2:
+                continue
+            if (binding.record.service, binding.record.generation) not in answered:
+                binding.update(told_generation=binding.record.generation - 1)
+                binding.notice = unreported_notice(binding.record, binding.unreported_losses)
 
     def _begin(
         self, session: Session, live: LiveConnection, connection: Resumed, call: InterruptedCall

@@ -372,6 +372,35 @@ async def test_a_call_that_may_have_been_sent_has_no_known_outcome(
     assert (session, "hold") not in service.calls
 
 
+async def test_a_notice_that_only_an_interrupted_call_can_have_carried_is_repeated(
+    build: Build, tmp_path: Path
+):
+    folder = left = tmp_path / "data"
+    remote: dict[str, int] = {}
+    async with build(Lasting(), folder=folder) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.live[0].die("killed")
+        await engine.until(lambda: session.status == "error")
+        await engine.pass_time(lambda: session.status == "idle")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.router.call, hold_request(session.id), Nobody())
+            await engine.counter.holding.wait()
+            # As if the answer with the notice were on its way.
+            binding = session.bindings["counter"]
+            binding.update(told_generation=2)
+            await session.save(bindings=[binding.record])
+            left, remote = await left_by_kill(engine, folder)
+            engine.counter.let_go.set()
+    async with build(Lasting(remote=remote), folder=left) as engine:
+        with pytest.raises(OutcomeUnknown):
+            await engine.router.call(hold_request(session.id), Nobody())
+        answer = await engine.call(session.id)
+        assert answer.notice is not None
+        assert "1 to 2; the server was restarted before it reported this" in answer.notice
+        assert (await engine.call(session.id)).notice is None
+
+
 async def test_a_call_of_a_service_that_is_not_configured_any_more_has_no_known_outcome(
     build: Build, tmp_path: Path
 ):
