@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
     from ..egress.proxy import EgressAccess
+    from ..process.host import BrowserHost
     from ..process.pool import BrowserProcess
     from .storage import OriginStorage
 
@@ -115,7 +116,7 @@ class Opening:
         connection = self._connected(
             process, access, restored_context, tools, encryption, had_cookies
         )
-        await self._keep(connection, process, access)
+        await self._hold_port(connection, process, access)
         if self._config.is_attached:
             context_snapshot = None
         if context_snapshot is not None:
@@ -175,7 +176,7 @@ class Opening:
         connection = self._connected(
             process, access, restored_context, tools, encryption, bool(snapshot.cookies)
         )
-        connection.keep(place.to_token(), self._context_file)
+        self._keep(connection, process.host, place)
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)
@@ -183,16 +184,20 @@ class Opening:
             lines.append(f"Ended when the server started again: {', '.join(record.activities)}.")
         return connection
 
-    async def _keep(
+    async def _hold_port(
         self, connection: BrowserConnection, process: BrowserProcess, access: EgressAccess | None
     ) -> None:
-        """Prepare that a later server takes the context over."""
+        """Prepare that a later server takes the context over, and have the keeper hold the port of its access."""
         host = process.host
         if host is None or not host.outlives_process or access is None:
             return
-        context = connection.session.context
-        place = ContextPlace(host.address, guid_of(context), access.port)
+        place = ContextPlace(host.address, guid_of(connection.session.context), access.port)
         await host.hold(place.port_name, access.descriptor)
+        self._keep(connection, host, place)
+
+    def _keep(self, connection: BrowserConnection, host: BrowserHost, place: ContextPlace) -> None:
+        """Have a later server able to take the context over, until it is closed."""
+        context = connection.session.context
         context.on("close", lambda _: self._spawn(host.drop, place.port_name))
         connection.keep(place.to_token(), self._context_file)
 
