@@ -309,24 +309,19 @@ class Keeper:
         self._kill(child)
         return {}, []
 
-    def _held_by(self, client: Client, packet: Packet) -> dict[str, int]:
-        child = self._children[packet["key"]]
-        if child.holder is not client:
-            raise Refusal(STALE)
-        return child.held
-
     def _hold(self, client: Client, packet: Packet) -> Answer:
-        held, name, (descriptor,) = self._held_by(client, packet), packet["name"], packet["passed"]
+        held, name = self._child_of(client, packet).held, packet["name"]
+        (descriptor,) = packet["passed"]
         if name in held or len(held) >= HELD:
             raise Refusal(INVALID)
         held[name] = os.dup(descriptor)
         return {}, []
 
     def _fetch(self, client: Client, packet: Packet) -> Answer:
-        return {}, [self._held_by(client, packet)[packet["name"]]]
+        return {}, [self._child_of(client, packet).held[packet["name"]]]
 
     def _drop_descriptor(self, client: Client, packet: Packet) -> Answer:
-        os.close(self._held_by(client, packet).pop(packet["name"]))
+        os.close(self._child_of(client, packet).held.pop(packet["name"]))
         return {}, []
 
     def _list(self, client: Client, packet: Packet) -> Answer:

@@ -131,6 +131,16 @@ class Browsing:
         return await self("evaluate", function=f"() => {expression}")
 
 
+async def left_browsing(restarts: Restarts, site: str) -> str:
+    """Return a session on a page of the site, whose server was killed."""
+    with restarts.serve() as server:
+        async with restarts.connect(server) as client:
+            session = await opened_session(client)
+            await Browsing(client, session)("navigate", url=site)
+            kill(server)
+    return session
+
+
 def ref_of(snapshot: str, name: str) -> str:
     line = next(line for line in snapshot.splitlines() if name in line)
     return line.partition("[ref=")[2].partition("]")[0]
@@ -171,11 +181,7 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
 
 
 async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: str) -> None:
-    with restarts.serve() as server:
-        async with restarts.connect(server) as client:
-            session = await opened_session(client)
-            await Browsing(client, session)("navigate", url=site)
-            kill(server)
+    await left_browsing(restarts, site)
     with restarts.serve() as server:
         with anyio.fail_after(20):
             while not (await restarts.children())[0].has_node:  # noqa: ASYNC110
@@ -184,11 +190,7 @@ async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: 
 
 
 async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str) -> None:
-    with restarts.serve() as server:
-        async with restarts.connect(server) as client:
-            session = await opened_session(client)
-            await Browsing(client, session)("navigate", url=site)
-            kill(server)
+    session = await left_browsing(restarts, site)
     keeper = restarts.keeper()
     assert keeper is not None
     browsers = [process for process in keeper.children(recursive=True) if is_browser(process)]
