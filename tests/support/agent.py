@@ -65,6 +65,11 @@ def is_driver(process: psutil.Process) -> bool:
     return "run-driver" in process.cmdline()
 
 
+def is_browser_host(process: psutil.Process) -> bool:
+    line = process.cmdline()
+    return any(word.endswith("host.cjs") for word in line) and line[0].endswith("node")
+
+
 def is_browser(process: psutil.Process) -> bool:
     line = process.cmdline()
     # Debian's command is a script that starts the browser, and stays.

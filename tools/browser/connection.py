@@ -32,6 +32,7 @@ logger = logging.getLogger("statehold.browser")
 LOST_PROCESS: Final = "a part of it ended"
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
+_CLOSED: Final = "The browser session was closed."
 WATCH_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60.0
@@ -99,6 +100,7 @@ class BrowserConnection:
         self._change = anyio.Event()
         """Set by each call that may have changed something."""
         self._call_scope: anyio.CancelScope | None = None
+        self._snapshot_scope = anyio.CancelScope()
         self._background_scope = anyio.CancelScope()
         session.spawn(self._run_background)
         # Changes that a page makes by itself, such as a login a moment after the click, have to be saved as well.
@@ -369,12 +371,18 @@ class BrowserConnection:
 
         if self.session.is_attached:
             return None
+        if self._closed:
+            raise ConnectionLost(_CLOSED)
         # Cleared first: the snapshot may lack changes that are made while it is taken.
         self.unsaved = False
         try:
-            await self._process.guard()
             unread_before = self.session.origins.unread_count
-            snapshot = await self._save(self.session, light)
+            snapshot: Snapshot | None = None
+            with anyio.CancelScope() as self._snapshot_scope:
+                await self._process.guard()
+                snapshot = await self._save(self.session, light)
+            if self._snapshot_scope.cancelled_caught:
+                raise ConnectionLost(_CLOSED)
             # Ask for another save only while the backlog changes; an origin that can never be read would ask for ever.
             if light and self.session.origins.unread_count not in (0, unread_before):
                 self._mark_unsaved()
@@ -405,6 +413,7 @@ class BrowserConnection:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
                 # The context of a person's browser stays; the process disconnects from it.
                 if not (self.session.is_attached or self._is_abandoned):
+                    await self._end_cookie_reads()
                     with suppress(Exception):
                         await self.session.context.close()
             if scope.cancelled_caught and not self._process.lost.is_set():
@@ -416,6 +425,16 @@ class BrowserConnection:
                     stack.callback(self._context_file.remove)
                 for release in self.on_closed:
                     stack.callback(release)
+
+    async def _end_cookie_reads(self) -> None:
+        """End the snapshot that is being taken, and wait for the reads of cookies that Chromium still runs for it.
+
+        Chromium never answers such a read once its context is closed, so that the browser's process would keep the
+        context in memory. It answers reads in order.
+        """
+        self._snapshot_scope.cancel()
+        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
+            await self.session.context.cookies("http://session.invalid")
 
 
 def _nothing() -> None: ...

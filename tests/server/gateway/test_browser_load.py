@@ -19,6 +19,7 @@ from agent import (
     Agent,
     find_process,
     is_browser,
+    is_browser_host,
     is_driver,
     memory_of,
     saved_text,
@@ -27,7 +28,7 @@ from agent import (
 )
 from gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
 from lab import Lab
-from node_memory import INSPECTABLE, collect_garbage
+from node_memory import INSPECTABLE, collect_garbage, count_objects
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
@@ -39,6 +40,8 @@ WARM_UP = 150
 SETTLES = 3.0
 GROWN = 1.05
 """The ratio by which memory may have grown after all cycles."""
+CONTEXT_CLASS = "CRBrowserContext"
+"""The class of Playwright that holds a context in the process that drives Chromium."""
 
 FIELD = "() => document.querySelector('#word').value"
 DOWNLOAD = """name => { const link = document.createElement("a"); link.download = name + ".txt";
@@ -252,7 +255,8 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
             with anyio.move_on_after(SETTLES):
                 while len(tree_of(server)) > idle:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.05)
-            await collect_garbage(find_process(server, is_driver))
+            for is_node in (is_driver, is_browser_host):
+                await collect_garbage(find_process(server, is_node))
             return ResourceUse.by(server, data)
 
         idle = len(tree_of(server))
@@ -262,4 +266,6 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
         assert after.descriptors <= warm.descriptors
         assert after.folders <= warm.folders
         assert after.memory <= warm.memory * GROWN, f"{warm}, then {after}"
+        # The context of the first session.
+        assert await count_objects(find_process(server, is_browser_host), CONTEXT_CLASS) == 1
         structured(await first.call("session_close"))
