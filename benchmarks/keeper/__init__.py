@@ -1,4 +1,7 @@
-"""(v) keeper: kill -9 of a server under load; its processes go on, no call with an operation id is lost or runs twice."""
+"""(v) keeper: kill -9 of a server under load; its processes go on, no call with an operation id is lost or runs twice.
+
+Then the server is replaced under the same load.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from ..soak.checks import check_processes
 from ..soak.findings import Findings
 from ..soak.orphans import adopt_orphans
 from .callers import Caller, Kind
+from .replacement import replace_repeatedly, replacement_table
 from .server import SHORT_LINGER_SECONDS, KilledServer
 
 COMMAND: Final = {"command": "sleep 2; echo done"}
@@ -30,7 +34,7 @@ KINDS: Final = (
     Kind("stdio, 2026-07-28", "quick_inc", sessions=3),
     Kind("stdio, 2025-11-25", "old_inc", sessions=2),
     Kind("notebook", "notebook_count", logs=False),
-    Kind("shell, commands of 2 s", "shell_run", COMMAND, sessions=2),
+    Kind("shell, commands of 2 s", "shell_run", COMMAND, sessions=2, is_slow=True),
     Kind("HTTP, 2026-07-28", "web_inc", over_http=True),
     Kind("HTTP, 2025-11-25", "oldweb_inc", over_http=True),
     Kind(
@@ -48,6 +52,7 @@ PAUSE_SECONDS: Final = (0.0, 0.6)
 EARLY_SHARE: Final = 0.2
 """The share of the starts that are killed before they end."""
 EARLY_SECONDS: Final = (0.1, 1.0)
+KILLS_PER_REPLACEMENT: Final = 10
 
 FIRST_SECONDS: Final = 0.15
 FIRST_BROWSER_SECONDS: Final = 0.5
@@ -73,15 +78,18 @@ async def measure(plan: Plan) -> Table:
         ]
         first_calls = await _kill_repeatedly(server, callers, random, plan.kills)
         await _add_keeper(table, server.data, plan.idle_seconds)
+        _add_losses(table, callers, server.read_truth())
+        _add_first_calls(table, first_calls)
+        replacements = max(1, plan.kills // KILLS_PER_REPLACEMENT)
+        await replace_repeatedly(server, callers, random, replacements)
+        table.details = replacement_table(KINDS, callers, replacements)
+        table.targets += table.details.targets
         await _leave_running(server, callers)
         await check_processes(findings, ("--transport http",))
-        truth = server.read_truth()
-    _add_losses(table, callers, truth)
-    _add_first_calls(table, first_calls)
     orphans = findings.of("orphans")
     table.notes += [f"orphan: {text}" for text in orphans[:5]]
     table.targets.append(Target("keeper: orphans after linger", len(orphans), 0, ""))
-    table.details = await _compare(plan, table)
+    table.details.details = await _compare(plan, table)
     return table
 
 

@@ -88,10 +88,19 @@ class KilledServer:
     async def start(self, linger_seconds: float = LINGER_SECONDS) -> None:
         """Start the server and wait until it serves."""
         self._write_config(linger_seconds)
-        serve = ("serve", "--port", str(self.port))
-        command = statehold(self.data, self._config, *serve)
-        self._process = self.programs.start("server", command)
+        self._process = self._start()
         await serving(self.port, self._process)
+
+    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+        serve = ("serve", "--port", str(self.port), *options)
+        return self.programs.start("server", statehold(self.data, self._config, *serve))
+
+    async def replace(self) -> None:
+        """Start a process that takes over from the running one, and wait until that has ended."""
+        replaced, self._process = self._process, self._start("--replace")
+        assert replaced is not None
+        status = await anyio.to_thread.run_sync(replaced.wait)
+        assert status == 0, f"the replaced server ended with {status}"
 
     async def kill(self) -> None:
         process = self._process

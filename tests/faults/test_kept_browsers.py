@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections.abc import Generator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import anyio
 import psutil
 import pytest
 from agent import is_browser
+from counting_site import counting_site
 from gateway_process import Running, Way, opened_session, serving, structured, toml
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
@@ -24,44 +23,11 @@ from statehold.tools.processes.keeper import KeeperClient, KeptChild
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
-PAGE = """<title>Counting</title><button onclick="clicks++">Add</button><input aria-label="Name">
-<div style="height: 5000px"></div>
-<script>
-let clicks = 0, fetched = 0, failed = 0;
-(async () => {
-  for (;;) {
-    try { await (await fetch("/beat")).text(); fetched++; } catch { failed++; }
-    await new Promise(resolve => setTimeout(resolve, 20));
-  }
-})();
-</script>"""
-
-
-class Pages(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        is_page = self.path == "/"
-        data = PAGE.encode() if is_page else b"beat"
-        self.send_response(200)
-        self.send_header("content-type", "text/html" if is_page else "text/plain")
-        if is_page:
-            self.send_header("set-cookie", "login=ok")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
 
 @pytest.fixture
 def site() -> Generator[str]:
-    """A site whose page counts in its memory, and fetches all the time."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with counting_site() as site:
+        yield site.url
 
 
 class Restarts:

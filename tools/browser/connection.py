@@ -92,7 +92,9 @@ class BrowserConnection:
         self.resume_token: str | None = None
         """See Resumed in sessions/services.py."""
         self._context_file: ContextFile | None = None
-        self._is_abandoned = False
+        self.is_abandoned = False
+        """Whether aclose() leaves the context as it is, because another process has it or takes it over."""
+        self._is_handed_over = False
         self._closed = False
         self._turn = anyio.Lock()
         self._calls_started = anyio.Event()
@@ -136,7 +138,11 @@ class BrowserConnection:
                 logger.warning("the order of tabs was not recorded: %s", error)
 
     def abandon(self) -> None:
-        self._is_abandoned = True
+        self.is_abandoned = True
+
+    def hand_over(self) -> None:
+        """See Transferable in sessions/services.py."""
+        self.is_abandoned = self._is_handed_over = True
 
     def was_sent(self, operation_id: str) -> bool | None:
         return None
@@ -402,7 +408,7 @@ class BrowserConnection:
             raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:
-        """Close the context, waiting at most CLOSE_SECONDS. May be called twice."""
+        """Close the context, or leave it as it is, within CLOSE_SECONDS. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -411,8 +417,10 @@ class BrowserConnection:
             self._process.on_lost.remove(self._lose)
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+                if self._is_handed_over:
+                    await self._process.leave()
                 # The context of a person's browser stays; the process disconnects from it.
-                if not (self.session.is_attached or self._is_abandoned):
+                if not (self.session.is_attached or self.is_abandoned):
                     await self._end_cookie_reads()
                     with suppress(Exception):
                         await self.session.context.close()
@@ -421,7 +429,7 @@ class BrowserConnection:
                 self._process.check_soon()
         finally:
             with ExitStack() as stack:
-                if self._context_file is not None and not self._is_abandoned:
+                if self._context_file is not None and not self.is_abandoned:
                     stack.callback(self._context_file.remove)
                 for release in self.on_closed:
                     stack.callback(release)

@@ -197,14 +197,27 @@ class BrowserProcess:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the next process has its host, or may adopt it."""
+        return self.host is not None and self.host.is_left
+
+    async def leave(self) -> None:
+        """Leave the host to the next process. The sessions that are still here go on. May be called twice."""
+        if self.host is not None:
+            await self.host.leave()
+
     async def aclose(self) -> None:
-        """Close the browser within a bound. If that fails, kill its driver with all browsers."""
+        """Close the browser within a bound, or detach from it if its host was left.
+
+        If that fails, kill its driver with all browsers.
+        """
         self.closing = True
         # Called here, since the death of a driver raises no event.
         RequestInterceptor.forget(self.browser)
         self._whole = self.whole
         self._needed.close()
-        if self.host is not None:
+        if self.host is not None and not self.host.is_left:
             await self.host.aclose()
             return
         if self.lost.is_set() or self.driver.exited.is_set():
@@ -409,7 +422,8 @@ class Pool:
                         await process.aclose()
                     await self._release_driver(driver)
         self._spawn(self._watch, process)
-        logger.info("a browser started (%s)", process.browser.version)
+        verb = "started" if address is None else "was taken over"
+        logger.info("a browser %s (%s)", verb, process.browser.version)
         return process
 
     async def _watch(self, process: BrowserProcess) -> None:

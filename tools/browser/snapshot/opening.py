@@ -197,8 +197,13 @@ class Opening:
 
     def _keep(self, connection: BrowserConnection, host: BrowserHost, place: ContextPlace) -> None:
         """Have a later server able to take the context over, until it is closed."""
-        context = connection.session.context
-        context.on("close", lambda _: self._spawn(host.drop, place.port_name))
+
+        def drop_port(_: BrowserContext) -> None:
+            # A driver that detaches closes its contexts, but not those of the browser.
+            if not connection.is_abandoned:
+                self._spawn(host.drop, place.port_name)
+
+        connection.session.context.on("close", drop_port)
         connection.keep(place.to_token(), self._context_file)
 
     async def _open(
@@ -366,9 +371,12 @@ class Opening:
 
 
 def _release_access(access: EgressAccess, process: BrowserProcess) -> None:
-    """Revoke the access of a closed context. Its port stays open if the context may still send requests."""
+    """Revoke the access of a closed context. Its port stays open if the context may still send requests.
+
+    The next process listens at the port of a context that it takes over.
+    """
     access.revoke()
-    if process.lost.is_set():
+    if process.lost.is_set() or process.is_left:
         access.free()
 
 
