@@ -18,7 +18,7 @@ from .output import complain, say, say_json, table
 
 if TYPE_CHECKING:
     from ...sessions.services import ToolSpec
-    from ...tools.upstream.service import Check
+    from ...tools.upstream.probe import Check
 
 
 _AT_ONCE = 4

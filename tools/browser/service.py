@@ -25,7 +25,7 @@ from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
 from ..processes.workdir import safe_name
-from ..upstream.service import Check
+from ..upstream.probe import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy

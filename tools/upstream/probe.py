@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import Prompt
@@ -34,6 +34,22 @@ class Profile:
     peer: Peer
     tools: tuple[ToolSpec, ...]
     prompts: tuple[JSON, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The report of one probe, for `statehold services check`."""
+
+    service: str
+    transport: str
+    ok: bool
+    seconds: float
+    error: str | None = None
+    protocol_version: str | None = None
+    server: JSON = field(default_factory=dict[str, Any])
+    tools: int = 0
+    renamed: str | None = None
+    """A line about its tools that have other names in the list; see describe_renames()."""
 
 
 async def probe_upstream(connection: UpstreamConnection) -> Profile:
@@ -119,6 +135,7 @@ def header_map(spec: ToolSpec) -> HeaderMap:
 
 
 __all__ = [
+    "Check",
     "HeaderMap",
     "Profile",
     "header_map",

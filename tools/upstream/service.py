@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,7 +32,7 @@ from .errors import UpstreamRefused
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
 from .live_items import LiveItems
 from .negotiation import Era, Peer
-from .probe import HeaderMap, Profile, header_map, probe_upstream
+from .probe import Check, HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .quiet import InternalContext
 from .redaction import Secrets
@@ -55,22 +54,6 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
 
 ServiceChangeCallback = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
 """Called when a list or a resource changed: service, method of the notification, connection, params."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The report of one probe, for `statehold services check`."""
-
-    service: str
-    transport: str
-    ok: bool
-    seconds: float
-    error: str | None = None
-    protocol_version: str | None = None
-    server: JSON = field(default_factory=dict[str, Any])
-    tools: int = 0
-    renamed: str | None = None
-    """A line about its tools that have other names in the list; see describe_renames()."""
 
 
 class UpstreamService:
@@ -501,4 +484,4 @@ class UpstreamService:
         return mcp_param_headers(headers, arguments) if headers else {}
 
 
-__all__ = ["Check", "UpstreamService", "transport_of"]
+__all__ = ["UpstreamService", "transport_of"]
