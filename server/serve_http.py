@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator
 from functools import partial
 from importlib.metadata import version
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 import uvicorn
@@ -21,6 +21,7 @@ from .cli.exit_codes import OK
 from .config.http import HttpSettings
 from .config.model import Config, ConfigError
 from .gateway.gateway import Gateway
+from .gateway.services import AnyService, prepare_resumption
 from .http.app import HttpApplication
 from .http.clients import Clients
 from .http.listener import (
@@ -231,6 +232,7 @@ async def _replace(predecessor: Predecessor, gateway: Gateway) -> None:
     # Probes would take the processor from the first calls.
     with anyio.move_on_after(PROBE_SECONDS):
         await gateway.ready()
+    await prepare_resumption(cast("dict[str, AnyService]", gateway.services))
     try:
         await predecessor.replace(gateway.node.id)
     except NotReplaced as error:

@@ -79,4 +79,11 @@ def sessions_of(child: KeptChild, services: Mapping[str, AnyService]) -> list[st
     return service.recorded_sessions()
 
 
-__all__ = ["AnyService", "forget", "service_of", "services_of", "sessions_of"]
+async def prepare_resumption(services: Mapping[str, AnyService]) -> None:
+    """Prepare for the sessions of a process that still runs, whose calls would otherwise wait until they are resumed."""
+    for service in services.values():
+        if not isinstance(service, UpstreamService):
+            await service.prepare_resumption()
+
+
+__all__ = ["AnyService", "forget", "prepare_resumption", "service_of", "services_of", "sessions_of"]

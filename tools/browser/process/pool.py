@@ -254,6 +254,8 @@ class Pool:
         self._keep_seconds = keep_seconds
         self._current: dict[str, Driver] = {}
         """The driver for new browsers, by owner."""
+        self._unused_driver: Driver | None = None
+        """A driver without an owner; the next owner without a driver gets it."""
         self._drivers: set[Driver] = set()
         self._processes: dict[Domain, BrowserProcess] = {}
         """The process for new sessions, by domain."""
@@ -282,7 +284,7 @@ class Pool:
                 await process.aclose()
             for driver in list(self._drivers):
                 await _run_logging_failure(driver.aclose)
-        self._tasks = None
+        self._tasks = self._unused_driver = None
         self._processes.clear()
         self._old_processes.clear()
 
@@ -431,12 +433,25 @@ class Pool:
         await process.driver.exited.wait()
         process.die("the Playwright driver ended")
 
+    async def prepare_driver(self) -> None:
+        """Start the driver that the next owner gets, who then need not wait for it. Failures are logged."""
+        if self._unused_driver is None:
+            try:
+                driver = self._unused_driver = await Driver.start(self._folder, self._ledger)
+            except ServiceUnavailable as error:
+                logger.warning("no driver was prepared: %s", error.message)
+            else:
+                self._drivers.add(driver)
+
     async def _driver_of(self, owner: str) -> Driver:
         async with self._lock(owner):
             driver = self._current.get(owner)
             if driver is None or driver.exited.is_set() or driver.at_context_limit:
-                driver = self._current[owner] = await Driver.start(self._folder, self._ledger)
-                self._drivers.add(driver)
+                driver, self._unused_driver = self._unused_driver, None
+                if driver is None or driver.exited.is_set():
+                    driver = await Driver.start(self._folder, self._ledger)
+                    self._drivers.add(driver)
+                self._current[owner] = driver
             driver.browsers += 1
             return driver
 
