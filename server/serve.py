@@ -146,15 +146,18 @@ async def _resume_orphans_at_start(gateway: Gateway, resumed: anyio.Event) -> No
         resumed.set()
 
 
-async def resume_orphans(gateway: Gateway) -> None:
-    """Resume the sessions whose processes outlived the one that served them, before the keeper ends these."""
+async def resume_orphans(gateway: Gateway, *, is_successor: bool = False) -> None:
+    """Resume the sessions whose processes outlived the one that served them, before the keeper ends these.
+
+    A successor may have adopted the browser of a session for another session by then.
+    """
     keeper = gateway.ledger.keeper
     if keeper is None:
         return
     try:
         status = await keeper.status()
         if status is not None:
-            orphans = [child for child in status.children if not child.has_node]
+            orphans = [child for child in status.children if is_successor or not child.has_node]
             services = cast("dict[str, AnyService]", gateway.services)
             session_ids = {name for child in orphans for name in sessions_of(child, services)}
             since = gateway.registry.core.clock.now() - status.linger_seconds

@@ -232,7 +232,8 @@ async def _replace(predecessor: Predecessor, gateway: Gateway) -> None:
     # Probes would take the processor from the first calls.
     with anyio.move_on_after(PROBE_SECONDS):
         await gateway.ready()
-    await prepare_resumption(cast("dict[str, AnyService]", gateway.services))
+    services = cast("dict[str, AnyService]", gateway.services)
+    await prepare_resumption(services, gateway.config.timeouts.close_grace)
     try:
         await predecessor.replace(gateway.node.id)
     except NotReplaced as error:
@@ -242,7 +243,7 @@ async def _replace(predecessor: Predecessor, gateway: Gateway) -> None:
 
 async def _resume_orphans_when_ended(predecessor: Predecessor, gateway: Gateway) -> None:
     await predecessor.wait_ended()
-    await resume_orphans(gateway)
+    await resume_orphans(gateway, is_successor=True)
 
 
 def _note_replaced(

@@ -110,7 +110,6 @@ class Gateway:
         """Set, and replaced by a new event, when a service was probed, added or changed."""
         self._is_stopped = False
         self._wait_deadline = math.inf
-        self._stack = AsyncExitStack()
         self._names_being_added: set[str] = set()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where none can be added."""
@@ -119,12 +118,13 @@ class Gateway:
         )
 
     async def __aenter__(self) -> Self:
-        await self._stack.__aenter__()
-        for service in self.services.values():
-            # Before the registry: they outlive the connections that it closes when it drains.
-            if isinstance(service, AbstractAsyncContextManager):
-                await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
-        await self._stack.enter_async_context(self.registry)
+        async with AsyncExitStack() as stack:
+            for service in self.services.values():
+                # Before the registry: they outlive the connections that it closes when it drains.
+                if isinstance(service, AbstractAsyncContextManager):
+                    await stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
+            await stack.enter_async_context(self.registry)
+            self._stack = stack.pop_all()
         self.registry.spawn(self._probe)
         self.opening.complete()
         return self

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
-from gateway_process import JSON, MODULE, statehold, toml
+from gateway_process import JSON, MODULE, Way, opened_session, serving, statehold, toml
 from piped import HELLO, Pipes, piped, tool_call
 
 from statehold.server.cli.exit_codes import FAILURE, OK
@@ -148,3 +151,30 @@ def test_a_store_that_cannot_be_opened_is_reported_to_a_client_that_leaves_at_on
     )
     assert done.returncode == FAILURE
     assert "nodes in the data folder cannot be used" in done.stderr
+
+
+async def test_a_store_that_fails_after_it_was_opened_ends_the_process_with_one_line(
+    config: Path, data: Path
+) -> None:
+    with serving(config, data) as server:
+        async with Way("http", "modern", config, data, url=server.url).connect() as client:
+            await opened_session(client)
+        server.process.kill()
+    # The next process cannot pause the session that this one left open.
+    with closing(sqlite3.connect(data / "statehold.db")) as database:
+        database.execute(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON session BEGIN INSERT INTO missing VALUES (1); END"
+        )
+    done = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(
+            [*statehold(), "--config", str(config), "--data", str(data)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    )
+    assert done.returncode == FAILURE
+    assert "Traceback" not in done.stderr
+    assert "statehold.db" in done.stderr.splitlines()[-1]

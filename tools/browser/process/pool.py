@@ -252,6 +252,7 @@ class Pool:
         self._folder = folder
         self._ledger = ledger
         self._keep_seconds = keep_seconds
+        self.claim_seconds = CLAIM_SECONDS
         self._current: dict[str, Driver] = {}
         """The driver for new browsers, by owner."""
         self._unused_driver: Driver | None = None
@@ -357,7 +358,7 @@ class Pool:
 
     async def _close_unclaimed(self, process: BrowserProcess) -> None:
         """Close the contexts whose sessions ended, or were opened elsewhere, while no server ran."""
-        with anyio.move_on_after(CLAIM_SECONDS):
+        with anyio.move_on_after(self.claim_seconds):
             await process.lost.wait()
         contexts, process.unclaimed_contexts = process.unclaimed_contexts, {}
         for context in contexts.values():
