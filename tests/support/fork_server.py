@@ -261,16 +261,17 @@ class ForkParent:
 
 def _receive_request(asking: socket.socket) -> tuple[bytes, list[int]] | None:
     """Return the program that a process asks for, and its streams; None if that process was killed meanwhile."""
+    streams: list[int] = []
     try:
         message, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
         while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], sys.byteorder):
             more = asking.recv(1 << 16)
             if not more:
-                for stream in streams:
-                    os.close(stream)
-                return None
+                raise ConnectionAbortedError
             message += more
     except OSError:
+        for stream in streams:
+            os.close(stream)
         return None
     return message[4:], streams
 
