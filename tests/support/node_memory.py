@@ -62,11 +62,14 @@ async def _inspect(node: psutil.Process, *arguments: str) -> int:
             await anyio.sleep(0.05)
     # By the same program: another one may be too old to have a WebSocket.
     command = [node.exe(), "--input-type=module", "--eval", INSPECT, str(port), *arguments]
-    return int((await anyio.to_thread.run_sync(_run, command)).stdout)
+    return int(await anyio.to_thread.run_sync(_run, command))
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+def _run(command: list[str]) -> str:
+    """Return the output of a command that has to succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _inspector_port(node: psutil.Process) -> int | None:
