@@ -20,6 +20,7 @@ from statehold.sessions.errors import (
     ServiceUnavailable,
     SessionBusy,
 )
+from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
 
@@ -112,6 +113,13 @@ async def killed(build: Build, tmp_path: Path) -> tuple[str, Path, dict[str, int
         return session.id, *await left_by_kill(engine, folder)
 
 
+async def replace_connection(engine: Engine, session: Session) -> None:
+    """Kill the connection of a session, and wait until the session has another."""
+    engine.counter.live[0].die("killed")
+    await engine.until(lambda: session.status == "error")
+    await engine.pass_time(lambda: session.status == "idle")
+
+
 async def test_a_connection_is_taken_up_in_its_generation_without_a_notice(
     build: Build, tmp_path: Path
 ):
@@ -183,9 +191,7 @@ async def test_a_loss_that_no_caller_was_told_of_is_reported_after_a_kill(
     async with build(Lasting(), folder=folder) as engine:
         session = await engine.create()
         await engine.count(session.id)
-        engine.counter.live[0].die("killed")
-        await engine.until(lambda: session.status == "error")
-        await engine.pass_time(lambda: session.status == "idle")
+        await replace_connection(engine, session)
         left, remote = await left_by_kill(engine, folder)
     async with build(Lasting(remote=remote), folder=left) as engine:
         answer = await engine.call(session.id)
@@ -380,9 +386,7 @@ async def test_a_notice_that_only_an_interrupted_call_can_have_carried_is_repeat
     async with build(Lasting(), folder=folder) as engine:
         session = await engine.create()
         await engine.count(session.id)
-        engine.counter.live[0].die("killed")
-        await engine.until(lambda: session.status == "error")
-        await engine.pass_time(lambda: session.status == "idle")
+        await replace_connection(engine, session)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.router.call, hold_request(session.id), Nobody())
             await engine.counter.holding.wait()
