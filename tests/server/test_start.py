@@ -138,17 +138,22 @@ async def test_a_store_that_cannot_be_opened_ends_the_process(
     assert "Traceback" not in said
 
 
-def test_a_store_that_cannot_be_opened_is_reported_to_a_client_that_leaves_at_once(
-    config: Path, unusable: Path
-) -> None:
-    done = subprocess.run(
-        [*statehold(), "--config", str(config), "--data", str(unusable)],
+def run_once(config: Path, data: Path) -> subprocess.CompletedProcess[str]:
+    """Run a process whose client leaves at once."""
+    return subprocess.run(
+        [*statehold(), "--config", str(config), "--data", str(data)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
+
+
+def test_a_store_that_cannot_be_opened_is_reported_to_a_client_that_leaves_at_once(
+    config: Path, unusable: Path
+) -> None:
+    done = run_once(config, unusable)
     assert done.returncode == FAILURE
     assert "nodes in the data folder cannot be used" in done.stderr
 
@@ -165,16 +170,7 @@ async def test_a_store_that_fails_after_it_was_opened_ends_the_process_with_one_
         database.execute(
             "CREATE TRIGGER refuse BEFORE UPDATE ON session BEGIN INSERT INTO missing VALUES (1); END"
         )
-    done = await anyio.to_thread.run_sync(
-        lambda: subprocess.run(
-            [*statehold(), "--config", str(config), "--data", str(data)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    )
+    done = await anyio.to_thread.run_sync(run_once, config, data)
     assert done.returncode == FAILURE
     assert "Traceback" not in done.stderr
     assert "statehold.db" in done.stderr.splitlines()[-1]
