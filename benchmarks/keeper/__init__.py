@@ -25,7 +25,7 @@ from ..samples import median, quantile, ratio
 from ..soak.checks import check_processes
 from ..soak.findings import Findings
 from ..soak.orphans import adopt_orphans
-from .callers import Caller, Kind
+from .callers import Caller, Kind, count_losses
 from .replacement import replace_repeatedly, replacement_table
 from .server import SHORT_LINGER_SECONDS, KilledServer
 
@@ -78,11 +78,12 @@ async def measure(plan: Plan) -> Table:
         ]
         first_calls = await _kill_repeatedly(server, callers, random, plan.kills)
         await _add_keeper(table, server.data, plan.idle_seconds)
-        _add_losses(table, callers, server.read_truth())
+        _add_losses(table, callers, _runs(server.read_truth()))
         _add_first_calls(table, first_calls)
         replacements = max(1, plan.kills // KILLS_PER_REPLACEMENT)
         await replace_repeatedly(server, callers, random, replacements)
-        table.details = replacement_table(KINDS, callers, replacements)
+        runs = _runs(server.read_truth())
+        table.details = replacement_table(KINDS, callers, runs, replacements)
         table.targets += table.details.targets
         await _leave_running(server, callers)
         await check_processes(findings, ("--transport http",))
@@ -166,27 +167,27 @@ def _runs(truth: Sequence[dict[str, Any]]) -> Counter[str]:
     )
 
 
-def _add_losses(table: Table, callers: Sequence[Caller], truth: Sequence[dict[str, Any]]) -> None:
-    runs = _runs(truth)
+def _add_losses(table: Table, callers: Sequence[Caller], runs: Counter[str]) -> None:
     for kind in KINDS:
         ours = [caller for caller in callers if caller.kind is kind]
         lost = [operation for caller in ours for operation in caller.lost(runs)]
+        losses = count_losses(ours, runs)
         row: Row = {
             "upstream": kind.name,
             "sessions": len(ours),
             "calls": sum(caller.sent for caller in ours),
             "repeats": sum(caller.repeats for caller in ours),
             "notices": sum(caller.notices for caller in ours),
-            "counters reset": sum(caller.repeated_counts for caller in ours),
+            "counters reset": losses["counters reset"],
             "outcome unknown": sum(len(caller.unknown) for caller in ours),
-            "answers lost": len(lost),
-            "double runs": sum(caller.double_runs(runs) for caller in ours),
+            "answers lost": losses["answers lost"],
+            "double runs": losses["double runs"],
         }
         table.rows.append(row)
-        for column in ("counters reset", "answers lost", "double runs"):
-            found = row[column]
-            assert isinstance(found, int)
-            table.targets.append(Target(f"keeper: {column} ({kind.name})", found, 0, ""))
+        table.targets += [
+            Target(f"keeper: {column} ({kind.name})", count, 0, "")
+            for column, count in losses.items()
+        ]
         table.notes += [f"lost: {operation}" for operation in lost[:5]]
     for caller in callers:
         table.notes += [f"{caller.tag}: {text}" for text in caller.errors]

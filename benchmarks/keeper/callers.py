@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -57,7 +58,7 @@ class Caller:
     notices: int = 0
     """Answers with a notice that the connection was replaced."""
     seconds: list[float] = field(default_factory=list[float])
-    """Of each answered call."""
+    """The duration of each answered call."""
     _stopping: bool = False
 
     def stop(self) -> None:
@@ -140,6 +141,15 @@ class Caller:
         unknown = () if self.kind.over_http else self.unknown
         untrue = [name for name in self.counts if self.kind.logs and name not in runs]
         return [*unknown, *self.unanswered, *untrue]
+
+
+def count_losses(callers: Sequence[Caller], runs: Counter[str]) -> dict[str, int]:
+    """Return the losses of some callers, by the columns of a table; each should be 0."""
+    return {
+        "counters reset": sum(caller.repeated_counts for caller in callers),
+        "answers lost": sum(len(caller.lost(runs)) for caller in callers),
+        "double runs": sum(caller.double_runs(runs) for caller in callers),
+    }
 
 
 def _count_of(result: dict[str, Any]) -> int:

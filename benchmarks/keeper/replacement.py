@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import anyio
 
 from ..report import Row, Table, Target
-from .callers import Caller, Kind
+from .callers import Caller, Kind, count_losses
 from .server import KilledServer
 
 PAUSE_SECONDS: Final = (0.2, 1.0)
@@ -33,23 +34,32 @@ async def replace_repeatedly(
             caller.stop()
 
 
-def replacement_table(kinds: Sequence[Kind], callers: Sequence[Caller], replacements: int) -> Table:
-    """Return the calls of each kind since replace_repeatedly() began, with the targets."""
+def replacement_table(
+    kinds: Sequence[Kind], callers: Sequence[Caller], runs: Counter[str], replacements: int
+) -> Table:
+    """Return the calls of each kind since replace_repeatedly() began, with the targets.
+
+    The columns `counters reset` and `double runs` count from the first call of the callers on.
+    """
     table = Table(f"{replacements} replacements of the server under the same load")
     for kind in kinds:
         ours = [caller for caller in callers if caller.kind is kind]
+        losses = count_losses(ours, runs)
         row: Row = {
             "upstream": kind.name,
             "calls": sum(len(caller.seconds) for caller in ours),
             "failed": sum(caller.failures for caller in ours),
             "notices": sum(caller.notices for caller in ours),
-            "longest, ms": round(max(s for caller in ours for s in caller.seconds) * 1e3),
+            **losses,
+            "longest, ms": round(
+                max((s for caller in ours for s in caller.seconds), default=0.0) * 1e3
+            ),
         }
         table.rows.append(row)
-        for column in ("failed", "notices"):
-            found = row[column]
-            assert isinstance(found, int)
-            table.targets.append(Target(f"replacement: {column} ({kind.name})", found, 0, ""))
+        for column in ("failed", "notices", *losses):
+            count = row[column]
+            assert isinstance(count, int)
+            table.targets.append(Target(f"replacement: {column} ({kind.name})", count, 0, ""))
         if not kind.is_slow:
             longest = row["longest, ms"]
             assert isinstance(longest, int)
