@@ -18,6 +18,7 @@ from ..soak.programs import HttpUpstream, Programs, serving
 LINGER_SECONDS: Final = 60
 SHORT_LINGER_SECONDS: Final = 5
 """Shorter than check_processes() waits."""
+REPLACEMENT_SECONDS: Final = 60.0
 CONFIG: Final = """\
 [history]
 receipts = 1000000
@@ -99,8 +100,10 @@ class KilledServer:
         """Start a process that takes over from the running one, and wait until that has ended."""
         replaced, self._process = self._process, self._start("--replace")
         assert replaced is not None
-        status = await anyio.to_thread.run_sync(replaced.wait)
+        status = await anyio.to_thread.run_sync(replaced.wait, REPLACEMENT_SECONDS)
         assert status == 0, f"the replaced server ended with {status}"
+        status = self._process.poll()
+        assert status is None, f"the successor ended with {status}"
 
     async def kill(self) -> None:
         process = self._process
