@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,9 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from agent import is_browser
+from agent import Browsing, is_browser
 from counting_site import counting_site
-from gateway_process import Running, Way, opened_session, serving, structured, toml
-from mcp import Client
-from mcp.types import CallToolResult, TextContent
+from gateway_process import Running, Way, kill, opened_session, serving, structured, toml
 from process_exit import until_gone
 
 from statehold.tools.processes.keeper import KeeperClient, KeptChild
@@ -72,32 +68,7 @@ def restarts(tmp_path: Path, headless_shell: str) -> Generator[Restarts]:
         keeper.kill()
 
 
-def kill(server: Running) -> None:
-    os.kill(server.process.pid, signal.SIGKILL)
-    server.process.wait(10)
-
-
-def text_of(result: CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-
-
-class Browsing:
-    def __init__(self, client: Client, session: str) -> None:
-        self._client = client
-        self._session = session
-
-    async def __call__(self, tool: str, **arguments: Any) -> str:
-        given = {"session_id": self._session, **arguments}
-        result = await self._client.call_tool(f"browser_{tool}", given)
-        text = text_of(result)
-        assert not result.is_error, text
-        return text
-
-    async def evaluate(self, expression: str) -> str:
-        return await self("evaluate", function=f"() => {expression}")
-
-
-async def left_browsing(restarts: Restarts, site: str) -> str:
+async def orphan_browser_session(restarts: Restarts, site: str) -> str:
     """Return a session on a page of the site, whose server was killed."""
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
@@ -147,7 +118,7 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
 
 
 async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: str) -> None:
-    await left_browsing(restarts, site)
+    await orphan_browser_session(restarts, site)
     with restarts.serve() as server:
         with anyio.fail_after(20):
             while not (await restarts.children())[0].has_node:  # noqa: ASYNC110
@@ -156,7 +127,7 @@ async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: 
 
 
 async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str) -> None:
-    session = await left_browsing(restarts, site)
+    session = await orphan_browser_session(restarts, site)
     keeper = restarts.keeper()
     assert keeper is not None
     browsers = [process for process in keeper.children(recursive=True) if is_browser(process)]

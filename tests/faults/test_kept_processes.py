@@ -14,7 +14,17 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from gateway_process import JSON, Running, Way, opened_session, service, serving, structured, toml
+from gateway_process import (
+    JSON,
+    Running,
+    Way,
+    kill,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
 from mcp import Client
 from process_exit import until_gone
 
@@ -51,11 +61,6 @@ class Restarts:
         with anyio.fail_after(20):
             while not self.runs(tool):  # noqa: ASYNC110 - the upstream writes a file
                 await anyio.sleep(0.01)
-
-
-def kill(server: Running) -> None:
-    os.kill(server.process.pid, signal.SIGKILL)
-    server.process.wait(10)
 
 
 async def count(client: Client, session: str) -> JSON:

@@ -50,6 +50,24 @@ class Agent:
         return text_of(result)
 
 
+class Browsing:
+    """Calls the browser tools of a session, by their names without the prefix. Each call has to succeed."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client = client
+        self._session = session
+
+    async def __call__(self, tool: str, **arguments: Any) -> str:
+        given = {"session_id": self._session, **arguments}
+        result = await self._client.call_tool(f"browser_{tool}", given)
+        text = text_of(result)
+        assert not result.is_error, text
+        return text
+
+    async def evaluate(self, expression: str) -> str:
+        return await self("evaluate", function=f"() => {expression}")
+
+
 def text_of(result: types.CallToolResult) -> str:
     return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
 
@@ -128,6 +146,7 @@ def saved_text(data: Path, session: str) -> str:
 __all__ = [
     "NOTE",
     "Agent",
+    "Browsing",
     "agent",
     "find_process",
     "is_browser",

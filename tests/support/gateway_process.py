@@ -6,6 +6,7 @@ the same data folder.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -146,6 +147,21 @@ def serving(
             reader.join(5)
             if process.stderr is not None:
                 process.stderr.close()
+
+
+def kill(server: Running) -> None:
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait(10)
+
+
+def pid_at(port: int) -> int:
+    """Return the pid of the process that answers a new connection to a port."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/livez")
+        return json.loads(connection.getresponse().read())["pid"]
+    finally:
+        connection.close()
 
 
 def _read(running: Running, listening: threading.Event) -> None:
