@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from gateway_process import (
     Way,
     count,
     opened_session,
+    pid_at,
     service,
     serving,
     structured,
@@ -57,16 +57,6 @@ def workers_of(running: Running) -> list[psutil.Process]:
 
 def port_of(running: Running) -> int:
     return int(running.url.rpartition(":")[2])
-
-
-def pid_at(port: int) -> int:
-    """Return the pid of the worker that answers a new connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("GET", "/livez")
-        return json.loads(connection.getresponse().read())["pid"]
-    finally:
-        connection.close()
 
 
 def is_free(port: int) -> bool:
