@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import shutil
@@ -12,11 +10,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
-from gateway_process import STATEHOLD
+from gateway_process import STATEHOLD, pid_at
 
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions.transitions.close import DRAIN_BOUND
@@ -48,27 +47,25 @@ def activated(
             process.kill()
 
 
-def pid_at(port: int) -> int:
-    """Return the pid of the server that answers on a port."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request("GET", "/livez")
-        return json.loads(connection.getresponse().read())["pid"]
-    finally:
-        connection.close()
+@pytest.fixture
+def notices(tmp_path: Path) -> Generator[socket.socket]:
+    """The socket on which systemd receives the notices of a server."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.bind(str(tmp_path / "notices"))
+        notices.settimeout(30)
+        yield notices
 
 
-def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(tmp_path: Path) -> None:
-    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    notices.bind(str(tmp_path / "notices"))
-    notices.settimeout(30)
-    with notices, socket.create_server(("127.0.0.1", 0)) as listener:
+def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(
+    tmp_path: Path, notices: socket.socket
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         for _ in range(2):
             # The client connects before there is a server.
             with (
                 socket.create_connection(("127.0.0.1", port)) as early,
-                activated(listener, tmp_path, notify=str(tmp_path / "notices")) as process,
+                activated(listener, tmp_path, notify=notices.getsockname()) as process,
             ):
                 early.settimeout(30)
                 early.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -80,22 +77,27 @@ def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(tmp_path:
                 assert notices.recv(100) == b"STOPPING=1"
 
 
-def test_a_reload_makes_the_successor_the_main_process(tmp_path: Path) -> None:
-    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    notices.bind(str(tmp_path / "notices"))
-    notices.settimeout(30)
-    with notices, socket.create_server(("127.0.0.1", 0)) as listener:
+def test_a_reload_makes_the_successor_the_main_process(
+    tmp_path: Path, notices: socket.socket
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with activated(listener, tmp_path, notify=str(tmp_path / "notices")) as process:
+        with activated(listener, tmp_path, notify=notices.getsockname()) as process:
             assert notices.recv(100) == b"READY=1"
             process.send_signal(signal.SIGUSR2)
             name, _, pid = notices.recv(100).decode().partition("=")
             assert name == "MAINPID"
-            assert notices.recv(100) == b"READY=1"
-            assert pid_at(port) == int(pid) != process.pid
-            os.kill(int(pid), signal.SIGTERM)
-            assert notices.recv(100) == b"STOPPING=1"
-            assert process.wait(30) == 0
+            successor = psutil.Process(int(pid))
+            try:
+                assert notices.recv(100) == b"READY=1"
+                assert pid_at(port) == successor.pid != process.pid
+                successor.terminate()
+                assert notices.recv(100) == b"STOPPING=1"
+                assert process.wait(30) == 0
+                successor.wait(30)
+            finally:
+                with suppress(psutil.NoSuchProcess):
+                    successor.kill()
 
 
 def test_the_abstract_address_of_notices_is_understood(tmp_path: Path) -> None:
