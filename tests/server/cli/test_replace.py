@@ -9,14 +9,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
+import psutil
 import pytest
+from agent import Browsing
 from counting_site import counting_site
 from gateway_process import (
     STATEHOLD,
@@ -58,15 +60,15 @@ def config(tmp_path: Path, log: Path) -> Path:
 
 @dataclass
 class Server:
-    """The server of one address, of which one process after the other serves it."""
+    """The server of one address. Its processes replace each other."""
 
     config: Path
     data: Path
     port: int
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
     pids: list[int] = field(default_factory=list[int])
-    """Of the processes that answered, in order."""
-    replaced: anyio.Event = field(default_factory=anyio.Event)
+    """The pids of the processes that answered, in order."""
+    second_answered: anyio.Event = field(default_factory=anyio.Event)
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         files = ["--config", str(self.config), "--data", str(self.data)]
@@ -75,7 +77,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self.started.append(process)
+        self.processes.append(process)
         return process
 
     @asynccontextmanager
@@ -92,12 +94,23 @@ class Server:
                         await anyio.sleep(0.01)
             yield first
         finally:
-            for process in self.started:
-                process.terminate()
-                process.wait(20)
-            for pid in set(self.pids).difference(process.pid for process in self.started):
-                os.kill(pid, signal.SIGTERM)
-                await until_gone(pid, seconds=20)
+            try:
+                await until_gone(*self.send_signal(signal.SIGTERM), seconds=20)
+            finally:
+                self.send_signal(signal.SIGKILL)
+                for process in self.processes:
+                    process.wait(5)
+
+    def send_signal(self, number: int) -> list[int]:
+        """Send a signal to all processes, also to a successor that has not answered. Return their pids."""
+        pids: list[int] = []
+        for process in psutil.process_iter(["cmdline"]):
+            line: list[str] = process.info["cmdline"] or []
+            if "serve" in line and str(self.data) in line:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+                    pids.append(process.pid)
+        return pids
 
     async def connect(self) -> None:
         """Open a connection, and note the process that answers on it."""
@@ -107,7 +120,7 @@ class Server:
         if pid not in self.pids:
             self.pids.append(pid)
         if len(self.pids) == 2:
-            self.replaced.set()
+            self.second_answered.set()
 
     async def connect_repeatedly(self, end: anyio.Event) -> None:
         while not end.is_set():
@@ -146,6 +159,17 @@ async def hold(client: Client, fifo: Path, answers: list[str]) -> None:
     answers.append(text_of(result))
 
 
+async def open_for_writing(fifo: Path) -> None:
+    """Open a FIFO for writing as soon as a process reads it, and close it."""
+    while True:
+        try:
+            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            await anyio.sleep(0.01)
+        else:
+            return
+
+
 @pytest.mark.parametrize("by_signal", [False, True], ids=["option", "signal"])
 async def test_a_server_is_replaced_under_load(
     config: Path, data: Path, port: int, log: Path, tmp_path: Path, by_signal: bool
@@ -153,9 +177,9 @@ async def test_a_server_is_replaced_under_load(
     server, ends = Server(config, data, port), anyio.Event()
     callers, answers = [Caller(number) for number in range(CALLERS)], list[str]()
     os.mkfifo(fifo := tmp_path / "fifo")
-    async with server.running() as old, anyio.create_task_group() as held:
+    async with server.running() as old, anyio.create_task_group() as held_calls:
         async with server.clients().connect() as client, anyio.create_task_group() as tasks:
-            held.start_soon(hold, client, fifo, answers)
+            held_calls.start_soon(hold, client, fifo, answers)
             await wait_for_call(log, "hold")
             for caller in callers:
                 tasks.start_soon(caller.run, client, await opened_session(client), ends)
@@ -165,22 +189,16 @@ async def test_a_server_is_replaced_under_load(
             else:
                 server.start("--replace")
             with anyio.fail_after(30):
-                await server.replaced.wait()
+                await server.second_answered.wait()
                 # The old process holds this call.
-                await anyio.to_thread.run_sync(fifo.write_text, "")
-                assert await anyio.to_thread.run_sync(old.wait) == 0
+                await open_for_writing(fifo)
+            assert await anyio.to_thread.run_sync(old.wait, 30) == 0
             ends.set()
         assert answers == ["held"]
         for caller in callers:
             assert caller.counts == [*range(1, len(caller.counts) + 1)]
             assert caller.generations == {1}
         assert server.pids[0] == old.pid
-
-
-async def evaluate(client: Client, session: str, expression: str) -> str:
-    """Evaluate an expression on the page of a session, and return the text of the result."""
-    arguments = {"session_id": session, "function": f"() => {expression}"}
-    return text_of(await client.call_tool("browser_evaluate", arguments))
 
 
 async def wait_for_status(client: Client, session: str, status: str) -> None:
@@ -201,36 +219,33 @@ async def test_pages_go_on_in_the_next_server(
     )
     server, answers = Server(config, data, port), list[str]()
 
-    async def hold_page(client: Client, session: str) -> None:
-        answers.append(
-            await evaluate(client, session, "fetch('/held').then(answer => answer.text())")
-        )
+    async def hold_page(page: Browsing) -> None:
+        answers.append(await page.evaluate("fetch('/held').then(answer => answer.text())"))
 
     with counting_site() as site:
         async with server.running() as old, server.clients().connect() as client:
             sessions = [await opened_session(client) for _ in range(3)]
-            for session in sessions:
-                await client.call_tool("browser_navigate", {"session_id": session, "url": site.url})
-                await evaluate(client, session, "clicks += 5")
+            pages = [Browsing(client, session) for session in sessions]
+            for page in pages:
+                await page("navigate", url=site.url)
+                await page.evaluate("clicks += 5")
             async with anyio.create_task_group() as tasks:
                 # All sessions have the same browser.
-                tasks.start_soon(hold_page, client, sessions[1])
-                await anyio.to_thread.run_sync(site.is_held.wait)
+                tasks.start_soon(hold_page, pages[1])
+                assert await anyio.to_thread.run_sync(site.is_held.wait, 30)
                 server.start("--replace")
                 await wait_for_status(client, sessions[0], "paused")
-                result = await evaluate(client, sessions[0], "(clicks += 1)")
+                result = await pages[0].evaluate("(clicks += 1)")
                 assert "Note from Statehold" not in result
                 assert "\n6" in result
                 assert old.poll() is None
                 site.release.set()
-            assert await anyio.to_thread.run_sync(old.wait) == 0
+            assert await anyio.to_thread.run_sync(old.wait, 30) == 0
             assert "held" in answers[0]
             # The next server resumes it without a call.
             await wait_for_status(client, sessions[2], "idle")
-            for session, clicks in zip(sessions, (6, 5, 5), strict=True):
-                result = await evaluate(
-                    client, session, "JSON.stringify([clicks, document.cookie])"
-                )
+            for session, page, clicks in zip(sessions, pages, (6, 5, 5), strict=True):
+                result = await page.evaluate("JSON.stringify([clicks, document.cookie])")
                 assert "Note from Statehold" not in result
                 assert f'[{clicks},\\"login=ok\\"]' in result
                 info = structured(await client.call_tool("session_info", {"session_id": session}))
@@ -246,7 +261,7 @@ async def test_pages_go_on_in_the_next_server(
         (["--shared"], "a newer client replaces that server"),
     ],
 )
-def test_what_cannot_be_replaced_is_refused_with_the_remedy(
+def test_options_that_exclude_a_replacement_are_refused_with_the_remedy(
     data: Path, options: Sequence[str], problem: str
 ) -> None:
     command = [*STATEHOLD, "serve", "--data", str(data), "--replace", *options]
@@ -261,5 +276,8 @@ async def test_the_server_of_another_data_folder_is_not_replaced(
 ) -> None:
     async with Server(config, data, port).running() as old:
         other = Server(config, tmp_path / "other", port).start("--replace")
-        assert await anyio.to_thread.run_sync(other.wait) == 2
+        try:
+            assert await anyio.to_thread.run_sync(other.wait, 30) == 2
+        finally:
+            other.kill()
         assert old.poll() is None
