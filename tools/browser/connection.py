@@ -18,6 +18,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
 from .session.failures import ToolFailed, describe_error
+from .session.pages import close_context, context_answers
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextRecord
 from .tool import BrowserTool
@@ -126,7 +127,7 @@ class BrowserConnection:
     # Beyond the end of this process; see Resumed in sessions/services.py.
 
     def keep(self, resume_token: str, context_file: ContextFile) -> None:
-        """Have a later process able to take the context over with a token and a file. Called before the first call."""
+        """Let a later process take the context over with a token and a file. Called before the first call."""
         self.resume_token, self._context_file = resume_token, context_file
         self._record_context()
 
@@ -141,7 +142,7 @@ class BrowserConnection:
         self.is_abandoned = True
 
     def hand_over(self) -> None:
-        """See Transferable in sessions/services.py."""
+        """See Resumed in sessions/services.py."""
         self.is_abandoned = self._is_handed_over = True
 
     def was_sent(self, operation_id: str) -> bool | None:
@@ -332,8 +333,7 @@ class BrowserConnection:
 
         The death of the driver raises no event and may be noticed here first.
         """
-        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
-            await self.session.context.cookies("http://session.invalid")
+        if await context_answers(self.session.context, PROBE_SECONDS):
             return True
         if await self._process.check():
             return True
@@ -398,7 +398,7 @@ class BrowserConnection:
             return snapshot
         except BaseException as error:
             self.unsaved = True
-            if isinstance(error, ConnectionLost):
+            if isinstance(error, ConnectionLost) and not self._closed:
                 self._process.check_soon()
             if not isinstance(error, Error):
                 raise
@@ -421,9 +421,9 @@ class BrowserConnection:
                     await self._process.leave()
                 # The context of a person's browser stays; the process disconnects from it.
                 if not (self.session.is_attached or self.is_abandoned):
-                    await self._end_cookie_reads()
+                    self._snapshot_scope.cancel()
                     with suppress(Exception):
-                        await self.session.context.close()
+                        await close_context(self.session.context)
             if scope.cancelled_caught and not self._process.lost.is_set():
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
                 self._process.check_soon()
@@ -433,16 +433,6 @@ class BrowserConnection:
                     stack.callback(self._context_file.remove)
                 for release in self.on_closed:
                     stack.callback(release)
-
-    async def _end_cookie_reads(self) -> None:
-        """End the snapshot that is being taken, and wait for the reads of cookies that Chromium still runs for it.
-
-        Chromium never answers such a read once its context is closed, so that the browser's process would keep the
-        context in memory. It answers reads in order.
-        """
-        self._snapshot_scope.cancel()
-        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
-            await self.session.context.cookies("http://session.invalid")
 
 
 def _nothing() -> None: ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from .failures import ToolFailed
+from .pages import close_context, new_context
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Route
@@ -145,8 +146,10 @@ class ClipboardTurns:
     async def _open(self) -> Page:
         if self._page is not None and not self._page.is_closed():
             return self._page
-        context = await self._browser.new_context(
-            permissions=["clipboard-read", "clipboard-write"], service_workers="block"
+        context = await new_context(
+            self._browser,
+            permissions=["clipboard-read", "clipboard-write"],
+            service_workers="block",
         )
         try:
             with anyio.fail_after(KEEPER_SECONDS):
@@ -155,7 +158,7 @@ class ClipboardTurns:
                 await page.goto(_ADDRESS)
         except BaseException as error:
             with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
-                await context.close()
+                await close_context(context)
             if not isinstance(error, Exception):
                 raise
             raise ToolFailed("The clipboard of this browser cannot be used.") from error

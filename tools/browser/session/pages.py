@@ -1,18 +1,50 @@
-"""Opening pages so that a cancelled caller leaves none open, and waiting on a page only while it responds."""
+"""Opening contexts and pages so that a cancelled caller leaves none open, and waiting on them only while they respond."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Page
+    from playwright.async_api import Browser, BrowserContext, Dialog, Page
 
 T = TypeVar("T")
+
+PROBE_SECONDS: Final = 2.0
+
+
+async def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """Open an empty context. If this is cancelled, the context is closed as soon as it exists.
+
+    Raises:
+        playwright's Error: The browser is gone.
+    """
+    return await close_if_cancelled(browser.new_context(**options), close_context)
+
+
+async def close_context(context: BrowserContext) -> None:
+    """Close a context after the browser has answered the requests about its cookies, for PROBE_SECONDS at most.
+
+    Chromium never answers such a request once its context is closed, not even one whose caller was cancelled, and the
+    driver would keep the context in memory.
+
+    Raises:
+        playwright's Error: The browser is gone.
+    """
+    await context_answers(context, PROBE_SECONDS)
+    await context.close()
+
+
+async def context_answers(context: BrowserContext, seconds: float) -> bool:
+    """Return whether the browser answers a request about cookies within `seconds`. It answers them in order."""
+    with suppress(Exception), anyio.move_on_after(seconds):
+        await context.cookies("http://session.invalid")
+        return True
+    return False
 
 
 async def new_page(context: BrowserContext) -> Page:
@@ -66,4 +98,11 @@ def _has_failed(task: asyncio.Future[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-__all__ = ["new_page", "close_if_cancelled", "cancel_when_stopped"]
+__all__ = [
+    "cancel_when_stopped",
+    "close_context",
+    "close_if_cancelled",
+    "context_answers",
+    "new_context",
+    "new_page",
+]

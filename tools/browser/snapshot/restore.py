@@ -12,6 +12,7 @@ import anyio
 
 from ....sessions.json_codec import JSON
 from ....sessions.services import RestoreReport
+from ..session.pages import close_context, new_context
 from .model import ContextSnapshot
 from .storage import OriginStorage
 from .tab import DormantTab, TabReport, count_of, load_tab
@@ -51,7 +52,7 @@ async def restore_context(
         playwright's Error: The browser is gone.
     """
     state = context_snapshot or ContextSnapshot()
-    context = await browser.new_context(**context_options)
+    context = await new_context(browser, **context_options)
     try:
         origins = OriginStorage(context, dormant=state.origins)
         if prepare is not None:
@@ -59,7 +60,7 @@ async def restore_context(
         return await _restore(context, origins, state, seconds)
     except BaseException:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-            await context.close()
+            await close_context(context)
         raise
 
 
