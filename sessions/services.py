@@ -284,21 +284,16 @@ class Resumed(Protocol):
         """Have aclose() leave the other end as it is: another process has it by now."""
         ...
 
+    def hand_over(self) -> None:
+        """Have aclose() leave the other end to the next owner of the session, which resumes it with the token."""
+        ...
+
     def was_sent(self, operation_id: str) -> bool | None:
         """Whether the earlier process sent the call of an operation; None when that is not known."""
         ...
 
     async def interrupted_result(self, operation_id: str) -> CallResult:
         """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
-        ...
-
-
-@runtime_checkable
-class Transferable(Resumed, Protocol):
-    """A connection that another process can resume while this one runs."""
-
-    def hand_over(self) -> None:
-        """Have aclose() leave the other end to the next owner of the session, which resumes it with the token."""
         ...
 
 
@@ -380,5 +375,4 @@ __all__ = [
     "SnapshotChecker",
     "SelfChanging",
     "ToolSpec",
-    "Transferable",
 ]

@@ -22,7 +22,6 @@ from ..services import (
     Service,
     SessionView,
     Snapshot,
-    Transferable,
 )
 from ..store.base import RESTARTED
 from .questions import OpenQuestions
@@ -154,13 +153,13 @@ class LiveConnection:
     def is_transferable(self) -> bool:
         """Whether another process can resume it while this one runs."""
         connection = self._connection
-        if not self.usable or not isinstance(connection, Transferable):
+        if not self.usable or not isinstance(connection, Resumed):
             return False
         return connection.resume_token is not None
 
     def hand_over(self) -> None:
         """Have its closing leave the other end to the next owner of the session."""
-        if isinstance(self._connection, Transferable):
+        if isinstance(self._connection, Resumed):
             self._connection.hand_over()
 
     def close_nowait(self) -> None:

@@ -359,11 +359,11 @@ class Connector:
 
     async def hand_over(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings, and leave their other ends to the next owner of the session."""
-        handed_over = list(bindings)
-        for binding in handed_over:
+        bindings = list(bindings)
+        for binding in bindings:
             if binding.live is not None:
                 binding.live.hand_over()
-        await self.close(session, handed_over)
+        await self.close(session, bindings)
 
     async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""

@@ -350,8 +350,7 @@ class BrowserService:
     async def prepare_resumption(self, seconds: float) -> None:
         """Start a driver for the sessions that another process gives up within `seconds`. Failures are logged."""
         if self._pool is not None and self.recorded_sessions():
-            self._pool.claim_seconds += seconds
-            await self._pool.prepare_driver()
+            await self._pool.prepare_adoption(seconds)
 
     def _opening(self, session: SessionView, secrets: NamedSecrets) -> Opening:
         return Opening(

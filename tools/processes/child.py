@@ -273,8 +273,8 @@ class ChildProcess:
             await self._stderr.ended.wait()
 
     def kill_nowait(self) -> None:
-        """Kill its process group now. aclose() must still be called."""
-        if self._is_running():
+        """Kill its process group now, unless it was handed over. aclose() must still be called."""
+        if self._is_running() and not self._is_left:
             procfs.signal_group(self.pid, signal.SIGKILL)
 
     def hand_over(self) -> None:

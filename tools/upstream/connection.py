@@ -186,7 +186,7 @@ class UpstreamConnection:
         self.rpc.transport.abandon()
 
     def hand_over(self) -> None:
-        """See Transferable in sessions/services.py."""
+        """See Resumed in sessions/services.py."""
         self.rpc.transport.hand_over()
 
     def was_sent(self, operation_id: str) -> bool | None:

@@ -146,13 +146,19 @@ class BrowserHost:
 
     # Descriptors.
 
-    async def hold(self, name: str, descriptor: int) -> None:
-        """Have the keeper hold a descriptor for the process that adopts this host. Failures are logged."""
-        if self._child.kept is not None:
-            try:
-                await self._child.kept.hold(name, descriptor)
-            except (KeeperRefusal, KeeperUnreachable) as error:
-                logger.warning("the keeper does not hold a port of a browser: %s", error)
+    async def hold(self, name: str, descriptor: int) -> bool:
+        """Have the keeper hold a descriptor for the process that adopts this host. Return whether it does.
+
+        A refusal is logged.
+        """
+        if self._child.kept is None:
+            return False
+        try:
+            await self._child.kept.hold(name, descriptor)
+        except (KeeperRefusal, KeeperUnreachable) as error:
+            logger.warning("the keeper does not hold a port of a browser: %s", error)
+            return False
+        return True
 
     async def fetch(self, name: str) -> int:
         """Return a descriptor that the last process had the keeper hold. The caller closes it.

@@ -21,6 +21,7 @@ from ...processes import procfs
 from ...processes.ledger import Ledger
 from ..session.clipboard import ClipboardTurns
 from ..session.failures import explain_failed_start, output_lines
+from ..session.pages import close_context
 from ..session.popups import Popups
 from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, RECOVERY, Driver
@@ -140,7 +141,7 @@ class BrowserProcess:
             if self.lost.is_set() or self.closing:
                 # Requests to a browser that is being closed fail as well.
                 return False
-            if self.pid is not None:
+            if self.pid is not None and not self.is_left:
                 logger.warning("a browser hangs and is killed")
                 self._kill(self.pid)
             else:
@@ -192,6 +193,9 @@ class BrowserProcess:
             self._kill(self.pid)
 
     def _kill(self, pid: int) -> None:
+        if self.is_left:
+            # It belongs to the next process by now.
+            return
         if self.host is not None:
             self.host.kill()
         with suppress(ProcessLookupError):
@@ -252,7 +256,7 @@ class Pool:
         self._folder = folder
         self._ledger = ledger
         self._keep_seconds = keep_seconds
-        self.claim_seconds = CLAIM_SECONDS
+        self._claim_seconds = CLAIM_SECONDS
         self._current: dict[str, Driver] = {}
         """The driver for new browsers, by owner."""
         self._unused_driver: Driver | None = None
@@ -321,6 +325,7 @@ class Pool:
                 process is None
                 or process.lost.is_set()
                 or process.closing
+                or process.is_left
                 or process.driver.at_context_limit
             ):
                 if process is not None:
@@ -358,12 +363,12 @@ class Pool:
 
     async def _close_unclaimed(self, process: BrowserProcess) -> None:
         """Close the contexts whose sessions ended, or were opened elsewhere, while no server ran."""
-        with anyio.move_on_after(self.claim_seconds):
+        with anyio.move_on_after(self._claim_seconds):
             await process.lost.wait()
         contexts, process.unclaimed_contexts = process.unclaimed_contexts, {}
         for context in contexts.values():
             with suppress(Exception), anyio.move_on_after(CLOSE_SECONDS):
-                await context.close()
+                await close_context(context)
 
     def _lock(self, key: str | Domain) -> anyio.Lock:
         return self._locks.setdefault(key, anyio.Lock())
@@ -434,8 +439,12 @@ class Pool:
         await process.driver.exited.wait()
         process.die("the Playwright driver ended")
 
-    async def prepare_driver(self) -> None:
-        """Start the driver that the next owner gets, who then need not wait for it. Failures are logged."""
+    async def prepare_adoption(self, seconds: float) -> None:
+        """Start the driver for the sessions that another process gives up within `seconds`. Failures are logged.
+
+        The next owner without a driver gets it. If none comes, it is closed when the sessions can no longer come.
+        """
+        self._claim_seconds += seconds
         if self._unused_driver is None:
             try:
                 driver = self._unused_driver = await Driver.start(self._folder, self._ledger)
@@ -443,6 +452,15 @@ class Pool:
                 logger.warning("no driver was prepared: %s", error.message)
             else:
                 self._drivers.add(driver)
+                self._spawn(self._close_unused, driver)
+
+    async def _close_unused(self, driver: Driver) -> None:
+        with anyio.move_on_after(self._claim_seconds):
+            await driver.exited.wait()
+        if self._unused_driver is driver:
+            self._unused_driver = None
+            self._drivers.discard(driver)
+            await driver.aclose()
 
     async def _driver_of(self, owner: str) -> Driver:
         async with self._lock(owner):

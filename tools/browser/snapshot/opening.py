@@ -58,6 +58,7 @@ NOT_SAVED: Final = (
     "tabs that are open there now)"
 )
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
+_NO_CONTEXT: Final = "The context of the session did not outlive its server."
 
 
 class Opening:
@@ -155,10 +156,13 @@ class Opening:
             ConnectionLost: It is gone.
             BrowserDied, ServiceUnavailable: As connection() does.
         """
-        context = process.unclaimed_contexts.pop(place.context, None)
-        if context is None or process.host is None:
-            raise ConnectionLost("The context of the session did not outlive its server.")
+        if place.context not in process.unclaimed_contexts or process.host is None:
+            raise ConnectionLost(_NO_CONTEXT)
         listening = socket.socket(fileno=await process.host.fetch(place.port_name))
+        context = process.unclaimed_contexts.pop(place.context, None)
+        if context is None:
+            listening.close()
+            raise ConnectionLost(_NO_CONTEXT)
         access = await egress.admit(self._note_refusal, owner=self._view.owner, listening=listening)
         snapshot = context_snapshot or ContextSnapshot()
         record = self._context_file.read()
@@ -192,11 +196,11 @@ class Opening:
         if host is None or not host.outlives_process or access is None:
             return
         place = ContextPlace(host.address, guid_of(connection.session.context), access.port)
-        await host.hold(place.port_name, access.descriptor)
-        self._keep(connection, host, place)
+        if await host.hold(place.port_name, access.descriptor):
+            self._keep(connection, host, place)
 
     def _keep(self, connection: BrowserConnection, host: BrowserHost, place: ContextPlace) -> None:
-        """Have a later server able to take the context over, until it is closed."""
+        """Let a later server take the context over, until it is closed."""
 
         def drop_port(_: BrowserContext) -> None:
             # A driver that detaches closes its contexts, but not those of the browser.
