@@ -19,7 +19,7 @@ from ..json_codec import loads
 from ..live.connection import LiveConnection
 from ..live.connector import unreported_notice
 from ..live.session import Session
-from ..records import JournalRecord, ReceiptRecord
+from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
 from ..services import CallResult, Resumed
 from ..store.base import RESTARTED
 from ..transitions.admission import Admission
@@ -28,6 +28,9 @@ from .idempotency import IdempotencyGuard
 from .receipts import Operation, close_receipt
 
 logger = logging.getLogger("statehold.sessions")
+
+ANSWERS = HistoryFilter(kinds=[JournalKind.CALL], statuses=["ok", "error"], limit=1001)
+"""The calls whose answers reached their callers: the newest ones, as many as one query returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +77,19 @@ class InterruptedCalls:
 
     async def _repeat_notices(self, session: Session, calls: Sequence[InterruptedCall]) -> None:
         """Make the notice of a replaced connection due again if only the answer of an interrupted call can have had it."""
-        answered = {
-            (entry.service, entry.generation)
-            for entry in (await self._core.store.journal(session.id) if calls else ())
-            if entry.status == "ok"
+        candidates = {
+            service: binding
+            for service in {call.entry.service or "" for call in calls}
+            if (binding := session.bindings.get(service)) is not None
+            and binding.notice is None
+            and binding.record.generation > 1
         }
-        for call in calls:
-            binding = session.bindings.get(call.entry.service or "")
-            if binding is None or binding.notice is not None or binding.record.generation < 2:
-                continue
-            if (binding.record.service, binding.record.generation) not in answered:
+        if not candidates:
+            return
+        answers = await self._core.store.history(session.id, ANSWERS)
+        answered = {(entry.service, entry.generation) for entry in answers}
+        for service, binding in candidates.items():
+            if (service, binding.record.generation) not in answered:
                 binding.update(told_generation=binding.record.generation - 1)
                 binding.notice = unreported_notice(binding.record, binding.unreported_losses)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import anyio
 
+from ..concurrency import RaceLost, race
 from ..core import Core
 from ..errors import (
     SessionBusy,
@@ -28,6 +30,8 @@ logger = logging.getLogger("statehold.sessions")
 
 HAND_OVERS = 4
 """Sessions that are handed over at once: the successor takes as long to resume one as this node to pause it."""
+HAND_OVER_SECONDS = 5.0
+"""Seconds that a hand-over waits for another change of the session."""
 DRAIN_BOUND = 25.0
 """Seconds that the shutdown waits for one session to be saved and paused."""
 
@@ -178,9 +182,13 @@ class Closing:
 
     async def _hand_over_one(self, session: Session, slots: anyio.Semaphore) -> None:
         try:
-            await self._pausing.hand_over(session)
+            with anyio.move_on_after(HAND_OVER_SECONDS):
+                await self._pausing.hand_over(session)
         except (SessionError, StoreUnavailable) as error:
             logger.error("session %s was not handed over: %s", session.id, error)
+        except Exception:
+            # drain() pauses it, and the hand-overs of the others go on.
+            logger.exception("session %s was not handed over", session.id)
         finally:
             slots.release()
 
@@ -202,14 +210,8 @@ class Closing:
     async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
-            async with anyio.create_task_group() as race:
-
-                async def wait(event: anyio.Event, scope: anyio.CancelScope) -> None:
-                    await event.wait()
-                    scope.cancel()
-
-                race.start_soon(wait, ended, race.cancel_scope)
-                race.start_soon(wait, grace_over, race.cancel_scope)
+            with suppress(RaceLost):
+                await race(grace_over.wait, ended.wait)
         cancel_calls(session)
         with anyio.move_on_after(1.0):
             await session.quiet.wait()
@@ -240,6 +242,8 @@ def _end_of_work(session: Session) -> anyio.Event | None:
     """Return the event that ends the calls or the creation of a session; None when nothing of that is under way."""
     if session.in_flight:
         return session.quiet
+    if session.ownership_ended.is_set():
+        return None
     return session.steady if session.status is Status.CREATING else None
 
 

@@ -59,7 +59,9 @@ class Pausing:
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
-                return await self._pause_if_idle(session, event, cause, release, anyway, saved_only)
+                return await self._pause_if_idle(
+                    session, event, cause, release=release, anyway=anyway, saved_only=saved_only
+                )
         raise AssertionError("unreachable: a shield is never cancelled")
 
     async def hand_over(self, session: Session) -> None:
@@ -68,23 +70,26 @@ class Pausing:
         Calls that come meanwhile wait, and find the session given up.
 
         Raises:
-            StoreUnavailable: the pause could not be recorded; the session is unchanged.
+            StoreUnavailable: the pause could not be recorded. The session is idle again, but the connections that the
+                successor can resume are closed here.
         """
         async with session.changing:
             with anyio.move_on_after(QUIET_SECONDS):
                 await session.quiet.wait()
             with anyio.CancelScope(shield=True):
-                event, cause = Event.PAUSE_REQUESTED, "handed over"
-                await self._pause_if_idle(session, event, cause, True, True, False)
+                await self._pause_if_idle(
+                    session, Event.PAUSE_REQUESTED, "handed over", release=True, anyway=True
+                )
 
     async def _pause_if_idle(
         self,
         session: Session,
         event: Event,
         cause: str,
+        *,
         release: bool,
         anyway: bool,
-        saved_only: bool,
+        saved_only: bool = False,
     ) -> bool:
         if session.ownership_ended.is_set():
             # It was paused and given up before, or another process took it over: then it may not be paused.
