@@ -158,7 +158,7 @@ async def resume_orphans(gateway: Gateway, *, is_successor: bool = False) -> Non
         status = await keeper.status()
         if status is not None:
             orphans = [child for child in status.children if is_successor or not child.has_node]
-            services = cast("dict[str, AnyService]", gateway.services)
+            services = _services(gateway)
             session_ids = {name for child in orphans for name in sessions_of(child, services)}
             since = gateway.registry.core.clock.now() - status.linger_seconds
             await gateway.registry.resume_orphans(sorted(session_ids), since=since)
@@ -166,9 +166,21 @@ async def resume_orphans(gateway: Gateway, *, is_successor: bool = False) -> Non
         logger.warning("the keeper was not asked for child processes: %s", error)
 
 
+async def prepare_resumption(gateway: Gateway) -> None:
+    """Prepare for the sessions of a predecessor, which it gives up within its grace."""
+    seconds = gateway.config.timeouts.close_grace
+    for service in _services(gateway).values():
+        if not isinstance(service, UpstreamService):
+            await service.prepare_resumption(seconds)
+
+
+def _services(gateway: Gateway) -> dict[str, AnyService]:
+    return cast("dict[str, AnyService]", gateway.services)
+
+
 def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:
     spawn = gateway.registry.spawn
-    services = cast("dict[str, AnyService]", gateway.services)
+    services = _services(gateway)
     gateway.registry.on_purged.append(lambda session_id: spawn(forget, services, session_id))
     watcher = ListWatcher(gateway)
 
@@ -193,4 +205,11 @@ def has_uvloop() -> bool:
     return True
 
 
-__all__ = ["create_gateway", "has_uvloop", "hold_open", "open_gateway", "resume_orphans"]
+__all__ = [
+    "create_gateway",
+    "has_uvloop",
+    "hold_open",
+    "open_gateway",
+    "prepare_resumption",
+    "resume_orphans",
+]

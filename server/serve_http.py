@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Generator
 from functools import partial
 from importlib.metadata import version
-from typing import Literal, cast
+from typing import Literal
 
 import anyio
 import uvicorn
 
+from ..sessions.concurrency import RaceLost, race
 from .auth.tokens import StaticTokens
 from .cli.exit_codes import OK
 from .config.http import HttpSettings
 from .config.model import Config, ConfigError
 from .gateway.gateway import Gateway
-from .gateway.services import AnyService, prepare_resumption
 from .http.app import HttpApplication
 from .http.clients import Clients
 from .http.listener import (
@@ -36,9 +36,9 @@ from .http.open_streams import OpenStreams
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
 from .protocol.server import StateholdServer
-from .replacement.socket import NotReplaced, Predecessor, Successor
+from .replacement.socket import NotReplaced, Predecessor, ReplacementSocket, Successor
 from .replacement.successor import start_on_signal
-from .serve import has_uvloop, open_gateway, resume_orphans
+from .serve import has_uvloop, open_gateway, prepare_resumption, resume_orphans
 from .shutdown import Shutdown, cancel_start, watch_signals
 from .systemd import notify
 from .workers import Worker, Workers
@@ -136,7 +136,15 @@ async def _serve_http(
             report = (
                 partial(_report_listening, listener) if worker is None else worker.report_serving
             )
-            await _serve_on(listener, config, tokens, shutdown, report, predecessor)
+            replacement = replacement_socket(config, listener)
+            await tasks.start(
+                partial(
+                    start_on_signal,
+                    listener.getsockname()[1],
+                    is_replaceable=replacement is not None,
+                )
+            )
+            await _serve_on(listener, config, tokens, shutdown, report, predecessor, replacement)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 
@@ -177,6 +185,7 @@ async def _serve_on(
     shutdown: Shutdown,
     report_serving: Callable[[], object],
     predecessor: Predecessor | None,
+    replacement: ReplacementSocket | None,
 ) -> None:
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
@@ -209,31 +218,31 @@ async def _serve_on(
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, shutdown)
             tasks.start_soon(_force_exit, server, shutdown)
-            place = replacement_socket(config, listener)
-            await tasks.start(partial(start_on_signal, port, is_replaceable=place is not None))
             tasks.start_soon(server.serve_listener, listener)
             await server.accepts.wait()
             if predecessor is not None:
-                await _replace(predecessor, gateway)
-            if place is not None:
-                on_replaced = partial(_note_replaced, gateway, clients, server, shutdown)
-                await tasks.start(place.serve, listener, on_replaced)
-            report_serving()
+                await _replace(predecessor, gateway, shutdown)
+            if not shutdown.begin_event.is_set():
+                if replacement is not None:
+                    on_replaced = partial(_note_replaced, gateway, clients, server, shutdown)
+                    await tasks.start(replacement.serve, listener, on_replaced)
+                report_serving()
             await server.ended.wait()
             tasks.cancel_scope.cancel()
 
 
-async def _replace(predecessor: Predecessor, gateway: Gateway) -> None:
-    """Have the predecessor give up its sessions, now that this process accepts connections.
+async def _replace(predecessor: Predecessor, gateway: Gateway, shutdown: Shutdown) -> None:
+    """Have the predecessor give up its sessions, now that this process accepts connections and unless it ends.
 
     Raises:
         ConfigError: it refuses.
     """
     # Probes would take the processor from the first calls.
-    with anyio.move_on_after(PROBE_SECONDS):
-        await gateway.ready()
-    services = cast("dict[str, AnyService]", gateway.services)
-    await prepare_resumption(services, gateway.config.timeouts.close_grace)
+    with anyio.move_on_after(PROBE_SECONDS), contextlib.suppress(RaceLost):
+        await race(shutdown.begin_event.wait, gateway.ready)
+    await prepare_resumption(gateway)
+    if shutdown.begin_event.is_set():
+        return
     try:
         await predecessor.replace(gateway.node.id)
     except NotReplaced as error:

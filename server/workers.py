@@ -21,6 +21,7 @@ from typing import Any, Final
 import anyio
 
 from .cli.exit_codes import FAILURE, OK, USAGE
+from .replacement.successor import NOT_REPLACEABLE
 from .shutdown import SIGNALS
 from .systemd import notify
 
@@ -86,6 +87,7 @@ class Workers:
         self._on_serving = on_serving
         self._has_served = False
         self._stop_signals = 0
+        self._is_asked_to_replace = False
         self._stopping = False
         self._code = OK
         self._parent, self._alive = os.pipe()
@@ -106,6 +108,9 @@ class Workers:
                             return worker
                 self._wait(wakeup)
                 self._reap()
+                if self._is_asked_to_replace:
+                    self._is_asked_to_replace = False
+                    logger.error(NOT_REPLACEABLE)
                 if self._stop_signals:
                     self._stop()
                 if self._stopping and all(place.pid is None for place in self._places):
@@ -118,6 +123,9 @@ class Workers:
         def count(*_: object) -> None:
             self._stop_signals += 1
 
+        def ask_to_replace(*_: object) -> None:
+            self._is_asked_to_replace = True
+
         def wake_only(*_: object) -> None:
             pass
 
@@ -127,8 +135,7 @@ class Workers:
         handlers: dict[signal.Signals, Any] = {}
         for number in SIGNALS:
             handlers[number] = signal.signal(number, count)
-        # Sent to replace a server, which workers do not support; it would end this process.
-        handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, wake_only)
+        handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, ask_to_replace)
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, wake_only)
         former = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         try:

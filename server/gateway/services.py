@@ -79,11 +79,4 @@ def sessions_of(child: KeptChild, services: Mapping[str, AnyService]) -> list[st
     return service.recorded_sessions()
 
 
-async def prepare_resumption(services: Mapping[str, AnyService], seconds: float) -> None:
-    """Prepare for the sessions that a process gives up within `seconds`; their calls wait until they are resumed."""
-    for service in services.values():
-        if not isinstance(service, UpstreamService):
-            await service.prepare_resumption(seconds)
-
-
-__all__ = ["AnyService", "forget", "prepare_resumption", "service_of", "services_of", "sessions_of"]
+__all__ = ["AnyService", "forget", "service_of", "services_of", "sessions_of"]

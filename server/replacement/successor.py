@@ -6,12 +6,15 @@ import logging
 import signal
 import subprocess
 import sys
+from typing import Final
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
 logger = logging.getLogger("statehold.server")
+
+NOT_REPLACEABLE: Final = "SIGUSR2: this server cannot be replaced; see statehold serve --replace"
 
 
 async def start_on_signal(
@@ -29,9 +32,7 @@ async def start_on_signal(
         task_status.started()
         async for _ in signals:
             if not is_replaceable:
-                logger.error(
-                    "SIGUSR2: this server cannot be replaced; see statehold serve --replace"
-                )
+                logger.error(NOT_REPLACEABLE)
             elif process is None or process.poll() is not None:
                 process = await _start(port)
 
@@ -48,4 +49,4 @@ async def _start(port: int) -> subprocess.Popen[bytes] | None:
     return process
 
 
-__all__ = ["start_on_signal"]
+__all__ = ["NOT_REPLACEABLE", "start_on_signal"]
