@@ -116,6 +116,17 @@ async def test_killed_workers_come_back_and_their_sessions_answer(
         assert "Traceback" not in running.log
 
 
+async def test_a_signal_to_replace_them_is_refused_with_a_line(
+    config: Path, tmp_path: Path
+) -> None:
+    with working(config, tmp_path / "data") as running:
+        running.process.send_signal(signal.SIGUSR2)
+        with anyio.fail_after(20):
+            while "SIGUSR2: this server cannot be replaced" not in running.log:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert pid_at(port_of(running)) in {worker.pid for worker in workers_of(running)}
+
+
 async def test_sigterm_ends_all_and_leaves_nothing(config: Path, tmp_path: Path) -> None:
     with working(config, tmp_path / "data") as running:
         async with connected([running.url], "http", era="modern") as client:

@@ -23,6 +23,7 @@ from counting_site import counting_site
 from gateway_process import (
     STATEHOLD,
     Way,
+    count,
     meta_of,
     opened_session,
     service,
@@ -199,6 +200,35 @@ async def test_a_server_is_replaced_under_load(
             assert caller.counts == [*range(1, len(caller.counts) + 1)]
             assert caller.generations == {1}
         assert server.pids[0] == old.pid
+
+
+async def test_a_successor_that_is_ended_while_it_starts_leaves_the_server_as_it_is(
+    config: Path, data: Path, port: int, tmp_path: Path
+) -> None:
+    server = Server(config, data, port)
+    async with server.running() as old, server.clients().connect() as client:
+        session = await opened_session(client)
+        assert await count(client, session) == 1
+        # The successor waits for this service before it replaces the server.
+        started = tmp_path / "started"
+        program = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(60)"
+        with config.open("a") as file:
+            file.write(
+                toml({"services": {"silent": {"command": sys.executable, "args": ["-c", program]}}})
+            )
+        successor = server.start("--replace")
+        with anyio.fail_after(30):
+            while not started.exists():  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            # While the server is stopped, the next connection is the successor's.
+            old.send_signal(signal.SIGSTOP)
+            await server.connect()
+        old.send_signal(signal.SIGCONT)
+        assert server.pids == [old.pid, successor.pid]
+        successor.send_signal(signal.SIGTERM)
+        assert await anyio.to_thread.run_sync(successor.wait, 30) == 0
+        assert old.poll() is None
+        assert await count(client, session) == 2
 
 
 async def wait_for_status(client: Client, session: str, status: str) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import psutil
 import pytest
-from browsing import Browse, new_view, opened, pid_of, process_of, running
+from browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
 from process_exit import until_gone
 
+from statehold.tools.browser.process import pool
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
 
@@ -95,3 +97,23 @@ async def test_nothing_is_kept_of_a_browser_that_died(data: Path, shell: str, wh
             while kept() is not None:
                 await anyio.sleep(0.05)
                 gc.collect()
+
+
+async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions_and_is_not_killed(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CHECK_SECONDS", 0.3)
+    async with running_in_hosts(data, shell) as service, opened(service) as first:
+        process = process_of(first)
+        pid = pid_of(process, "browser")
+        first.connection.hand_over()
+        await first.connection.aclose()
+        async with opened(service) as second:
+            assert process_of(second) is not process
+        os.kill(pid, signal.SIGSTOP)
+        assert not await process.check()
+        assert process.lost.is_set()
+        assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        os.kill(pid, signal.SIGCONT)
+    # The keeper ends it, as no process comes.
+    await until_gone(pid)
