@@ -128,11 +128,11 @@ async def running(data: Path, shell: str | None, **settings: Any) -> AsyncGenera
 
 @asynccontextmanager
 async def running_in_hosts(
-    data: Path, shell: str, **settings: Any
+    data: Path, shell: str, linger_seconds: float = 1.0, **settings: Any
 ) -> AsyncGenerator[BrowserService]:
     """A browser service with a keeper, so that its browsers run in hosts as they do in a server."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
-    ledger = Ledger(data, watchdog=False, keeper=KeeperClient(data, 1.0))
+    ledger = Ledger(data, watchdog=False, keeper=KeeperClient(data, linger_seconds))
     try:
         async with BrowserService("browser", config, data=data, ledger=ledger) as service:
             yield service
