@@ -104,7 +104,7 @@ def quick(folder: Path) -> Plan:
         browser_starts=1,
         browsers_idle_seconds=0.2,
         settle_rounds=1,
-        settle_pages=4,
+        settle_pages=2,
         documents=1,
         large_refs=300,
         agent_rounds=1,

@@ -227,7 +227,11 @@ def test_two_nodes_never_act_for_one_session() -> None:
     search(Machine, examples=300)
 
 
-@pytest.mark.parametrize("machine", [OneClock, NoComparison])
+@pytest.mark.parametrize(
+    # The search for two nodes with one clock takes up to a minute.
+    "machine",
+    [pytest.param(OneClock, marks=pytest.mark.control), NoComparison],
+)
 def test_without_a_rule_of_the_protocol_two_nodes_act(machine: type[Machine]) -> None:
     # Hypothesis also draws the constants of imported modules, so the examples depend on the tests that ran before.
     with pytest.raises(AssertionError, match="two nodes may act"):
