@@ -6,17 +6,31 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 from fork_server import ForkServer
-from kept_children import ECHO, LINGER, NOTE, Nodes, adopt, die, handle, next_note, send, start
+from kept_children import (
+    ECHO,
+    LINGER,
+    NOTE,
+    Nodes,
+    adopt,
+    die,
+    hand_over,
+    handle,
+    next_note,
+    send,
+    start,
+)
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 from process_exit import alive, until_gone
 
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.processes.child import ChildProcess
 from statehold.tools.processes.keeper import (
     KeeperClient,
     KeeperRefusal,
@@ -30,12 +44,17 @@ pytestmark = [
 ]
 
 
-async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
+End = Callable[[KeeperClient, ChildProcess], Awaitable[None]]
+"""The end of a node that has one child."""
+
+
+@pytest.mark.parametrize("end", [die, hand_over])
+async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes, end: End) -> None:
     first = nodes.client()
     child = await start(nodes, ECHO, client=first)
     await send(child, "one")
     assert await next_note(child) == {"number": 0, "method": "one"}
-    await die(first, child)
+    await end(first, child)
     adopted = await adopt(nodes, epoch=2)
     assert adopted.pid == child.pid
     await send(adopted, "two")
@@ -103,7 +122,8 @@ time.sleep(3600)
     await adopted.aclose()
 
 
-async def test_a_line_that_a_killed_node_had_half_written_is_ended(nodes: Nodes) -> None:
+@pytest.mark.parametrize("end", [die, hand_over])
+async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes, end: End) -> None:
     code = """
 note(started=True)
 while not os.path.exists(%r):
@@ -124,7 +144,7 @@ for line in sys.stdin:
         params = {"filler": filler}
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method="call", params=params)
         await child.write_stream.send(SessionMessage(request))
-    await die(first, child)
+    await end(first, child)
     adopted = await adopt(nodes, epoch=2)
     traffic = StdioTransport(adopted).earlier_traffic()
     assert traffic.calls == {1: "op-1"}
