@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import anyio
 
 from ....sessions.errors import ServiceUnavailable
 from ..config import BrowserConfig
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ...processes.ledger import Ledger
     from .host import BrowserHost, HostAddress
 
+CLOSE_SECONDS: Final = 5.0
 NO_SMOOTH_SCROLLING: Final = ("--disable-smooth-scrolling",)
 """Without smooth scrolling, a key that scrolls has its full effect when the call ends."""
 
@@ -48,6 +52,11 @@ class Launched:
 
     browser: Browser
     host: BrowserHost | None = None
+
+    async def aclose(self) -> None:
+        """Close the browser and its host within CLOSE_SECONDS. Cancellation does not interrupt it."""
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await (self.browser.close() if self.host is None else self.host.aclose())
 
 
 class Launcher:
@@ -90,7 +99,11 @@ class Launcher:
         args = [*options.get("args", ()), *BROWSER_ARGS, *scroll_flags]
         options["args"] = with_settings(args, headless=self._config.headless)
         launched = await self._launch(playwright, options, address)
-        await self._register_user_agent(playwright, launched.browser, choice)
+        try:
+            await self._register_user_agent(playwright, launched.browser, choice)
+        except BaseException:
+            await launched.aclose()
+            raise
         return launched
 
     async def _launch(

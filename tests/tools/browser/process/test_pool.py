@@ -13,11 +13,14 @@ import anyio.lowlevel
 import psutil
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
+from playwright.async_api import Error
 from process_exit import until_gone
 
-from statehold.tools.browser.process import pool
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.browser.process import launch, pool
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
+from statehold.tools.processes.keeper import KeeperClient
 
 
 async def test_a_browser_nobody_waits_for_any_more_is_closed_beside_others_of_its_owner(
@@ -116,3 +119,20 @@ async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions
         assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
         # It would wait for the next process.
         os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise Error("the driver ended")
+
+    monkeypatch.setattr(launch, "register", fail)
+    async with running_in_hosts(data, shell) as service:
+        with pytest.raises(ServiceUnavailable, match="did not start"):
+            await service.open(new_view(), None)
+        client = KeeperClient(data, None)
+        status = await client.status()
+        await client.aclose()
+        assert status is not None
+        assert not status.children
