@@ -33,6 +33,8 @@ from .programs import (
 )
 
 CONFIG: Final = """\
+[keeper]
+linger_seconds = 10  # less than check_processes() waits
 [limits]
 live_sessions = 100
 [recovery]

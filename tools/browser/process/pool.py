@@ -382,8 +382,8 @@ class Pool:
 
     async def _close_later(self, process: BrowserProcess) -> None:
         idle = process.idle
-        if not process.lost.is_set():
-            await anyio.sleep(self._keep_seconds)
+        with anyio.move_on_after(self._keep_seconds):
+            await process.lost.wait()
         async with self._lock(process.domain):
             if process.sessions or process.idle is not idle:
                 return

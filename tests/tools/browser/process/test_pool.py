@@ -136,3 +136,12 @@ async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
         await client.aclose()
         assert status is not None
         assert not status.children
+
+
+async def test_an_idle_browser_in_a_host_ends_with_its_driver(data: Path, shell: str) -> None:
+    async with running_in_hosts(data, shell) as service:
+        async with opened(service) as browse:
+            process = process_of(browse)
+            browser, driver = (pid_of(process, which) for which in ("browser", "driver"))
+        os.kill(driver, signal.SIGKILL)
+        await until_gone(browser)
