@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from agent import Browsing, is_browser
+from agent import Agent, is_browser
 from counting_site import counting_site
 from gateway_process import Running, Way, kill, opened_session, serving, structured, toml
 from process_exit import until_gone
@@ -73,7 +73,7 @@ async def orphan_browser_session(restarts: Restarts, site: str) -> str:
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
             session = await opened_session(client)
-            await Browsing(client, session)("navigate", url=site)
+            await Agent(client, session).said("browser_navigate", url=site)
             kill(server)
     return session
 
@@ -87,29 +87,29 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
             session = await opened_session(client)
-            browse = Browsing(client, session)
-            await browse("navigate", url=site)
-            snapshot = await browse("snapshot")
+            agent = Agent(client, session)
+            await agent.said("browser_navigate", url=site)
+            snapshot = await agent.said("browser_snapshot")
             add, name = ref_of(snapshot, "Add"), ref_of(snapshot, "Name")
-            await browse("click", target=add)
-            await browse("type", target=name, text="half a na")
-            await browse.evaluate("scrollTo(0, 700)")
-            await browse("tabs", action="new", url=f"{site}second")
-            await browse("tabs", action="select", index=0)
+            await agent.said("browser_click", target=add)
+            await agent.said("browser_type", target=name, text="half a na")
+            await agent.evaluate("scrollTo(0, 700)")
+            await agent.said("browser_tabs", action="new", url=f"{site}second")
+            await agent.said("browser_tabs", action="select", index=0)
             kill(server)
     for clicks, scroll in ((1, 700), (2, 0)):
         with restarts.serve() as server:
             async with restarts.connect(server) as client:
-                browse = Browsing(client, session)
+                agent = Agent(client, session)
                 state = "[clicks, scrollY, document.cookie, document.querySelector('input').value, failed]"
-                shown = await browse.evaluate(f"JSON.stringify({state})")
+                shown = await agent.evaluate(f"JSON.stringify({state})")
                 assert "Note from Statehold" not in shown
                 *kept, failed = json.loads(json.loads(shown.splitlines()[1]))
                 assert kept == [clicks, scroll, "login=ok", "half a na"]
                 # Requests wait for the next server, except the one that was in flight.
                 assert failed <= clicks
-                await browse("click", target=add)
-                tabs = await browse("tabs", action="list")
+                await agent.said("browser_click", target=add)
+                tabs = await agent.said("browser_tabs", action="list")
                 assert "0: (current)" in tabs
                 assert "/second" in tabs
                 info = structured(await client.call_tool("session_info", {"session_id": session}))
@@ -146,11 +146,11 @@ async def test_a_browser_that_ended_meanwhile_comes_back_from_its_snapshot(
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
             session = await opened_session(client)
-            browse = Browsing(client, session)
-            await browse("navigate", url=site)
+            agent = Agent(client, session)
+            await agent.said("browser_navigate", url=site)
             # Saves the session.
             await client.call_tool("session_pause", {"session_id": session})
-            await browse("snapshot")
+            await agent.said("browser_snapshot")
             kill(server)
     keeper = restarts.keeper()
     assert keeper is not None
@@ -158,6 +158,6 @@ async def test_a_browser_that_ended_meanwhile_comes_back_from_its_snapshot(
         process.kill()
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
-            browse = Browsing(client, session)
-            assert "Note from Statehold" in await browse("snapshot")
-            assert "login=ok" in await browse.evaluate("document.cookie")
+            agent = Agent(client, session)
+            assert "Note from Statehold" in await agent.said("browser_snapshot")
+            assert "login=ok" in await agent.evaluate("document.cookie")

@@ -43,29 +43,15 @@ class Agent:
         assert not result.is_error, text_of(result)
         return text_of(result)
 
+    async def evaluate(self, expression: str) -> str:
+        """Evaluate an expression on the page of the session and return all text of the result."""
+        return await self.said("browser_evaluate", function=f"() => {expression}")
+
     async def failed(self, tool: str, **arguments: Any) -> str:
         """Call a tool that has to fail and return all text of its result."""
         result = await self.call(tool, **arguments)
         assert result.is_error, text_of(result)
         return text_of(result)
-
-
-class Browsing:
-    """Calls the browser tools of a session, by their names without the prefix. Each call has to succeed."""
-
-    def __init__(self, client: Client, session: str) -> None:
-        self._client = client
-        self._session = session
-
-    async def __call__(self, tool: str, **arguments: Any) -> str:
-        given = {"session_id": self._session, **arguments}
-        result = await self._client.call_tool(f"browser_{tool}", given)
-        text = text_of(result)
-        assert not result.is_error, text
-        return text
-
-    async def evaluate(self, expression: str) -> str:
-        return await self("evaluate", function=f"() => {expression}")
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -146,7 +132,6 @@ def saved_text(data: Path, session: str) -> str:
 __all__ = [
     "NOTE",
     "Agent",
-    "Browsing",
     "agent",
     "find_process",
     "is_browser",

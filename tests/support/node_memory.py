@@ -16,6 +16,9 @@ import psutil
 INSPECTABLE: Final[Mapping[str, str]] = {"NODE_OPTIONS": "--inspect-port=0"}
 """The environment of a server whose node opens its inspector on request, at a free port."""
 
+CONTEXT_CLASS: Final = "CRBrowserContext"
+"""The class of Playwright that holds a context in the process that drives Chromium."""
+
 INSPECT: Final = """
 const [port, name] = process.argv.slice(1);
 const [target] = await (await fetch(`http://127.0.0.1:${port}/json`)).json();
@@ -83,4 +86,4 @@ def _inspector_port(node: psutil.Process) -> int | None:
     return None
 
 
-__all__ = ["INSPECTABLE", "collect_garbage", "count_objects"]
+__all__ = ["CONTEXT_CLASS", "INSPECTABLE", "collect_garbage", "count_objects"]

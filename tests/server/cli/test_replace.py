@@ -18,7 +18,7 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from agent import Browsing
+from agent import Agent
 from counting_site import counting_site
 from gateway_process import (
     STATEHOLD,
@@ -249,23 +249,23 @@ async def test_pages_go_on_in_the_next_server(
     )
     server, answers = Server(config, data, port), list[str]()
 
-    async def hold_page(page: Browsing) -> None:
-        answers.append(await page.evaluate("fetch('/held').then(answer => answer.text())"))
+    async def hold_page(agent: Agent) -> None:
+        answers.append(await agent.evaluate("fetch('/held').then(answer => answer.text())"))
 
     with counting_site() as site:
         async with server.running() as old, server.clients().connect() as client:
             sessions = [await opened_session(client) for _ in range(3)]
-            pages = [Browsing(client, session) for session in sessions]
-            for page in pages:
-                await page("navigate", url=site.url)
-                await page.evaluate("clicks += 5")
+            agents = [Agent(client, session) for session in sessions]
+            for agent in agents:
+                await agent.said("browser_navigate", url=site.url)
+                await agent.evaluate("clicks += 5")
             async with anyio.create_task_group() as tasks:
                 # All sessions have the same browser.
-                tasks.start_soon(hold_page, pages[1])
+                tasks.start_soon(hold_page, agents[1])
                 assert await anyio.to_thread.run_sync(site.is_held.wait, 30)
                 server.start("--replace")
                 await wait_for_status(client, sessions[0], "paused")
-                result = await pages[0].evaluate("(clicks += 1)")
+                result = await agents[0].evaluate("(clicks += 1)")
                 assert "Note from Statehold" not in result
                 assert "\n6" in result
                 assert old.poll() is None
@@ -274,11 +274,11 @@ async def test_pages_go_on_in_the_next_server(
             assert "held" in answers[0]
             # The next server resumes it without a call.
             await wait_for_status(client, sessions[2], "idle")
-            for session, page, clicks in zip(sessions, pages, (6, 5, 5), strict=True):
-                result = await page.evaluate("JSON.stringify([clicks, document.cookie])")
+            for agent, clicks in zip(agents, (6, 5, 5), strict=True):
+                result = await agent.evaluate("JSON.stringify([clicks, document.cookie])")
                 assert "Note from Statehold" not in result
                 assert f'[{clicks},\\"login=ok\\"]' in result
-                info = structured(await client.call_tool("session_info", {"session_id": session}))
+                info = structured(await agent.call("session_info"))
                 assert info["generation"] == 1
 
 

@@ -28,7 +28,7 @@ from agent import (
 )
 from gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
 from lab import Lab
-from node_memory import INSPECTABLE, collect_garbage, count_objects
+from node_memory import CONTEXT_CLASS, INSPECTABLE, collect_garbage, count_objects
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
@@ -40,8 +40,6 @@ WARM_UP = 150
 SETTLES = 3.0
 GROWN = 1.05
 """The ratio by which memory may have grown after all cycles."""
-CONTEXT_CLASS = "CRBrowserContext"
-"""The class of Playwright that holds a context in the process that drives Chromium."""
 
 FIELD = "() => document.querySelector('#word').value"
 DOWNLOAD = """name => { const link = document.createElement("a"); link.download = name + ".txt";

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import psutil
 import pytest
-from node_memory import INSPECTABLE, count_objects
+from node_memory import CONTEXT_CLASS, INSPECTABLE, count_objects
 from playwright.async_api import BrowserContext, async_playwright
 from saved_contexts import FLAGS
 
@@ -13,8 +13,6 @@ from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
 
-CONTEXT_CLASS = "CRBrowserContext"
-"""The class of Playwright that holds a context."""
 RESTORES = 20
 COOKIES = [
     {"name": f"name{number}", "value": "value", "url": "http://site.invalid"}
