@@ -16,7 +16,7 @@ from playwright.async_api import BrowserContext, Page
 from statehold.sessions.services import CallResult, SessionView, Snapshot
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
-from statehold.tools.browser.process.pool import BrowserProcess
+from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import Tab
 from statehold.tools.processes.keeper import KeeperClient

@@ -26,7 +26,7 @@ from .tool import BrowserTool
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
-    from .process.pool import BrowserProcess
+    from .process.browser_process import BrowserProcess
 
 logger = logging.getLogger("statehold.browser")
 

@@ -30,8 +30,9 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
+from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
-from .process.pool import BrowserDied, BrowserProcess, Pool
+from .process.pool import BrowserDied, Pool
 from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets
 from .session.clipboard import owns_browser

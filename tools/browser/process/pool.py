@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
-from ...processes import procfs
 from ...processes.ledger import Ledger
-from ..session.clipboard import ClipboardTurns
 from ..session.failures import explain_failed_start, output_lines
 from ..session.pages import close_context
-from ..session.popups import Popups
-from ..snapshot.interception import RequestInterceptor
-from .driver import CHECK_SECONDS, RECOVERY, Driver
-from .helpers import BROWSER, NEEDED, NETWORK, HelperProcesses
+from .browser_process import CLOSE_SECONDS, BrowserProcess, Domain, HelperProcesses
+from .driver import RECOVERY, Driver
 from .liveness import while_alive
 from .sdk import guid_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Playwright
+    from playwright.async_api import Playwright
 
     from .host import HostAddress
     from .launch import Launched
@@ -39,200 +33,12 @@ logger = logging.getLogger("statehold.browser")
 
 Launch = Callable[["Playwright", "HostAddress | None"], Awaitable["Launched"]]
 
-Domain: TypeAlias = tuple[str, str]
-"""The key of a browser process: an owner, and the id of a session if that session has a process to itself, else ""."""
-
-CLOSE_SECONDS: Final = 5.0
 CLAIM_SECONDS: Final = 60.0
 """Seconds for sessions to take over their contexts in an adopted browser; then the rest is closed."""
-ENDING_SECONDS: Final = 0.3
-GUARD_SECONDS: Final = 1.0
-"""Seconds for a browser to report its processes; after a timeout the next guard() asks again."""
 
 
 class BrowserDied(ServiceUnavailable):
     """Raised when the browser or its driver ended while a session was opened in it. A retry gets a new browser."""
-
-
-class BrowserProcess:
-    """One browser and the driver it runs under. It lives until aclose(); `lost` is set, with `reason`, if either dies."""
-
-    def __init__(
-        self,
-        launched: Launched,
-        driver: Driver,
-        helpers: HelperProcesses | None,
-        spawn: Callable[..., object],
-        domain: Domain,
-    ) -> None:
-        self.browser = browser = launched.browser
-        self.host = launched.host
-        """The process that the browser runs in, which outlives ours; None if it runs under the driver."""
-        self.unclaimed_contexts: dict[str, BrowserContext] = {}
-        """The contexts of an adopted host that no session has taken over yet, by their ids."""
-        self.domain = domain
-        self.pid: int | None = None
-        """The id of its process; None for a browser at an endpoint."""
-        self._helpers = helpers
-        self._spawn = spawn
-        self._whole = True
-        self._needed = procfs.RunningProcesses()
-        """The processes that it needs."""
-        self._network_guarded = False
-        self._checking = anyio.Lock()
-        self.driver = driver
-        self.sessions = 0
-        self.lost = anyio.Event()
-        self.reason = ""
-        self.closing = False
-        self.idle = anyio.Event()
-        self.on_lost: list[Callable[[str], None]] = []
-        self.clipboard_turns = ClipboardTurns(browser)
-        """The turns of its sessions at the clipboard."""
-        self.popups = Popups(browser)
-        browser.on("disconnected", lambda _: self.die("the browser ended"))
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder for temporary files of the browser."""
-        return self.driver.folder if self.host is None else self.host.folder
-
-    def __repr__(self) -> str:
-        return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
-
-    @property
-    def whole(self) -> bool:
-        """Whether all guarded processes still run, as the operating system reports now.
-
-        Without one of them, stored data that the browser reports may be wrong, and so may pages shown since.
-        """
-        self._whole = self._whole and self._needed.all_run()
-        return self._whole
-
-    @property
-    def known_whole(self) -> bool:
-        """Whether it is whole and its network process is guarded. On systems without guards the latter is not required."""
-        reports_helpers = self._helpers is not None and procfs.LINUX
-        return self.whole and (self._network_guarded or not reports_helpers)
-
-    def die(self, reason: str) -> None:
-        """Set `lost` and call `on_lost`. Only the first reason counts."""
-        if self.closing or self.lost.is_set():
-            return
-        self.reason = reason
-        self.lost.set()
-        logger.warning("a browser with %d sessions is gone: %s", self.sessions, reason)
-        for callback in list(self.on_lost):
-            callback(reason)
-
-    async def check(self) -> bool:
-        """Kill the driver with all its browsers, or this browser alone, if it does not answer. Return whether both answer.
-
-        A browser at an endpoint is not killed but given up, and its driver is killed.
-        """
-        if self.lost.is_set() or self.closing:
-            return False
-        async with self._checking:
-            if not await self.driver.check():
-                return False
-            with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
-                await (await self.browser.new_browser_cdp_session()).detach()
-                return True
-            if self.lost.is_set() or self.closing:
-                # Requests to a browser that is being closed fail as well.
-                return False
-            if self.pid is not None and not self.is_left:
-                logger.warning("a browser hangs and is killed")
-                self._kill(self.pid)
-            else:
-                # A broken connection raises no event, and only the end of the driver closes our end of it.
-                self.die("the browser does not answer")
-                self.driver.kill()
-            return False
-
-    def check_soon(self) -> None:
-        """Start check() in the background, so that a hung browser is found before the next call needs it."""
-        if not (self.lost.is_set() or self.closing):
-            self._spawn(self.check)
-
-    async def identify(self) -> None:
-        """Find the process ids and guard the needed processes. Call it before any data is stored in the browser."""
-        if self._helpers is not None:
-            await self._helpers.start_network(within=CHECK_SECONDS)
-            self._guard(await self._helpers.list_processes(within=CHECK_SECONDS))
-
-    async def guard(self) -> None:
-        """Guard the needed processes: when one of them ends, the browser counts as lost.
-
-        Call it from time to time, because some of them start late.
-        """
-        if self._helpers is None:
-            return
-        self._guard(await self._helpers.list_processes(within=GUARD_SECONDS))
-
-    def _guard(self, parts: Iterable[tuple[str, int]]) -> None:
-        processes = list(parts)
-        self.pid = self.pid or dict(processes).get(BROWSER)
-        for kind, pid in processes:
-            if procfs.LINUX and kind in NEEDED and pid not in self._needed and not self.closing:
-                # A process that ended before it could be guarded was needed, too.
-                self._whole = self._needed.add(pid) and self._whole
-                self._network_guarded |= kind == NETWORK
-                self._spawn(self._end_with, pid, NEEDED[kind])
-
-    async def _end_with(self, pid: int, reason: str) -> None:
-        assert self.pid is not None
-        if not await procfs.wait_for_exit(pid) or self.closing:
-            return
-        self._whole = False
-        # A browser that ends loses its helpers first; wait for the actual reason.
-        with anyio.move_on_after(ENDING_SECONDS):
-            await self.lost.wait()
-        if not self.lost.is_set() and procfs.start_time(self.pid) is not None:
-            self.die(reason)
-            self._kill(self.pid)
-
-    def _kill(self, pid: int) -> None:
-        if self.is_left:
-            # It belongs to the next process by now.
-            return
-        if self.host is not None:
-            self.host.kill()
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the next process has its host, or may adopt it."""
-        return self.host is not None and self.host.is_left
-
-    async def leave(self) -> None:
-        """Leave the host to the next process. The sessions that are still here go on. May be called twice."""
-        if self.host is not None:
-            await self.host.leave()
-
-    async def aclose(self) -> None:
-        """Close the browser within a bound, or detach from it if its host was left.
-
-        If that fails, kill its driver with all browsers.
-        """
-        self.closing = True
-        # Called here, since the death of a driver raises no event.
-        RequestInterceptor.forget(self.browser)
-        self._whole = self.whole
-        self._needed.close()
-        if self.host is not None and not self.host.is_left:
-            await self.host.aclose()
-            return
-        if self.lost.is_set() or self.driver.exited.is_set():
-            return
-        is_closed = False
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-            await self.browser.close()
-            is_closed = True
-        if not is_closed:
-            logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
-            self.driver.kill()
 
 
 class Pool:
@@ -447,11 +253,10 @@ class Pool:
         self._claim_seconds += seconds
         if self._unused_driver is None:
             try:
-                driver = self._unused_driver = await Driver.start(self._folder, self._ledger)
+                driver = self._unused_driver = await self._start_driver()
             except ServiceUnavailable as error:
                 logger.warning("no driver was prepared: %s", error.message)
             else:
-                self._drivers.add(driver)
                 self._spawn(self._close_unused, driver)
 
     async def _close_unused(self, driver: Driver) -> None:
@@ -459,8 +264,18 @@ class Pool:
             await driver.exited.wait()
         if self._unused_driver is driver:
             self._unused_driver = None
-            self._drivers.discard(driver)
-            await driver.aclose()
+            await self._close_driver(driver)
+
+    async def _start_driver(self) -> Driver:
+        driver = await Driver.start(self._folder, self._ledger)
+        self._drivers.add(driver)
+        return driver
+
+    async def _close_driver(self, driver: Driver) -> None:
+        self._drivers.discard(driver)
+        await driver.aclose()
+        # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
+        gc.collect()
 
     async def _driver_of(self, owner: str) -> Driver:
         async with self._lock(owner):
@@ -468,8 +283,7 @@ class Pool:
             if driver is None or driver.exited.is_set() or driver.at_context_limit:
                 driver, self._unused_driver = self._unused_driver, None
                 if driver is None or driver.exited.is_set():
-                    driver = await Driver.start(self._folder, self._ledger)
-                    self._drivers.add(driver)
+                    driver = await self._start_driver()
                 self._current[owner] = driver
             driver.browsers += 1
             return driver
@@ -482,10 +296,7 @@ class Pool:
         self._current = {
             owner: other for owner, other in self._current.items() if other is not driver
         }
-        self._drivers.discard(driver)
-        await driver.aclose()
-        # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
-        gc.collect()
+        await self._close_driver(driver)
 
 
 def _add_session(process: BrowserProcess) -> None:
@@ -501,4 +312,4 @@ async def _run_logging_failure(work: Callable[..., Awaitable[object]], *args: ob
         logger.exception("background work on browsers failed")
 
 
-__all__ = ["BrowserDied", "BrowserProcess", "Launch", "Pool"]
+__all__ = ["BrowserDied", "Launch", "Pool"]

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
     from ..egress.proxy import EgressAccess
+    from ..process.browser_process import BrowserProcess
     from ..process.host import BrowserHost
-    from ..process.pool import BrowserProcess
     from .storage import OriginStorage
 
 SAVE_SECONDS: Final = 15.0

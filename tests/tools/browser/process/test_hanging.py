@@ -17,8 +17,8 @@ from browsing import new_view, opened, pid_of, process_of, running, saved
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.tools.browser import connection
-from statehold.tools.browser.process import driver, liveness, pool
-from statehold.tools.browser.process.pool import BrowserProcess
+from statehold.tools.browser.process import browser_process, driver, liveness
+from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.snapshot import capture
 
 FOREVER = "() => new Promise(() => {})"
@@ -33,7 +33,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (capture, "PROBE"),
         (liveness, "DOUBT"),
         (driver, "CHECK"),
-        (pool, "CHECK"),
+        (browser_process, "CHECK"),
     ):
         monkeypatch.setattr(module, f"{name}_SECONDS", 0.5)
 

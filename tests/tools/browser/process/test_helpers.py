@@ -15,8 +15,7 @@ from process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.process.helpers import HelperProcesses
-from statehold.tools.browser.process.pool import BrowserProcess
+from statehold.tools.browser.process.browser_process import BrowserProcess, HelperProcesses
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot.world import World
 from statehold.tools.processes import procfs

@@ -17,9 +17,9 @@ from playwright.async_api import Error
 from process_exit import until_gone
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser.process import launch, pool
+from statehold.tools.browser.process import browser_process, launch
+from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
-from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.processes.keeper import KeeperClient
 
 
@@ -105,7 +105,7 @@ async def test_nothing_is_kept_of_a_browser_that_died(data: Path, shell: str, wh
 async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions_and_is_not_killed(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(browser_process, "CHECK_SECONDS", 0.3)
     async with running_in_hosts(data, shell, 20.0) as service, opened(service) as first:
         process = process_of(first)
         pid = pid_of(process, "browser")
