@@ -184,6 +184,9 @@ class ForkParent:
             self._selector.register(readable, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
+                # An event before it may have ended the watch and closed the socket.
+                if self._selector.get_map().get(key.fd) is not key:
+                    continue
                 if key.fileobj == sys.stdin.fileno():
                     for pid in self._children:
                         os.kill(pid, signal.SIGKILL)
