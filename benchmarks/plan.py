@@ -10,7 +10,7 @@ from typing import Literal
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 COUNTER = ROOT / "tests" / "upstreams" / "counter.py"
-DATABASES = ROOT / "tests" / "support" / "databases.py"
+TESTS = ROOT / "tests"
 QUICK = ROOT / "tests" / "upstreams" / "quick.py"
 SHELL = ROOT / "tests" / "upstreams" / "shell.py"
 LIGHT = ROOT / "tests" / "upstreams" / "light.py"

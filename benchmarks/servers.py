@@ -6,12 +6,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from .plan import DATABASES
+from .plan import TESTS
 
 # The tests are no part of the installed package.
-sys.path.append(str(DATABASES.parent))
+sys.path.append(str(TESTS))
 
-from databases import DatabaseServer, MariaDB, PostgreSQL, program_path
+from support.databases import DatabaseServer, MariaDB, PostgreSQL, program_path
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 

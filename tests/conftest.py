@@ -19,12 +19,12 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 from _pytest.capture import CaptureManager
-from databases import MariaDB, PostgreSQL
-from fork_server import ForkServer
 from lab import Lab
-from listening import run_listening
-from reverse_proxies import StartProxy, running_proxy
-from screen import Screen
+from support.databases import MariaDB, PostgreSQL
+from support.fork_server import ForkServer
+from support.listening import run_listening
+from support.reverse_proxies import StartProxy, running_proxy
+from support.screen import Screen
 
 from statehold.sessions.json_codec import JSON
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
-from fork_server import ForkServer
+from support.fork_server import ForkServer
 
 PROGRAM = "import time; print('up', flush=True); time.sleep(60)"
 

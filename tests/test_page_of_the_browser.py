@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from gateway_process import serving
 from served import Served
+from support.gateway_process import serving
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load

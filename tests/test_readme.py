@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gateway_process import Way, serving
+from support.gateway_process import Way, serving
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load

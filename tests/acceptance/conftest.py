@@ -11,9 +11,19 @@ from typing import Literal
 
 import anyio
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, Era, Running, Transport, Way, serving, statehold, structured, toml
-from machines import cluster
+from support.fork_server import ForkServer
+from support.gateway_process import (
+    JSON,
+    Era,
+    Running,
+    Transport,
+    Way,
+    serving,
+    statehold,
+    structured,
+    toml,
+)
+from support.machines import cluster
 
 Asked = Literal["owner", "edge"]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from databases import PostgreSQL
-from gateway_process import UPSTREAMS, serving, toml
-from machines import cluster
+from support.databases import PostgreSQL
+from support.gateway_process import UPSTREAMS, serving, toml
+from support.machines import cluster
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 

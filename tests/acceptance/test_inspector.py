@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
-from gateway_process import JSON, Running
+from support.gateway_process import JSON, Running
 
 pytestmark = pytest.mark.peer
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from gateway_process import JSON, Running, Way, structured
+from support.gateway_process import JSON, Running, Way, structured
 
 pytestmark = pytest.mark.peer
 

@@ -8,9 +8,18 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, Era, Running, Way, meta_of, opened_session, structured, text_of
 from mcp import Client
 from mcp.client.context import ClientRequestContext
+from support.gateway_process import (
+    JSON,
+    Era,
+    Running,
+    Way,
+    meta_of,
+    opened_session,
+    structured,
+    text_of,
+)
 
 pytestmark = pytest.mark.peer
 

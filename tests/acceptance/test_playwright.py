@@ -17,8 +17,8 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from gateway_process import JSON, Running, Way, serving, toml
-from process_exit import until_gone
+from support.gateway_process import JSON, Running, Way, serving, toml
+from support.process_exit import until_gone
 
 from statehold.sessions.live.snapshots import decode_snapshot
 

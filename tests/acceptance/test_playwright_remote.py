@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from agent import Agent
-from gateway_process import Way, opened_session, serving, toml
+from support.agent import Agent
+from support.gateway_process import Way, opened_session, serving, toml
 
 pytestmark = pytest.mark.peer
 

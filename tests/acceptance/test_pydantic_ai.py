@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from gateway_process import JSON, Running
+from support.gateway_process import JSON, Running
 
 pytestmark = pytest.mark.peer
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import pytest
-from gateway_process import JSON, Running
+from support.gateway_process import JSON, Running
 
 pytestmark = pytest.mark.peer
 

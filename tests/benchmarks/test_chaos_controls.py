@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
+from support.fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = "2"

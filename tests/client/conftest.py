@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, MODULE, Running, service, serving, toml
+from support.fork_server import ForkServer
+from support.gateway_process import JSON, MODULE, Running, service, serving, toml
 
 from statehold.client import Client, connect
 

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import Running, serving
+from support.fork_server import ForkServer
+from support.gateway_process import Running, serving
 
 from statehold.client import Client, Session, errors
 from statehold.client.sync import Client as BlockingClient

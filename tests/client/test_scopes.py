@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from gateway_process import JSON, Running
+from support.gateway_process import JSON, Running
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import (

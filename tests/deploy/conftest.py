@@ -6,9 +6,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, Era, Running, Transport, Way, service, serving, toml
-from reverse_proxies import StartProxy
+from support.fork_server import ForkServer
+from support.gateway_process import JSON, Era, Running, Transport, Way, service, serving, toml
+from support.reverse_proxies import StartProxy
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from databases import PostgreSQL
-from gateway_process import JSON, Era, Running, Way, count, opened_session, serving, toml
-from machines import cluster
-from reverse_proxies import StartProxy
+from support.databases import PostgreSQL
+from support.gateway_process import JSON, Era, Running, Way, count, opened_session, serving, toml
+from support.machines import cluster
+from support.reverse_proxies import StartProxy
 
 from statehold.client import State, connect
 from statehold.client.errors import OutcomeUnknown, StateConflict

@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import JSON, Way, count, opened_session, structured, text_of
 from mcp import Client
-from runs import clear, wait_for_call, wait_for_cancellation
-from subscribers import subscribed
+from support.gateway_process import JSON, Way, count, opened_session, structured, text_of
+from support.runs import clear, wait_for_call, wait_for_cancellation
+from support.subscribers import subscribed
 
 from statehold.server.http.request_body import BODY_LIMIT
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from databases import PostgreSQL
-from machines import free_port
-from reverse_proxies import StartProxy
+from support.databases import PostgreSQL
+from support.machines import free_port
+from support.reverse_proxies import StartProxy
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = 20

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import Running, service, serving, toml
-from runs import runs, wait_for_call
+from support.gateway_process import Running, service, serving, toml
+from support.runs import runs, wait_for_call
 
 from statehold.sessions.json_codec import JSON
 

@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 import psutil
 import pytest
-from fork_server import ForkServer
-from gateway_process import MODULE, Running, service, serving, toml
-from runs import runs, wait_for_call
+from support.fork_server import ForkServer
+from support.gateway_process import MODULE, Running, service, serving, toml
+from support.runs import runs, wait_for_call
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import OutcomeUnknown

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from rig import Rig, rig
+from support.rig import Rig, rig
 
 from statehold.sessions.errors import SessionError
 from statehold.sessions.records import LOCAL

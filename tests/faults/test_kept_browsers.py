@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from agent import Agent, is_browser
-from counting_site import counting_site
-from gateway_process import Running, Way, kill, opened_session, serving, structured, toml
-from process_exit import until_gone
+from support.agent import Agent, is_browser
+from support.counting_site import counting_site
+from support.gateway_process import Running, Way, kill, opened_session, serving, structured, toml
+from support.process_exit import until_gone
 
 from statehold.tools.processes.keeper import KeeperClient, KeptChild
 

@@ -14,7 +14,8 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from gateway_process import (
+from mcp import Client
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -25,8 +26,7 @@ from gateway_process import (
     structured,
     toml,
 )
-from mcp import Client
-from process_exit import until_gone
+from support.process_exit import until_gone
 
 pytestmark = pytest.mark.fault
 

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gateway_process import JSON, Running, Way, opened_session, service, serving, structured, toml
 from mcp import Client
+from support.gateway_process import (
+    JSON,
+    Running,
+    Way,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("fork_server")]
 

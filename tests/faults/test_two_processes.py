@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from fork_server import ForkServer
+from support.fork_server import ForkServer
 
 from statehold.sessions.store.sql import SQLStore
 

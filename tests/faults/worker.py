@@ -16,9 +16,9 @@ import anyio
 from anyio.streams.file import FileReadStream
 from anyio.streams.text import TextReceiveStream
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from counting import Nobody
+from support.counting import Nobody
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.calls.router import Router

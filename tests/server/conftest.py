@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import IN_PROCESS, JSON, Running, Way, service, serving, toml
 from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import IN_PROCESS, JSON, Running, Way, service, serving, toml
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

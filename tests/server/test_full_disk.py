@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from disks import full, small_disk
-from gateway_process import STATEHOLD, Running, Way, opened_session, service, serving, toml
+from support.disks import full, small_disk
+from support.gateway_process import STATEHOLD, Running, Way, opened_session, service, serving, toml
 
 from statehold.server.cli.exit_codes import FAILURE
 

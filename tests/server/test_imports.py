@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import JSON, code_of, opened_session, service, structured, text_of
 from mcp import Client
+from support.gateway_process import JSON, code_of, opened_session, service, structured, text_of
 
 WAYS = [("memory", "legacy")]
 SECRET = "the key of the machine"

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-from gateway_process import JSON, Running, opened_session, service, serving, structured, toml
 from mcp import Client
+from support.gateway_process import (
+    JSON,
+    Running,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
 
 from statehold.server.control.requests import ControlRequest
 from statehold.server.control.socket import ask

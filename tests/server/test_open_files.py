@@ -12,7 +12,16 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from gateway_process import Way, code_of, count, opened_session, service, serving, structured, toml
+from support.gateway_process import (
+    Way,
+    code_of,
+    count,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of a process")
 

@@ -14,12 +14,21 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from fork_server import ForkServer
-from gateway_process import Era, Running, Way, code_of, opened_session, serving, structured, toml
-from listening import run_listening
 from mcp import Client
-from runs import entries, wait_for_call
-from tcp_relay import relay
+from support.fork_server import ForkServer
+from support.gateway_process import (
+    Era,
+    Running,
+    Way,
+    code_of,
+    opened_session,
+    serving,
+    structured,
+    toml,
+)
+from support.listening import run_listening
+from support.runs import entries, wait_for_call
+from support.tcp_relay import relay
 
 StartUpstream = Callable[..., AbstractContextManager[int]]
 

@@ -14,8 +14,9 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from fork_server import ForkedProgram
-from gateway_process import (
+from mcp import MCPError
+from support.fork_server import ForkedProgram
+from support.gateway_process import (
     JSON,
     Era,
     Running,
@@ -31,10 +32,9 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import MCPError
-from piped import HELLO, piped, tool_call
-from process_exit import until_gone
-from runs import entries, wait_for_call
+from support.piped import HELLO, piped, tool_call
+from support.process_exit import until_gone
+from support.runs import entries, wait_for_call
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),

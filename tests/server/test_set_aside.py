@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gateway_process import Way, opened_session, serving, structured
+from support.gateway_process import Way, opened_session, serving, structured
 
 from statehold.server.cli.doctor.data import check_store
 from statehold.server.config.model import Config

@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from gateway_process import JSON, MODULE, Way, opened_session, serving, statehold, toml
-from piped import HELLO, Pipes, piped, tool_call
+from support.gateway_process import JSON, MODULE, Way, opened_session, serving, statehold, toml
+from support.piped import HELLO, Pipes, piped, tool_call
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.sessions.store.file.folder import DataFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import JSON, statehold
+from support.gateway_process import JSON, statehold
 
 PING = {"jsonrpc": "2.0", "id": "last", "method": "initialize"}
 PARAMS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gateway_process import STATEHOLD, pid_at
+from support.gateway_process import STATEHOLD, pid_at
 
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions.transitions.close import DRAIN_BOUND

@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from databases import PostgreSQL
-from gateway_process import (
+from support.databases import PostgreSQL
+from support.gateway_process import (
     STATEHOLD,
     Era,
     Running,
@@ -29,10 +29,10 @@ from gateway_process import (
     text_of,
     toml,
 )
-from machines import cluster
-from process_exit import until_gone
-from round_robin import connected
-from runs import wait_for_call
+from support.machines import cluster
+from support.process_exit import until_gone
+from support.round_robin import connected
+from support.runs import wait_for_call
 
 WORKERS = 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine import Build, engine
+from support.engine import Build, engine
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Counting
-from engine import Engine, engine
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from support.counting import Counting
+from support.engine import Engine, engine
 
 from statehold.sessions.errors import SessionError
 from statehold.sessions.lifecycle import TABLE, Event, Status

@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import anyio
 import pytest
-from databases import DatabaseServer
-from fork_server import ForkServer
-from process_exit import until_gone
+from support.databases import DatabaseServer
+from support.fork_server import ForkServer
+from support.process_exit import until_gone
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Counter as Connected
-from counting import Counting
-from engine import Build, Engine
 from sqlalchemy import Connection, text
+from support.counting import Counter as Connected
+from support.counting import Counting
+from support.engine import Build, Engine
 
 from statehold.sessions.errors import (
     CallTimedOut,

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Counting
-from engine import Build
+from support.counting import Counting
+from support.engine import Build
 
 from statehold.sessions.errors import (
     NameTaken,

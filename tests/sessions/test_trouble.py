@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Counter, Counting, Nobody
-from engine import Build, Engine, failing
+from support.counting import Counter, Counting, Nobody
+from support.engine import Build, Engine, failing
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock

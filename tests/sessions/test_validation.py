@@ -6,8 +6,8 @@ import sys
 import unicodedata
 
 import pytest
-from counting import Counting
-from engine import Build
+from support.counting import Counting
+from support.engine import Build
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.records import LOCAL

@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 import mcp_types as types
 import psutil
-from gateway_process import Running, Way, opened_session
 from mcp import Client
 
 from statehold.sessions.live.snapshots import decode_snapshot
+
+from .gateway_process import Running, Way, opened_session
 
 NOTE = "Note from Statehold"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-from counting import Counter, Counting
-from engine import Engine
 
 from statehold.sessions.live.session import Session
+
+from .counting import Counter, Counting
+from .engine import Engine
 
 SECONDS = 5.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
-from gateway_process import Running
+from .gateway_process import Running
 
 KEY = "a-key-of-the-tests-with-32-characters"
 LEASE_SECONDS = 4.0

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import JSON, Way, service, serving, toml
 
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
+
+from .gateway_process import JSON, Way, service, serving, toml
 
 
 class DataFolder:

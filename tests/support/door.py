@@ -8,13 +8,14 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from asgi import JSON, AsgiRequest
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from statehold.server.http.fast_path import FastPath
 from statehold.server.http.response import PING_SECONDS
 from statehold.server.protocol.server import StateholdServer
+
+from .asgi import JSON, AsgiRequest
 
 VERSION = "2025-06-18"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from counting import Counting, Nobody
 
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.calls.router import Router
@@ -23,6 +22,8 @@ from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
+
+from .counting import Counting, Nobody
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Python programs with their imports done: `python fork_server.py SOCKET` forks one for each process that asks for it.
+"""Python programs with their imports done: `python -m support.fork_server SOCKET` forks one for each that is asked for.
 
 Importing the SDK takes a program longer than everything else it does in a test. A program started in this way is a
 separate process like any other, but its command line is that of the fork server; tests of command lines need the real
@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, Literal, NoReturn
 
-from fork_client import request_program
+from .fork_client import request_program
 
 HERE: Final = Path(__file__).resolve().parent
 PRELOADED: Final = (
@@ -148,7 +148,8 @@ class ForkServer:
     def running(cls, folder: Path) -> Generator[ForkServer]:
         address = folder / "fork_server"
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "fork_server.py"), str(address)],
+            [sys.executable, "-m", "support.fork_server", str(address)],
+            cwd=HERE.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -21,7 +21,6 @@ from typing import Any, Literal, cast
 
 import httpx2
 import mcp_types as types
-from fork_server import ForkedProgram, ForkServer
 from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
@@ -29,6 +28,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel import Server
 
 from statehold.sessions.json_codec import JSON
+
+from .fork_server import ForkedProgram, ForkServer
 
 Transport = Literal["memory", "stdio", "http", "sse"]
 Era = Literal["modern", "legacy"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from fork_server import ForkedProgram, ForkServer
 
 from statehold.sessions.core import Core
 from statehold.sessions.node import Node
@@ -19,6 +18,8 @@ from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
+
+from .fork_server import ForkedProgram, ForkServer
 
 HOLDER = Path(__file__).parent / "holder.py"
 

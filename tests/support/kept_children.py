@@ -11,7 +11,6 @@ from pathlib import Path
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
-from process_exit import until_gone
 
 from statehold.tools.processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from statehold.tools.processes.keeper import (
@@ -19,6 +18,8 @@ from statehold.tools.processes.keeper import (
     KeptIdentity,
 )
 from statehold.tools.processes.ledger import Ledger
+
+from .process_exit import until_gone
 
 LIMITS = ProcessLimits(eof_grace=1.0, term_grace=0.5, kill_grace=2.0)
 LINGER = 30.0

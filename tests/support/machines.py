@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from gateway_process import JSON
+from .gateway_process import JSON
 
 KEY = "k" * 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asgi import AsgiRequest
+from .asgi import AsgiRequest
 
 Change = Callable[[AsgiRequest], None]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway_process import JSON, Running, Way
 from mcp import Client
+
+from .gateway_process import JSON, Running, Way
 
 
 @dataclass

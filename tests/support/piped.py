@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
-from gateway_process import JSON, STATEHOLD, statehold
+
+from .gateway_process import JSON, STATEHOLD, statehold
 
 
 class Pipes:

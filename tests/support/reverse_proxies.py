@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from machines import free_port
+from .machines import free_port
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NODE_PORTS = ("8931", "8932")

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from counting import Nobody
 
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.calls.router import Router
@@ -24,6 +23,8 @@ from statehold.sessions.store.sql import SQLStore
 from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.service import UpstreamService
+
+from .counting import Nobody
 
 QUICK = Path(__file__).resolve().parents[1] / "upstreams" / "quick.py"
 

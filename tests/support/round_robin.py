@@ -8,10 +8,11 @@ from itertools import cycle
 from typing import Any, Final
 
 import httpx2
-from gateway_process import Era
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+
+from .gateway_process import Era
 
 MODE: Final[dict[Era, str]] = {"modern": "auto", "legacy": "legacy"}
 

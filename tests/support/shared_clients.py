@@ -11,14 +11,15 @@ from typing import Any
 
 import anyio
 import psutil
-from gateway_process import JSON, STATEHOLD
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from piped import HELLO, Pipes
 
 from statehold.server.shared.connection import ask
 from statehold.server.shared.folder import SERVER_LOCK, SharedFolder
 from statehold.server.shared.handshake import Request
+
+from .gateway_process import JSON, STATEHOLD
+from .piped import HELLO, Pipes
 
 
 @dataclass

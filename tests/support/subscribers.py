@@ -9,8 +9,9 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-from gateway_process import Way
 from mcp import Client
+
+from .gateway_process import Way
 
 Next = Callable[[], Awaitable[str]]
 

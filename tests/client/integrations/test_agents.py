@@ -9,7 +9,6 @@ from importlib.metadata import requires
 from typing import Any
 
 import pytest
-from gateway_process import JSON, UPSTREAMS, Running, service
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable
@@ -18,6 +17,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import Field
+from support.gateway_process import JSON, UPSTREAMS, Running, service
 
 from statehold.client import Client, connect, sync
 from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed

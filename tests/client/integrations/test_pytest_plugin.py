@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gateway_process import UPSTREAMS
+from support.gateway_process import UPSTREAMS
 
 pytest_plugins = ["pytester"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from gateway_process import Running
+from support.gateway_process import Running
 
 from statehold.client import Answer, Client, Question, connect
 from statehold.client.protocol.elicitation import AnswerLike

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import JSON, Running, serving
+from support.gateway_process import JSON, Running, serving
 
 from statehold.client import Client, connect
 from statehold.client.errors import (

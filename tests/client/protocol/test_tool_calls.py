@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gateway_process import JSON, Running, serving, toml
+from support.gateway_process import JSON, Running, serving, toml
 
 from statehold.client import Client, connect
 from statehold.client.errors import (

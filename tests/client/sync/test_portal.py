@@ -7,7 +7,7 @@ import sys
 import threading
 
 import anyio
-from gateway_process import Running
+from support.gateway_process import Running
 
 from statehold.client import sync
 from statehold.client.sync.portal import in_thread

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import Running, service
+from support.gateway_process import Running, service
 
 from statehold.client import Client, connect
 from statehold.client.errors import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import service
+from support.gateway_process import service
 
 from statehold.client import connect, sync
 from statehold.client.errors import ServiceUnavailable

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import Running, serving, statehold, toml
+from support.gateway_process import Running, serving, statehold, toml
 
 from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 from statehold.server.logs import ClientMistakes

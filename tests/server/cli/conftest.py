@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from holding import Output, Run
+from support.holding import Output, Run
 
 from statehold.server.cli.main import main
 

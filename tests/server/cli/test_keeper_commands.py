@@ -14,10 +14,10 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from gateway_process import JSON, Way, opened_session, service, serving, structured, toml
-from holding import Output, Run, one_line
-from process_exit import alive, until_gone
-from shared_clients import SharedClients
+from support.gateway_process import JSON, Way, opened_session, service, serving, structured, toml
+from support.holding import Output, Run, one_line
+from support.process_exit import alive, until_gone
+from support.shared_clients import SharedClients
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.tools.processes.keeper import KeeperClient

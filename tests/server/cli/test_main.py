@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gateway_process
 import pytest
-from holding import Run
+from support import gateway_process
+from support.holding import Run
 
 from statehold.server.cli.commands import parse_command_line as parse
 from statehold.server.cli.exit_codes import OK, USAGE

@@ -18,9 +18,10 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from agent import Agent
-from counting_site import counting_site
-from gateway_process import (
+from mcp import Client
+from support.agent import Agent
+from support.counting_site import counting_site
+from support.gateway_process import (
     STATEHOLD,
     Way,
     count,
@@ -31,9 +32,8 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import Client
-from process_exit import until_gone
-from runs import wait_for_call
+from support.process_exit import until_gone
+from support.runs import wait_for_call
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holding import Run, one_line
+from support.holding import Run, one_line
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 

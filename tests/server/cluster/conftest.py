@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from cluster_nodes import KEY, LEASE_SECONDS, Start
-from databases import PostgreSQL
-from gateway_process import JSON, Running, service, serving, toml
+from support.cluster_nodes import KEY, LEASE_SECONDS, Start
+from support.databases import PostgreSQL
+from support.gateway_process import JSON, Running, service, serving, toml
 
 
 @pytest.fixture(scope="module")

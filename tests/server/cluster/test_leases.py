@@ -9,14 +9,22 @@ from pathlib import Path
 
 import anyio
 import pytest
-from cluster_nodes import LEASE_SECONDS, Start
-from databases import PostgreSQL
-from gateway_process import Running, Way, code_of, count, meta_of, opened_session, structured
 from mcp import Client, MCPError
 from mcp import types as mcp_types
-from relay import relay_to
-from runs import entries, wait_for_call
 from sqlalchemy import text
+from support.cluster_nodes import LEASE_SECONDS, Start
+from support.databases import PostgreSQL
+from support.gateway_process import (
+    Running,
+    Way,
+    code_of,
+    count,
+    meta_of,
+    opened_session,
+    structured,
+)
+from support.relay import relay_to
+from support.runs import entries, wait_for_call
 
 FENCED = 75
 pytestmark = pytest.mark.fault

@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from cluster_nodes import KEY, Start
-from databases import PostgreSQL
-from gateway_process import JSON, Running, Way, count, opened_session, structured
 from mcp import Client
+from support.cluster_nodes import KEY, Start
+from support.databases import PostgreSQL
+from support.gateway_process import JSON, Running, Way, count, opened_session, structured
 
 from statehold.server.cli.main import main
 

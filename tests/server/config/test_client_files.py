@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings import SECRET, client_file, refused, toml
+from support.settings import SECRET, client_file, refused, toml
 
 from statehold.server.config.load import load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from settings import refused, toml
+from support.settings import refused, toml
 
 from statehold.server.config.load import load
 from statehold.server.config.model import Config, ConfigError

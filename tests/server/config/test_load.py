@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from settings import client_file, refused, toml
+from support.settings import client_file, refused, toml
 
 from statehold.server.config.load import load
 from statehold.server.config.model import Config, ConfigError

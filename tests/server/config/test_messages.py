@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from settings import SECRET, client_file, refused, toml
+from support.settings import SECRET, client_file, refused, toml
 
 
 @pytest.mark.parametrize(

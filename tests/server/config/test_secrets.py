@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from gateway_process import JSON, opened_session, service, structured
 from mcp import Client
+from support.gateway_process import JSON, opened_session, service, structured
 
 WAYS = [("memory", "legacy")]
 SECRETS: dict[str, dict[str, Any]] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from counting import Counting
-from engine import engine
+from support.counting import Counting
+from support.engine import engine
 
 from statehold.server.control.handler import ControlHandler
 from statehold.server.control.requests import ControlRequest

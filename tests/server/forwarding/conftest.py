@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from gateway_process import JSON, Era, Running, Transport, Way, opened_session, serving, toml
-from machines import cluster
-from pairs import Pair
+from support.gateway_process import (
+    JSON,
+    Era,
+    Running,
+    Transport,
+    Way,
+    opened_session,
+    serving,
+    toml,
+)
+from support.machines import cluster
+from support.pairs import Pair
 
 Hop = Literal["unix", "peer"]
 

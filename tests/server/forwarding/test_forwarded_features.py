@@ -7,9 +7,9 @@ from dataclasses import replace
 import anyio
 import mcp_types as types
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, UPSTREAMS, meta_of, service, structured, text_of
-from pairs import Pair
+from support.fork_server import ForkServer
+from support.gateway_process import JSON, UPSTREAMS, meta_of, service, structured, text_of
+from support.pairs import Pair
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import mcp_types as types
 import pytest
-from gateway_process import JSON, Way, opened_session, service, serving
-from pairs import Pair
-from subscribers import subscribed
+from support.gateway_process import JSON, Way, opened_session, service, serving
+from support.pairs import Pair
+from support.subscribers import subscribed
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

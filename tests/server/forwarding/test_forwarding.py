@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, Running, count, meta_of, service, structured, text_of
-from pairs import Pair
-from runs import clear, wait_for_call, wait_for_cancellation
+from support.gateway_process import JSON, Running, count, meta_of, service, structured, text_of
+from support.pairs import Pair
+from support.runs import clear, wait_for_call, wait_for_cancellation
 
 from statehold.client import connect
 

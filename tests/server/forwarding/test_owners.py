@@ -11,8 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from databases import PostgreSQL
-from gateway_process import (
+from mcp import Client
+from support.databases import PostgreSQL
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -25,9 +26,8 @@ from gateway_process import (
     text_of,
     toml,
 )
-from machines import cluster
-from mcp import Client
-from runs import entries, wait_for_call
+from support.machines import cluster
+from support.runs import entries, wait_for_call
 
 LEASE_SECONDS = 2.0
 FENCED = 75

@@ -15,8 +15,10 @@ from typing import Any
 
 import anyio
 import pytest
-from databases import PostgreSQL
-from gateway_process import (
+from mcp import Client
+from sqlalchemy import text
+from support.databases import PostgreSQL
+from support.gateway_process import (
     JSON,
     Way,
     code_of,
@@ -27,11 +29,9 @@ from gateway_process import (
     statehold,
     toml,
 )
-from machines import KEY, cluster, free_port
-from mcp import Client
-from round_robin import connected
-from sqlalchemy import text
-from tcp_relay import Relay, relay
+from support.machines import KEY, cluster, free_port
+from support.round_robin import connected
+from support.tcp_relay import Relay, relay
 
 from statehold.server.forwarding import tcp
 from statehold.server.forwarding.address import NodeSockets

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PostgreSQL
-from gateway_process import (
+from sqlalchemy import text
+from support.databases import PostgreSQL
+from support.gateway_process import (
     JSON,
     Way,
     code_of,
@@ -23,8 +24,7 @@ from gateway_process import (
     structured,
     toml,
 )
-from machines import cluster
-from sqlalchemy import text
+from support.machines import cluster
 
 
 @dataclass

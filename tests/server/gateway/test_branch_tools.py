@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from gateway_process import (
+from mcp import Client
+from support.gateway_process import (
     IN_PROCESS,
     JSON,
     code_of,
@@ -17,8 +18,7 @@ from gateway_process import (
     text_of,
     without_nulls,
 )
-from mcp import Client
-from own_results import check_own_result
+from support.own_results import check_own_result
 
 WAYS = IN_PROCESS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gateway_process import JSON, Way, opened_session, service
 from mcp import Client, MCPError
+from support.gateway_process import JSON, Way, opened_session, service
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer

@@ -13,8 +13,19 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from agent import Agent, agent, find_process, is_browser, is_driver, saved_text, text_of, until
-from gateway_process import (
+from lab import Lab
+from mcp import Client
+from support.agent import (
+    Agent,
+    agent,
+    find_process,
+    is_browser,
+    is_driver,
+    saved_text,
+    text_of,
+    until,
+)
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -25,9 +36,7 @@ from gateway_process import (
     structured,
     toml,
 )
-from lab import Lab
-from mcp import Client
-from process_exit import until_gone
+from support.process_exit import until_gone
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer

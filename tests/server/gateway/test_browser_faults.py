@@ -16,9 +16,28 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from agent import NOTE, Agent, agent, find_process, is_browser, saved_text, text_of, tree_of, until
-from gateway_process import JSON, Running, Way, meta_of, opened_session, serving, structured, toml
 from lab import Lab
+from support.agent import (
+    NOTE,
+    Agent,
+    agent,
+    find_process,
+    is_browser,
+    saved_text,
+    text_of,
+    tree_of,
+    until,
+)
+from support.gateway_process import (
+    JSON,
+    Running,
+    Way,
+    meta_of,
+    opened_session,
+    serving,
+    structured,
+    toml,
+)
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import anyio
 import pytest
-from agent import (
+from lab import Lab
+from support.agent import (
     NOTE,
     Agent,
     find_process,
@@ -26,9 +27,8 @@ from agent import (
     tree_of,
     until,
 )
-from gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
-from lab import Lab
-from node_memory import CONTEXT_CLASS, INSPECTABLE, collect_garbage, count_objects
+from support.gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
+from support.node_memory import CONTEXT_CLASS, INSPECTABLE, collect_garbage, count_objects
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 

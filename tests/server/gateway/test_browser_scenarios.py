@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, opened_session
 from lab import Lab
 from mcp import Client
-from patches import patched
+from support.gateway_process import JSON, opened_session
+from support.patches import patched
 
 pytestmark = pytest.mark.peer
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from gateway_process import JSON, opened_session, service, text_of, toml
 from mcp import Client
+from support.gateway_process import JSON, opened_session, service, text_of, toml
 
 from statehold.server.config.load import load
 from statehold.server.gateway import gateway as subject

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import (
+from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import (
     IN_PROCESS,
     JSON,
     UPSTREAMS,
@@ -15,8 +16,7 @@ from gateway_process import (
     service,
     structured,
 )
-from mcp import Client
-from own_results import check_own_result
+from support.own_results import check_own_result
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 

@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from fork_server import ForkServer
-from gateway_process import (
+from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import (
     FEW_WAYS,
     JSON,
     UPSTREAMS,
@@ -23,7 +24,6 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import Client
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

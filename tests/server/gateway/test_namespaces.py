@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from gateway_process import Era, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
+from support.gateway_process import Era, code_of, opened_session, service, structured, toml
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer

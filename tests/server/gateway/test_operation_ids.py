@@ -6,8 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from fork_server import ForkServer
-from gateway_process import (
+from mcp import Client, MCPError
+from mcp.client.context import ClientRequestContext
+from mcp_types import ElicitRequestParams, ElicitResult
+from support.fork_server import ForkServer
+from support.gateway_process import (
     IN_PROCESS,
     JSON,
     UPSTREAMS,
@@ -17,9 +20,6 @@ from gateway_process import (
     service,
     structured,
 )
-from mcp import Client, MCPError
-from mcp.client.context import ClientRequestContext
-from mcp_types import ElicitRequestParams, ElicitResult
 
 WAYS = IN_PROCESS
 

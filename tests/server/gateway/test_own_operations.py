@@ -10,7 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import (
+from mcp import Client
+from support.gateway_process import (
     IN_PROCESS,
     JSON,
     Era,
@@ -23,7 +24,6 @@ from gateway_process import (
     structured,
     toml,
 )
-from mcp import Client
 
 from statehold.server.protocol.server import StateholdServer
 

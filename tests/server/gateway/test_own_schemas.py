@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gateway_process import JSON, service, toml
 from mcp import Client
+from support.gateway_process import JSON, service, toml
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer

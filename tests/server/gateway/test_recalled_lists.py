@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import JSON, Running, service, serving, toml
 from mcp import Client
+from support.gateway_process import JSON, Running, service, serving, toml
 
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main

@@ -6,9 +6,17 @@ import secrets
 from typing import Any
 
 import pytest
-from gateway_process import IN_PROCESS, JSON, code_of, opened_session, service, structured, text_of
 from mcp import Client
-from own_results import check_own_result
+from support.gateway_process import (
+    IN_PROCESS,
+    JSON,
+    code_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+)
+from support.own_results import check_own_result
 
 WAYS = IN_PROCESS
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import (
+from mcp import Client
+from pydantic import BaseModel
+from support.gateway_process import (
     IN_PROCESS,
     JSON,
     Way,
@@ -20,9 +22,7 @@ from gateway_process import (
     structured,
     text_of,
 )
-from mcp import Client
-from own_results import check_own_result
-from pydantic import BaseModel
+from support.own_results import check_own_result
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from databases import DatabaseServer
-from gateway_process import Way, opened_session, service, serving, structured, toml
+from support.databases import DatabaseServer
+from support.gateway_process import Way, opened_session, service, serving, structured, toml
 
 from statehold.server.cli.backup import run as backup
 from statehold.server.cli.command_line import CommandLine

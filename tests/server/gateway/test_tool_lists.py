@@ -8,7 +8,9 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import (
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError
+from support.gateway_process import (
     JSON,
     Way,
     count,
@@ -18,8 +20,6 @@ from gateway_process import (
     text_of,
     toml,
 )
-from jsonschema import Draft202012Validator
-from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

@@ -8,7 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import (
+from mcp import Client
+from support.gateway_process import (
     JSON,
     Running,
     opened_session,
@@ -18,7 +19,6 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import Client
 
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main

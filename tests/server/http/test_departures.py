@@ -12,7 +12,16 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from gateway_process import JSON, Running, Way, count, opened_session, service, serving, toml
+from support.gateway_process import (
+    JSON,
+    Running,
+    Way,
+    count,
+    opened_session,
+    service,
+    serving,
+    toml,
+)
 
 WAYS: list[tuple[str, str]] = []
 ACCEPT = {

@@ -13,7 +13,8 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from gateway_process import (
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -26,10 +27,9 @@ from gateway_process import (
     text_of,
     toml,
 )
-from machines import cluster
-from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from round_robin import connected, http_client
-from runs import clear, wait_for_call, wait_for_cancellation
+from support.machines import cluster
+from support.round_robin import connected, http_client
+from support.runs import clear, wait_for_call, wait_for_cancellation
 
 WAYS: list[tuple[str, str]] = []
 HOPS = pytest.mark.parametrize(

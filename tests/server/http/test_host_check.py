@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import Running, serving, statehold, toml
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
+from support.gateway_process import Running, serving, statehold, toml
 
 from statehold.server.http.host_check import HostCheck
 

@@ -9,7 +9,8 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
-from gateway_process import (
+from mcp.shared.exceptions import MCPError
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -19,7 +20,6 @@ from gateway_process import (
     structured,
     text_of,
 )
-from mcp.shared.exceptions import MCPError
 
 
 @pytest.fixture(scope="module")

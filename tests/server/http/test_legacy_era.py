@@ -10,16 +10,16 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from asgi import AsgiRequest
-from door import Door, request
-from gateway_process import JSON, service
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
-from odd_requests import Change, body, instead, replace, twice, without
+from support.asgi import AsgiRequest
+from support.door import Door, request
+from support.gateway_process import JSON, service
+from support.odd_requests import Change, body, instead, replace, twice, without
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_request import PlainRequest, ToolCall

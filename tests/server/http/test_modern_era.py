@@ -8,11 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from asgi import AsgiRequest
-from gateway_process import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from odd_requests import Change, body, instead, replace, twice, without
 from starlette.types import ASGIApp
+from support.asgi import AsgiRequest
+from support.gateway_process import JSON, service
+from support.odd_requests import Change, body, instead, replace, twice, without
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_path import FastPath

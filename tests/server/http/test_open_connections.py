@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from gateway_process import STATEHOLD, Way, opened_session, service, structured, toml
 from mcp import Client
+from support.gateway_process import STATEHOLD, Way, opened_session, service, structured, toml
 
 TOKEN = "alice-token-0123456789"
 FILES, STRANGERS, CALLS = 300, 330, 6

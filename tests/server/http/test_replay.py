@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from gateway_process import JSON, Running, service, serving, toml
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
+from support.gateway_process import JSON, Running, service, serving, toml
 
 from statehold.server.config.http import HttpSettings
 from statehold.server.http.replay import Replay, SessionEvents

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 import pytest
-from gateway_process import JSON, Way, structured, text_of
 from mcp import Client, MCPError
-from own_results import check_own_result
+from support.gateway_process import JSON, Way, structured, text_of
+from support.own_results import check_own_result
 
 from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway

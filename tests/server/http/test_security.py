@@ -12,7 +12,9 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from gateway_process import (
+from mcp import Client, MCPError
+from mcp_types import TextResourceContents
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -25,8 +27,6 @@ from gateway_process import (
     structured,
     text_of,
 )
-from mcp import Client, MCPError
-from mcp_types import TextResourceContents
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BEN_AGAIN = "ben-phone-0123456789abc"

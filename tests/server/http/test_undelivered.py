@@ -14,7 +14,9 @@ from typing import Any, cast
 import anyio
 import httpx2
 import pytest
-from gateway_process import (
+from mcp import Client
+from mcp.types import CallToolResult
+from support.gateway_process import (
     JSON,
     Running,
     Way,
@@ -26,8 +28,6 @@ from gateway_process import (
     structured,
     toml,
 )
-from mcp import Client
-from mcp.types import CallToolResult
 from test_departures import ACCEPT, META, message, request
 
 NOTICE = "statehold/notice"

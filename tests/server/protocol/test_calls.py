@@ -8,7 +8,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import (
+from mcp import Client, MCPError
+from pydantic import ConfigDict
+from support.gateway_process import (
     JSON,
     Way,
     code_of,
@@ -20,9 +22,7 @@ from gateway_process import (
     text_of,
     without_nulls,
 )
-from mcp import Client, MCPError
-from own_results import check_own_result
-from pydantic import ConfigDict
+from support.own_results import check_own_result
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer

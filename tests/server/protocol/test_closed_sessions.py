@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_process import JSON, code_of, opened_session, service, structured
 from mcp import Client
+from support.gateway_process import JSON, code_of, opened_session, service, structured
 
 WAYS = [("memory", "modern"), ("memory", "legacy")]
 

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, count, opened_session, service, structured, text_of, toml
-from loop_clock import LoopClock
 from mcp import Client, MCPError
+from support.gateway_process import JSON, count, opened_session, service, structured, text_of, toml
+from support.loop_clock import LoopClock
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

@@ -7,9 +7,9 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, UPSTREAMS, Running, Way
 from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import JSON, UPSTREAMS, Running, Way
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.results import mark_request_state

@@ -6,9 +6,18 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from databases import DatabaseServer
-from gateway_process import JSON, Way, code_of, opened_session, service, structured, text_of, toml
 from mcp import Client
+from support.databases import DatabaseServer
+from support.gateway_process import (
+    JSON,
+    Way,
+    code_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import (
+from mcp import Client
+from support.gateway_process import (
     JSON,
     code_of,
     meta_of,
@@ -17,7 +18,6 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import Client
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer

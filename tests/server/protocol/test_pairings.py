@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from fork_server import ForkServer
-from gateway_process import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
 from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
 
 from statehold.server.gateway.gateway import Gateway
 

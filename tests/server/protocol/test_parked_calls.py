@@ -10,8 +10,17 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, code_of, count, opened_session, service, structured, text_of, toml
 from mcp import Client, MCPError
+from support.gateway_process import (
+    JSON,
+    code_of,
+    count,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

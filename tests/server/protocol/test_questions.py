@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import (
+from mcp import Client, MCPError
+from support.gateway_process import (
     FEW_WAYS,
     JSON,
     Way,
@@ -26,7 +27,6 @@ from gateway_process import (
     structured,
     text_of,
 )
-from mcp import Client, MCPError
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.input_required import InputRequiredCalls

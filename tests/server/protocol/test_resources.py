@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import JSON, Way, count, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -18,6 +17,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from support.gateway_process import JSON, Way, count, opened_session, service, structured
 
 from statehold.server.protocol.server import StateholdServer
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import (
+from mcp import Client, MCPError
+from support.gateway_process import (
     JSON,
     Way,
     code_of,
@@ -21,7 +22,6 @@ from gateway_process import (
     text_of,
     toml,
 )
-from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

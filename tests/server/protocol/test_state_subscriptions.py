@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, Way, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
+from support.gateway_process import JSON, Way, code_of, opened_session, service, structured, toml
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway

@@ -13,7 +13,6 @@ import anyio
 import anyio.lowlevel
 import mcp_types as types
 import pytest
-from asgi import AsgiRequest
 from mcp import Client
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -22,6 +21,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
+from support.asgi import AsgiRequest
 
 from statehold.server.sdk.access import (
     RequestContext,

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from gateway_process import JSON, toml
-from shared_clients import SharedClients
+from support.gateway_process import JSON, toml
+from support.shared_clients import SharedClients
 
 
 @pytest.fixture

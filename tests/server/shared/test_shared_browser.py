@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import JSON, text_of
-from piped import Pipes
-from shared_clients import SharedClients
+from support.gateway_process import JSON, text_of
+from support.piped import Pipes
+from support.shared_clients import SharedClients
 
 PIN = ("--session", "page")
 

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from gateway_process import JSON, service, structured, text_of
-from piped import HELLO, tool_call
-from shared_clients import SharedClients
+from support.gateway_process import JSON, service, structured, text_of
+from support.piped import HELLO, tool_call
+from support.shared_clients import SharedClients
 
 from statehold.server.cli.exit_codes import OK
 

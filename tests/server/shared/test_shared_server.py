@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from gateway_process import JSON, service, structured, toml
-from shared_clients import SharedClients
+from support.gateway_process import JSON, service, structured, toml
+from support.shared_clients import SharedClients
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.cli.exit_codes import FAILURE, OK, USAGE

@@ -7,10 +7,10 @@ import threading
 
 import anyio
 import pytest
-from counting import Counting, refuse
-from engine import Build, Engine, engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counting import Counting, refuse
+from support.engine import Build, Engine, engine
 
 from statehold.sessions.actions import branches
 from statehold.sessions.errors import (

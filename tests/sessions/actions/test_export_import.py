@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from counting import Counting, Nobody
-from engine import Build, Engine, engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counting import Counting, Nobody
+from support.engine import Build, Engine, engine
 
 from statehold.sessions.actions.document import Document, json_text, read_document
 from statehold.sessions.actions.import_ import IMPORTED_FROM

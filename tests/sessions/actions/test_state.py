@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from engine import Build
+from support.engine import Build
 
 from statehold.sessions.errors import (
     SessionClosed,

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from engine import Build, failing
+from support.engine import Build, failing
 
 from statehold.sessions.errors import (
     StateConflict,

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Counter, Counting, Nobody
-from engine import Build, Engine
-from loop_clock import LoopClock
+from support.counting import Counter, Counting, Nobody
+from support.engine import Build, Engine
+from support.loop_clock import LoopClock
 
 from statehold.sessions.calls import deadline
 from statehold.sessions.calls.deadline import enforce_deadline

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from counting import Nobody
-from engine import Build, Engine
+from support.counting import Nobody
+from support.engine import Build, Engine
 
 from statehold.sessions.calls import idempotency
 from statehold.sessions.calls.idempotency import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Counter, Nobody
-from engine import Build, Engine
+from support.counting import Counter, Nobody
+from support.engine import Build, Engine
 
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import (

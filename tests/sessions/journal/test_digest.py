@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from counting import Counting, Nobody
-from engine import Build
+from support.counting import Counting, Nobody
+from support.engine import Build
 
 from statehold.sessions.actions.history import PAGE_BYTES
 from statehold.sessions.calls.request import Request

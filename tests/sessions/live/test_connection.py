@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Counter, Counting
-from engine import Build
+from support.counting import Counter, Counting
+from support.engine import Build
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.live.connection import LiveConnection

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
-from checkpoints import SECONDS, create_counted, saving, settle
-from counting import Counter, Nobody, refuse
-from engine import Build, Engine
+from support.checkpoints import SECONDS, create_counted, saving, settle
+from support.counting import Counter, Nobody, refuse
+from support.engine import Build, Engine
 
 from statehold.sessions.calls.deliveries import take_notices
 from statehold.sessions.calls.request import Answer, Request

@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Counter, Counting, Nobody
-from engine import Build, Engine
+from support.counting import Counter, Counting, Nobody
+from support.engine import Build, Engine
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import (

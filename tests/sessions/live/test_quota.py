@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from engine import Build, Engine
+from support.engine import Build, Engine
 
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota

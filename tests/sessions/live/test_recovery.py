@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from checkpoints import create_counted, saving, settle
-from engine import Build
+from support.checkpoints import create_counted, saving, settle
+from support.engine import Build
 
 from statehold.sessions.errors import (
     OutcomeUnknown,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from checkpoints import SECONDS, create_counted, saving, settle
-from counting import Counter
-from engine import Build, Engine
+from support.checkpoints import SECONDS, create_counted, saving, settle
+from support.counting import Counter
+from support.engine import Build, Engine
 
 from statehold.sessions.errors import (
     CallTimedOut,

@@ -5,8 +5,8 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from databases import DatabaseServer
 from store_making import NODE, MakeStore, Sessions, node_record
+from support.databases import DatabaseServer
 
 from statehold.sessions.store import Store
 from statehold.sessions.store.dialect import RemoteDatabase

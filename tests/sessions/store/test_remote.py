@@ -15,11 +15,11 @@ from typing import Any
 
 import anyio
 import pytest
-from databases import DatabaseServer, MariaDB
-from process_exit import join_threads
 from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.util import await_only
 from store_making import NODE, OTHER, Sessions, node_record, version_of
+from support.databases import DatabaseServer, MariaDB
+from support.process_exit import join_threads
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, Principal, StateRecord

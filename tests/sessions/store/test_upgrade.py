@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
 from sqlalchemy import Connection, create_engine, text
 from store_making import NODE, Sessions, node_record
+from support.fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import Principal, SessionFilter

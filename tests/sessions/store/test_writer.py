@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from process_exit import join_threads
 from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
+from support.process_exit import join_threads
 
 from statehold.sessions.errors import InvalidArgument, NameTaken, SessionFenced, StoreUnavailable
 from statehold.sessions.journal.entries import CallEntry

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from counting import Counting
-from engine import Build
+from support.counting import Counting
+from support.engine import Build
 
 from statehold.sessions.errors import ServiceUnavailable, SessionBusy, SessionLimit
 from statehold.sessions.policy import Policy

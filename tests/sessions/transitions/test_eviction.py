@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from counting import Counting, refuse
-from engine import Build
+from support.counting import Counting, refuse
+from support.engine import Build
 
 from statehold.sessions.errors import (
     SessionLimit,

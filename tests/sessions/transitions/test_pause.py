@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from counting import Counter, Counting, refuse
-from engine import Build, Engine
+from support.counting import Counter, Counting, refuse
+from support.engine import Build, Engine
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event

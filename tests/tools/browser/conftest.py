@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, opened, running_in_hosts
 from keeping import Keeping
-from listening import run_listening, run_until_line
 from playwright.async_api import Browser
-from saved_contexts import launch
+from support.browsing import Browse, opened, running_in_hosts
+from support.listening import run_listening, run_until_line
+from support.saved_contexts import launch
 
 from statehold.tools.browser.service import BrowserService
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from browsing import Browse, lost, new_view, opened, running, section
-from listening import run_until_line
 from playwright.async_api import Page, async_playwright
 from pydantic import ValidationError
+from support.browsing import Browse, lost, new_view, opened, running, section
+from support.listening import run_until_line
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig

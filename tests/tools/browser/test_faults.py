@@ -14,7 +14,9 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from browsing import (
+from lab import Lab
+from playwright.async_api import Error
+from support.browsing import (
     Browse,
     new_view,
     opened,
@@ -25,9 +27,7 @@ from browsing import (
     text_of,
     until_pages_closed,
 )
-from lab import Lab
-from playwright.async_api import Error
-from process_exit import until_gone
+from support.process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.process import driver

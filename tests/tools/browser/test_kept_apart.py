@@ -6,8 +6,8 @@ import threading
 from collections.abc import Generator
 
 import pytest
-from browsing import opened
 from changing import Changing
+from support.browsing import opened
 
 from statehold.tools.browser.service import BrowserService
 

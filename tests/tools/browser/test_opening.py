@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, again, new_view, opened, process_of, running, section, text_of
 from changing import Changing
 from lab import Lab
-from listening import run_until_line
 from playwright.async_api import Error, async_playwright
+from support.browsing import Browse, again, new_view, opened, process_of, running, section, text_of
+from support.listening import run_until_line
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import anyio
 import anyio.to_thread
 import pytest
-from browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, running, section
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.files import MOST_DOWNLOADS

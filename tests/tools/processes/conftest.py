@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from kept_children import Nodes
+from support.kept_children import Nodes
 
 
 @pytest.fixture

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from fork_server import ForkServer
-from kept_children import (
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest
+from support.fork_server import ForkServer
+from support.kept_children import (
     ECHO,
     LINGER,
     NOTE,
@@ -24,9 +26,7 @@ from kept_children import (
     send,
     start,
 )
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest
-from process_exit import alive, until_gone
+from support.process_exit import alive, until_gone
 
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from fork_server import ForkServer
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
-from process_exit import alive, until_gone
+from support.fork_server import ForkServer
+from support.process_exit import alive, until_gone
 
 from statehold.tools.processes.child import ChildProcess, ProcessLimits
 from statehold.tools.processes.launch import find_setpriv

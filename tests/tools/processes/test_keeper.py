@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from kept_children import ECHO, Nodes, adopt, die, next_note, send, start
-from process_exit import until_gone
+from support.kept_children import ECHO, Nodes, adopt, die, next_note, send, start
+from support.process_exit import until_gone
 
 from statehold.keeper import protocol
 

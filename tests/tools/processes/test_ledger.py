@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from fork_server import ForkServer
-from process_exit import alive, until_gone
+from support.fork_server import ForkServer
+from support.process_exit import alive, until_gone
 
 from statehold.tools.processes import procfs
 from statehold.tools.processes.child import ChildProcess

@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
-from fork_server import ForkServer
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
+from support.fork_server import ForkServer
 
 from statehold.tools.upstream import list_changes as subject
 from statehold.tools.upstream.config import UpstreamConfig

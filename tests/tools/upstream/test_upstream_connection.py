@@ -12,7 +12,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
-from fork_server import ForkServer
+from support.fork_server import ForkServer
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig

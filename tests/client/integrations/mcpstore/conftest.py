@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from gateway_process import service
+from support.gateway_process import service
 
 from statehold.client.integrations.mcpstore import MCPStore
 

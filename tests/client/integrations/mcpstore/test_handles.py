@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import service
+from support.gateway_process import service
 
 from statehold.client.errors import (
     CallTimedOut,

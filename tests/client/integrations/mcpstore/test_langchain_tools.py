@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gateway_process import service
 from langchain_core.messages import ToolMessage
+from support.gateway_process import service
 
 from statehold.client.errors import SessionClosed
 from statehold.client.integrations.mcpstore import Context, MCPStore

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import Running, service
+from support.gateway_process import Running, service
 
 from statehold.client.errors import (
     InvalidArgument,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
+from support.fork_server import ForkServer
 
 from statehold.client.integrations.mcpstore import MCPStore
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
-from gateway_process import UPSTREAMS
-from listening import run_listening
+from support.fork_server import ForkServer
+from support.gateway_process import UPSTREAMS
+from support.listening import run_listening
 
 from statehold.client.integrations.mcpstore import MCPStore
 

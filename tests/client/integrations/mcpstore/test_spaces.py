@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_process import service
+from support.gateway_process import service
 
 from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
 from statehold.client.integrations.mcpstore import Context, MCPStore

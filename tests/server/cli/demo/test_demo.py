@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gateway_process import JSON, STATEHOLD
+from support.gateway_process import JSON, STATEHOLD
 
 from statehold.server.cli.demo.process import CONFIG
 from statehold.server.demo_server import VERSIONS

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from holding import HOLDER
+from support.holding import HOLDER
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main

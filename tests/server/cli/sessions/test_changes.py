@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holding import Run, create_paused, holding, left_behind, one_line
+from support.holding import Run, create_paused, holding, left_behind, one_line
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 

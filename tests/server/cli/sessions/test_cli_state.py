@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import commands
 import pytest
-from counting import Counting
-from engine import engine as in_process
-from gateway_process import JSON, opened_session, structured
+from support import commands
+from support.counting import Counting
+from support.engine import engine as in_process
+from support.gateway_process import JSON, opened_session, structured
 
 from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import commands
 import pytest
-from gateway_process import JSON, Way, opened_session, serving
+from support import commands
+from support.gateway_process import JSON, Way, opened_session, serving
 
 from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holding import Run, create_paused, holding, one_line
+from support.holding import Run, create_paused, holding, one_line
 
 from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import commands
 import pytest
-from counting import Counting
-from engine import engine as in_process
-from gateway_process import JSON, Way, count, opened_session, structured
 from mcp import Client
+from support import commands
+from support.counting import Counting
+from support.engine import engine as in_process
+from support.gateway_process import JSON, Way, count, opened_session, structured
 
 from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 

@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import commands
 import pytest
-from fork_server import ForkServer
-from gateway_process import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_of, toml
-from screen import Screen
+from support import commands
+from support.fork_server import ForkServer
+from support.gateway_process import (
+    STATEHOLD,
+    UPSTREAMS,
+    Running,
+    Way,
+    serving,
+    statehold,
+    text_of,
+    toml,
+)
+from support.screen import Screen
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 from statehold.server.cli.main import main

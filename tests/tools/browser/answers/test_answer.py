@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from browsing import Browse, ref_of, section
 from changing import Changing
 from hypothesis import given
 from hypothesis import strategies as some
-from patches import patched
+from support.browsing import Browse, ref_of, section
+from support.patches import patched
 
 from statehold.tools.browser.answers.answer import TEXT_LIMIT, Answer, as_json
 from statehold.tools.browser.answers.difference import difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsing import opened, ref_of, running
+from support.browsing import opened, ref_of, running
 
 from statehold.tools.browser.answers.naming import code_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import Browse, opened, section
+from support.browsing import Browse, opened, section
 
 from statehold.tools.browser.answers.events import News, summarize, summarize_news
 from statehold.tools.browser.service import BrowserService

@@ -6,10 +6,10 @@ import json
 import subprocess
 
 import pytest
-from browsing import Browse, ref_of, section
 from changing import Changing
 from hypothesis import given
 from hypothesis import strategies as some
+from support.browsing import Browse, ref_of, section
 
 from statehold.tools.browser.answers.typescript import to_typescript
 from statehold.tools.browser.process.sdk import driver_command

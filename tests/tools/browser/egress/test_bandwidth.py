@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
-from proxy_ends import LOCAL, browser, echo, get, hello, site
+from support.proxy_ends import LOCAL, browser, echo, get, hello, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.bandwidth import Bandwidth

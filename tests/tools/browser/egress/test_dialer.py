@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from proxy_ends import LOCAL, Names, Refusals, connect, get, hello, port_of, proxy_with, site
+from support.proxy_ends import (
+    LOCAL,
+    Names,
+    Refusals,
+    connect,
+    get,
+    hello,
+    port_of,
+    proxy_with,
+    site,
+)
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy

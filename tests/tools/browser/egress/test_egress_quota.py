@@ -8,7 +8,17 @@ from contextlib import AsyncExitStack
 import anyio
 import anyio.lowlevel
 import pytest
-from proxy_ends import LOCAL, OVER, Names, Refusals, browser, connect, echo, proxy_with, site
+from support.proxy_ends import (
+    LOCAL,
+    OVER,
+    Names,
+    Refusals,
+    browser,
+    connect,
+    echo,
+    proxy_with,
+    site,
+)
 
 from statehold.tools.browser.egress.quota import affordable
 from statehold.tools.browser.egress.socks import Reply

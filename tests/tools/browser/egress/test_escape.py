@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from browsing import Browse, opened, process_of, running
 from playwright.async_api import Browser, Page
 from playwright.async_api import Error as PlaywrightError
-from proxy_ends import read_head, read_rest, site
+from support.browsing import Browse, opened, process_of, running
+from support.proxy_ends import read_head, read_rest, site
 
 from statehold.tools.browser.egress.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
 from statehold.tools.browser.egress.proxy import FilteringProxy

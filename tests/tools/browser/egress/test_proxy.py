@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hello, port_of, site
+from support.proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hello, port_of, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy

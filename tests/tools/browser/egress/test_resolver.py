@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from proxy_ends import LOCAL, Names, connect, hello, site
+from support.proxy_ends import LOCAL, Names, connect, hello, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.proxy import FilteringProxy

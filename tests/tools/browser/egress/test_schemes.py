@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from browsing import opened, running, section
-from proxy_ends import Browser, Refusals, browser, echo, hello, read_rest, site
+from support.browsing import opened, running, section
+from support.proxy_ends import Browser, Refusals, browser, echo, hello, read_rest, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy, Target
 from statehold.tools.browser.egress.proxy import FilteringProxy

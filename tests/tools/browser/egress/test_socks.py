@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from proxy_ends import LOCAL, OVER, browser, hello, read_rest, site
+from support.proxy_ends import LOCAL, OVER, browser, hello, read_rest, site
 
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.socks import Reply

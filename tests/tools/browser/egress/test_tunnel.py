@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
-from proxy_ends import LOCAL, OVER, Refusals, browser, echo, read_head, read_rest, site
+from support.proxy_ends import LOCAL, OVER, Refusals, browser, echo, read_head, read_rest, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy

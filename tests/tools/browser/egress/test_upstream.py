@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from anyio.abc import SocketStream
-from proxy_ends import Refusals, browser, connect, echo, read_head, site
+from support.proxy_ends import Refusals, browser, connect, echo, read_head, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy

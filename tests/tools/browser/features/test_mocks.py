@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, new_view, opened, section
 from playwright.async_api import BrowserContext
+from support.browsing import Browse, new_view, opened, section
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.features.mocks import LARGEST

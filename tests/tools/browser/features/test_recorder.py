@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from browsing import Browse, section
+from support.browsing import Browse, section
 
 pytestmark = pytest.mark.peer
 

@@ -14,10 +14,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from browsing import Browse, opened, pid_of, process_of, running, section, text_of
-from ffmpeg import about, put_ffmpeg
 from playwright.async_api import Page
 from playwright.async_api._generated import Screencast, Tracing
+from support.browsing import Browse, opened, pid_of, process_of, running, section, text_of
+from support.ffmpeg import about, put_ffmpeg
 
 from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService

@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, new_view, opened, pid_of, process_of, running, saved
-from loop_clock import LoopClock
 from playwright.async_api import Browser, Error
+from support.browsing import Browse, new_view, opened, pid_of, process_of, running, saved
+from support.loop_clock import LoopClock
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.call import Call

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 import psutil
 import pytest
-from browsing import new_view, opened, pid_of, process_of, running, saved
+from support.browsing import new_view, opened, pid_of, process_of, running, saved
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.tools.browser import connection

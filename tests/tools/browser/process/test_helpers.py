@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from browsing import Browse, new_view, opened, pid_of, process_of, running
 from playwright.async_api import BrowserContext
-from process_exit import until_gone
+from support.browsing import Browse, new_view, opened, pid_of, process_of, running
+from support.process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot

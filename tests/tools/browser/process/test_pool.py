@@ -12,9 +12,9 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
 from playwright.async_api import Error
-from process_exit import until_gone
+from support.browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
+from support.process_exit import until_gone
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.process import browser_process, launch

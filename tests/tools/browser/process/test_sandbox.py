@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import new_view, running
+from support.browsing import new_view, running
 
 from statehold.sessions.errors import ServiceUnavailable
 

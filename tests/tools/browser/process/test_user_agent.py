@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import opened, running
-from listening import run_until_line
 from playwright.async_api import async_playwright
 from probes import Probes
-from screen import Screen
+from support.browsing import opened, running
+from support.listening import run_until_line
+from support.screen import Screen
 
 from statehold.tools.browser.process.user_agent import user_agent
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from browsing import Browse, new_view, opened, running
+from support.browsing import Browse, new_view, opened, running
 
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.process.window import Window

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from browsing import Browse, again, lost, opened, running, section, text_of
 from changing import Changing
+from support.browsing import Browse, again, lost, opened, running, section, text_of
 
 from statehold.sessions.services import CallResult
 from statehold.tools.browser.service import BrowserService

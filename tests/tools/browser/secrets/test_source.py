@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from browsing import new_view
+from support.browsing import new_view
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig

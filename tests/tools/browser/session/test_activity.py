@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from browsing import Browse, section
 from lab import Lab
+from support.browsing import Browse, section
 
 from statehold.tools.browser.secrets.named import NamedSecret, NamedSecrets
 from statehold.tools.browser.session.activity import Activity, Rest

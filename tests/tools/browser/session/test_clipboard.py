@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, opened, running
+from support.browsing import Browse, opened, running
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.clipboard import uses_clipboard

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from browsing import Browse, opened, running, section, text_of
 from changing import Changing
+from support.browsing import Browse, opened, running, section, text_of
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.config import BrowserConfig

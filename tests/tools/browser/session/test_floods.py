@@ -7,13 +7,13 @@ import weakref
 
 import anyio
 import pytest
-from browsing import Browse, opened, section, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright._impl.isomorphic.url_match import (
     glob_to_regex_pattern,  # pyright: ignore[reportUnknownVariableType]
 )
 from playwright.async_api import Page
+from support.browsing import Browse, opened, section, text_of
 
 from statehold.tools.browser.features.glob import Glob
 from statehold.tools.browser.process import sdk

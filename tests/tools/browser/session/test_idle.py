@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from browsing import Browse
-from loop_clock import LoopClock
+from support.browsing import Browse
+from support.loop_clock import LoopClock
 
 from statehold.tools.browser.connection import COLLECT_SECONDS, WATCH_SECONDS
 

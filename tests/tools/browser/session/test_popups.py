@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, opened, running, section, until_pages_closed
 from changing import Changing
 from lab import Lab
 from playwright.async_api import Page
+from support.browsing import Browse, opened, running, section, until_pages_closed
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.service import BrowserService

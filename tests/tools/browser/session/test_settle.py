@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, section
 from lab import Lab
+from support.browsing import Browse, section
 
 from statehold.tools.browser.session import settle
 from statehold.tools.browser.tool import BrowserTool

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import psutil
 import pytest
-from node_memory import CONTEXT_CLASS, INSPECTABLE, count_objects
 from playwright.async_api import BrowserContext, async_playwright
-from saved_contexts import FLAGS
+from support.node_memory import CONTEXT_CLASS, INSPECTABLE, count_objects
+from support.saved_contexts import FLAGS
 
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import restore_context

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from keeping import Keeping
 from playwright.async_api import Browser, Page
-from saved_contexts import (
+from support.saved_contexts import (
     SECONDS,
     dormant_tab,
     log_in,

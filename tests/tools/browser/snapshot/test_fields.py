@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from browsing import again, lost, opened
 from changing import Changing
+from support.browsing import again, lost, opened
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import restore, tab

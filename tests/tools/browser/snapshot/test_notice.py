@@ -6,8 +6,8 @@ import threading
 from collections.abc import Generator
 
 import pytest
-from browsing import again, lost, new_view, opened
 from changing import Changing
+from support.browsing import again, lost, new_view, opened
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import opening

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from keeping import Keeping
 from playwright.async_api import Browser, BrowserContext, Error, Page, Route, async_playwright
-from saved_contexts import (
+from support.saved_contexts import (
     FLAGS,
     SECONDS,
     dormant_tab,

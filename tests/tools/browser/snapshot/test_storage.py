@@ -10,9 +10,9 @@ from collections.abc import Generator
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import Browse, again, opened, until_pages_closed
 from changing import Changing
 from served import Server
+from support.browsing import Browse, again, opened, until_pages_closed
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import capture, opening, storage

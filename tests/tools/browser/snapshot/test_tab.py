@@ -8,8 +8,8 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
-from browsing import opened
 from changing import Changing
+from support.browsing import opened
 
 from statehold.tools.browser.service import BrowserService
 

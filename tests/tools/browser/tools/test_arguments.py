@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browsing import Browse, section
 from pydantic import BaseModel
+from support.browsing import Browse, section
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig

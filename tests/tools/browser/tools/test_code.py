@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, running, section
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.process import node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from browsing import Browse, section
+from support.browsing import Browse, section
 
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.tools.configuration import VISIBLE, visible_settings

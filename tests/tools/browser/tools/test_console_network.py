@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from browsing import Browse, section, text_of
 from lab import Lab
+from support.browsing import Browse, section, text_of
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.session.tab import EVENT_LINES

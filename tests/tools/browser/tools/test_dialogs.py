@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, running, section
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.session import uploads

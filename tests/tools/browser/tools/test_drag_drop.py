@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from browsing import Browse, ref_of, section
 from playwright.async_api import Error
+from support.browsing import Browse, ref_of, section
 
 pytestmark = pytest.mark.peer
 

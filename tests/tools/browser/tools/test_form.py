@@ -6,7 +6,7 @@ import re
 
 import anyio
 import pytest
-from browsing import Browse, section
+from support.browsing import Browse, section
 
 pytestmark = pytest.mark.peer
 

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from browsing import Browse, new_view, opened, section, text_of
 from lab import Lab
 from playwright.async_api import CDPSession, Error
+from support.browsing import Browse, new_view, opened, section, text_of
 
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import Snapshot

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, section
+from support.browsing import Browse, section
 
 pytestmark = pytest.mark.peer
 

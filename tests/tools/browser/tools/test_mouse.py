@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import Browse, section
+from support.browsing import Browse, section
 
 from statehold.sessions.errors import InvalidArgument
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import anyio
 import pytest
-from browsing import Browse, section, text_of
 from lab import Lab
-from loop_clock import LoopClock
 from playwright.async_api import Browser
+from support.browsing import Browse, section, text_of
+from support.loop_clock import LoopClock
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import Browse
+from support.browsing import Browse
 
 pytestmark = pytest.mark.peer
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
-from browsing import Browse, section, text_of
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from support.browsing import Browse, section, text_of
 
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig, Capability
 from statehold.tools.browser.service import BrowserService

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, running, section
 
 FRAME = """<body style="margin: 0"><input><div id=box style="height: 60px">Box</div>
 <div style="height: 3000px"></div>"""

@@ -7,8 +7,8 @@ import struct
 from typing import Any
 
 import pytest
-from browsing import Browse, ref_of, section
 from changing import Changing
+from support.browsing import Browse, ref_of, section
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.tools import snapshot

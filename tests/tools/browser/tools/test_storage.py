@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browse, again, new_view, opened, running, section, text_of
+from support.browsing import Browse, again, new_view, opened, running, section, text_of
 
 from statehold.sessions.errors import ServiceUnavailable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from browsing import opened, running, section
+from support.browsing import opened, running, section
 
 REGISTER = """host => document.modelContext.registerTool({
   name: `add_${host}`, description: "Adds two numbers",

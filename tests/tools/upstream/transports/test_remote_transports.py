@@ -13,8 +13,8 @@ import httpx2
 import psutil
 import pytest
 from callers import Caller, text_of, view
-from runs import entries
-from tcp_relay import relay
+from support.runs import entries
+from support.tcp_relay import relay
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
