@@ -1,4 +1,4 @@
-"""docs/development/requirements.md names tests that exist, or a reason, for each promise of other session systems."""
+"""tests/requirements.md names tests that exist, or a reason, for each promise of other session systems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "development" / "requirements.md"
+PAGE = TESTS / "requirements.md"
 
 
 def rows() -> list[list[str]]:

@@ -279,7 +279,7 @@ anyio.run(main)
         os.kill(int(child), signal.SIGKILL)
 
 
-@pytest.fixture(params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)])
+@pytest.fixture(params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A folder, or the URL of a database, in which there is nothing yet."""
     match request.param:

@@ -52,7 +52,7 @@ def statehold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     ("kind", "named"),
     [
         ("postgresql", "postgresql local/"),
-        pytest.param("mariadb", "mysql localhost/", marks=pytest.mark.mariadb),
+        pytest.param("mariadb", "mysql localhost/", marks=pytest.mark.thorough),
     ],
 )
 async def test_sessions_in_a_server_survive_the_death_of_the_process(

@@ -29,7 +29,7 @@ WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"
 
 @pytest.fixture(
     scope="module",
-    params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)],
+    params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)],
 )
 async def client(
     request: pytest.FixtureRequest,

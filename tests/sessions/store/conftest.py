@@ -14,7 +14,7 @@ from statehold.sessions.store.sql import SQLStore
 
 
 @pytest.fixture(
-    params=["file", "memory", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    params=["file", "memory", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)]
 )
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """Makes a store of each kind; all but those in memory have one database together."""

@@ -29,7 +29,7 @@ from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD
 from statehold.sessions.store.sql import SQLStore
 
-KINDS = ("postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb))
+KINDS = ("postgresql", pytest.param("mariadb", marks=pytest.mark.thorough))
 
 
 @pytest.fixture(params=KINDS)
@@ -225,7 +225,7 @@ async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseSe
     assert checked == [[]] * 4
 
 
-@pytest.mark.mariadb
+@pytest.mark.thorough
 async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB) -> None:
     # PostgreSQL's lock ends with the transaction.
     mariadb.start()
@@ -242,7 +242,7 @@ async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB
             assert await store.check() == []
 
 
-@pytest.mark.mariadb
+@pytest.mark.thorough
 async def test_a_lock_that_is_not_given_up_is_said(
     mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -466,7 +466,7 @@ async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: 
 
 @pytest.mark.parametrize(
     "make_store",
-    ["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)],
+    ["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)],
     indirect=True,
 )
 async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store: MakeStore) -> None:
