@@ -112,8 +112,11 @@ class Ledger:
     def mark(self, *, kept: bool = False) -> str:
         """Return a new mark: the value of procfs.MARK in the environment of the next child.
 
-        The watchdog kills the processes with marks of this instance, but not those of children that the keeper holds.
+        The watchdog kills the processes with marks of this instance, but not those of children that the keeper holds. It
+        runs before the child starts, because a child can be killed by its mark alone until add() records it.
         """
+        if self._watchdog is not None and not kept:
+            self._watchdog.start()
         return f"{'kept-' if kept else ''}{self._instance}{next(self._numbers)}"
 
     def add(self, pid: int, mark: str, service: str, *, parent: int | None = None) -> None:

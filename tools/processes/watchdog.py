@@ -37,9 +37,11 @@ CLOSE_SECONDS: Final = 3.0
 
 
 class Watchdog:
-    """One `/bin/sh` for all children of this process. It starts with the first child and ends with this process.
+    """One `/bin/sh` for all children of this process. It ends with this process.
 
-    It has no open file except its pipe. If it dies, the next add() or remove() starts it again.
+    It starts before the first child: a child whose start is interrupted by our death has its mark already, but neither a
+    record nor a parent-death signal. It has no open file except its pipe. If it dies, the next add() or remove() starts it
+    again.
     """
 
     def __init__(self, mark: str) -> None:
@@ -50,6 +52,11 @@ class Watchdog:
     @property
     def pid(self) -> int | None:
         return self._shell.pid if self._shell is not None else None
+
+    def start(self) -> None:
+        """Start the shell, if it does not run yet."""
+        if self._shell is None:
+            self._start()
 
     def add(self, pgid: int) -> None:
         self._groups.add(pgid)
