@@ -1,8 +1,12 @@
-"""Runs one selection of the tests: `python3 .ci/tests.py REPORT SECONDS [pytest option ...]`.
+"""Runs one selection of the tests: `python3 .ci/tests.py NAME REPORT SECONDS [pytest option ...]`.
 
-A test that fails runs once more alone in a fresh process. If it passes then, its name goes to the file REPORT and the run
-goes on; if it fails again, the run has failed. More than MOST failures are a fault of the code, and are not run again.
-The exit code is 0, that of pytest, or 1 for a test that failed twice.
+It prints the seconds of the selection and its ten slowest tests. A test that fails runs once more alone in a fresh process.
+If it passes then, its name and the output of the first failure go to the file REPORT, and the run goes on; if it fails
+again, the run has failed. More than MOST failures are a fault of the code, and are not run again.
+
+With `--bound=N` the run fails when the selection takes more than N seconds.
+
+The exit code is 0, that of pytest, or 1 for a test that failed twice and for a selection that took too long.
 """
 
 from __future__ import annotations
@@ -12,14 +16,32 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from pathlib import Path
 
 MOST = 10
 """How many failed tests are run again."""
+SLOWEST = 10
+"""How many of the slowest tests are printed."""
 ALONE_SECONDS = 300
 """Seconds that one test may take alone."""
-FAILED = Path(".pytest_cache/v/cache/lastfailed")
+OUTPUT_LINES = 60
+"""Lines of the output of a failed test that are kept, from its end."""
 TIMED_OUT = 124
+FAILED = Path(".pytest_cache/v/cache/lastfailed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of a run, as the report of pytest describes it."""
+
+    name: str
+    seconds: float
+    failure: str | None
+    """The output of its failure; None when it passed or was skipped."""
 
 
 def run(seconds: float, *options: str) -> int:
@@ -39,35 +61,84 @@ def run(seconds: float, *options: str) -> int:
 
 
 def failed() -> list[str]:
-    """Return the names of the tests that failed in the last run, as pytest keeps them."""
+    """Return the names of the tests that failed in the last run, as pytest stores them."""
     try:
         return sorted(json.loads(FAILED.read_text()))
     except FileNotFoundError:
         return []
 
 
-def main(report: Path, seconds: float, options: list[str]) -> int:
+def cases(report: Path) -> list[Case]:
+    """Return the tests of a report; none when pytest ended before it wrote one."""
+    if not report.exists() or not report.stat().st_size:
+        return []
+    elements = ET.parse(report).getroot().iter("testcase")
+    return [
+        Case(_node_id(element), float(element.get("time", 0)), _failure(element))
+        for element in elements
+    ]
+
+
+def _node_id(element: ET.Element) -> str:
+    """Return the name by which pytest runs a test again: its file, as `junit_family` xunit1 has it, and its function."""
+    file, name = element.get("file") or element.get("classname", ""), element.get("name", "")
+    module = file.removesuffix(".py").replace("/", ".")
+    inner = (element.get("classname") or "").removeprefix(module).strip(".")
+    return "::".join([file, *filter(None, inner.split(".")), name])
+
+
+def _failure(element: ET.Element) -> str | None:
+    for kind in ("failure", "error"):
+        problem = element.find(kind)
+        if problem is not None:
+            lines = (problem.text or problem.get("message") or "").splitlines()
+            return "\n".join(lines[-OUTPUT_LINES:])
+    return None
+
+
+def main(name: str, report: Path, seconds: float, options: list[str]) -> int:
+    bounds = [
+        option.removeprefix("--bound=") for option in options if option.startswith("--bound=")
+    ]
+    options = [option for option in options if not option.startswith("--bound=")]
     FAILED.unlink(missing_ok=True)
-    status = run(seconds, *options)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.xml"
+        status = run(seconds, *options, f"--junitxml={results}", "-o", "junit_family=xunit1")
+        tests = cases(results)
+    took = time.monotonic() - started
+    print(f"gate: {name}: {len(tests)} tests in {took:.0f} s; the slowest:", flush=True)
+    for case in sorted(tests, key=lambda case: -case.seconds)[:SLOWEST]:
+        print(f"gate: {case.seconds:7.1f} s  {case.name}", flush=True)
+    if bounds and took > float(bounds[0]):
+        print(f"gate: {name} took {took:.0f} s; {bounds[0]} s are allowed", flush=True)
+        return status or 1
     if status != 1:
         return status
-    names = failed()
-    if not 0 < len(names) <= MOST:
-        print(f"gate: {len(names)} tests failed; up to {MOST} are run again", flush=True)
+    failures = {case.name: case.failure for case in tests if case.failure is not None}
+    return _run_again({name: failures.get(name) for name in failed()}, report, options)
+
+
+def _run_again(failures: dict[str, str | None], report: Path, options: list[str]) -> int:
+    if not 0 < len(failures) <= MOST:
+        print(f"gate: {len(failures)} tests failed; up to {MOST} are run again", flush=True)
         return 1
-    marked = [option for option in options if option not in ("-n0", "-q")]
-    broken = [name for name in names if not passes_alone(name, marked)]
+    selection = [option for option in options if option not in ("-n0", "-q")]
+    broken = [name for name in failures if not _passes_alone(name, selection)]
     with report.open("a") as file:
-        file.writelines(f"{name}\n" for name in names if name not in broken)
+        for name, output in failures.items():
+            if name not in broken:
+                file.write(f"{name}\n{output or 'see its output above'}\n\n")
     for name in broken:
         print(f"gate: failed twice: {name}", flush=True)
     return 1 if broken else 0
 
 
-def passes_alone(name: str, options: list[str]) -> bool:
+def _passes_alone(name: str, options: list[str]) -> bool:
     print(f"\ngate: failed, runs once more alone: {name}", flush=True)
     return run(ALONE_SECONDS, "-n0", *options, name) == 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]))

@@ -1,28 +1,24 @@
-"""Resources of the tests: real servers, a second Python environment, a browser, a login site, and a count of leaks."""
+"""The fixtures of all tests: real servers, a second Python environment, a browser, a login site, and a count of leaks."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import psutil
+import hypothesis
 import pytest
-from _pytest.capture import CaptureManager
 from lab import Lab
 from support.databases import MariaDB, PostgreSQL
 from support.fork_server import ForkServer
+from support.leaks import Leaks
 from support.listening import run_listening
+from support.parts import install_parts, missing_parts, require
 from support.reverse_proxies import StartProxy, running_proxy
 from support.screen import Screen
 
@@ -32,24 +28,15 @@ from statehold.sessions.json_codec import JSON
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# A busy machine draws slowly, which is no fault of a test.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
+
 TESTS = Path(__file__).resolve().parent
 UPSTREAMS = TESTS / "upstreams"
 PEERS = TESTS / "peers"
-
-INSTALLED_BY = {
-    "npm_peers": "npm",
-    "peers_python": "python",
-    "chromium": "chromium",
-    "headless_shell": "shell",
-    "screen": "screen",
-    "postgresql": "postgres",
-    "mariadb": "mariadb",
-    "nginx": "nginx",
-    "haproxy": "haproxy",
-}
-"""Fixture to the part of tests/peers/install.py that it needs."""
-
-_prepared = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure() -> None:
@@ -63,58 +50,28 @@ def pytest_configure() -> None:
     gc.disable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-parts",
+        action="store_true",
+        help="fail the tests of parts that are missing (a browser, a database, a proxy), as with CI=true",
+    )
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Install what the selected tests need before the first one starts, outside of any test's time limit."""
     if session.config.option.collectonly:
         return
     # Objects from before the tests stay to the end: a quarter of a million that later collections need not visit.
     gc.freeze()
     gc.enable()
-    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    if any(item.get_closest_marker("mariadb") for item in session.items):
-        needed.add("mariadb")
-    for fixture, part in INSTALLED_BY.items():
-        if fixture in needed:
-            with _visible(session.config):
-                _prepare(session.config, part)
+    install_parts(session.config, session.items)
 
 
-@contextmanager
-def _visible(config: pytest.Config) -> Generator[None]:
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if not isinstance(capture, CaptureManager):
-        yield
-        return
-    with capture.global_and_fixture_disabled():
-        yield
-
-
-def _prepare(config: pytest.Config, part: str) -> str:
-    """Run the installer of one part once per process. Return its output, or `!` and the problem."""
-    known = config.stash.setdefault(_prepared, {})
-    if part not in known:
-        command = [sys.executable, str(PEERS / "install.py"), part]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        ) as installer:
-            assert installer.stdout is not None
-            assert installer.stderr is not None
-            said: list[str] = []
-            for line in installer.stderr:
-                sys.stderr.write(line if said else f"\n{line}")
-                sys.stderr.flush()
-                said.append(line)
-            printed = installer.stdout.read().strip()
-        known[part] = printed if installer.returncode == 0 else "!" + "".join(said).strip()
-    return known[part]
-
-
-def _needed(config: pytest.Config, part: str) -> str:
-    said = _prepare(config, part)
-    if said.startswith("!"):
-        pytest.fail(said[1:], pytrace=False)
-    return said
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests of missing parts in one line that names the remedies."""
+    count, problems = missing_parts(terminalreporter.getreports("skipped"))
+    if count:
+        terminalreporter.write_line(f"{count} tests skipped: " + " ".join(problems.values()))
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +95,7 @@ def counter_command(upstream: Callable[..., list[str]]) -> list[str]:
 @pytest.fixture(scope="session")
 def npm_peers(pytestconfig: pytest.Config) -> Path:
     """The node_modules folder with the npm servers of tests/peers/package-lock.json."""
-    _needed(pytestconfig, "npm")
+    require(pytestconfig, "npm")
     return PEERS / "node_modules"
 
 
@@ -153,34 +110,37 @@ def node22() -> str:
 @pytest.fixture(scope="session")
 def peers_python(pytestconfig: pytest.Config) -> str:
     """The interpreter of the environment with mcp 1.30, langchain-mcp-adapters and pydantic-ai."""
-    _needed(pytestconfig, "python")
+    require(pytestconfig, "python")
     return str(PEERS / "python" / ".venv" / "bin" / "python")
 
 
 @pytest.fixture(scope="session")
 def chromium(pytestconfig: pytest.Config) -> str:
     """The path of a Chromium."""
-    return _needed(pytestconfig, "chromium")
+    return require(pytestconfig, "chromium")
 
 
 @pytest.fixture(scope="session")
 def headless_shell(pytestconfig: pytest.Config) -> str:
-    """The path of chromium-headless-shell."""
-    return _needed(pytestconfig, "shell")
+    """The path of chromium-headless-shell, or of any Chromium where there is none."""
+    try:
+        return require(pytestconfig, "shell")
+    except pytest.skip.Exception:
+        return require(pytestconfig, "chromium")
 
 
 @pytest.fixture
 def screen(pytestconfig: pytest.Config, chromium: str) -> Generator[Screen]:
     """A screen that windows can be opened on; see tests/support/screen.py."""
-    _needed(pytestconfig, "screen")
-    with Screen.on() as found:
-        yield found
+    require(pytestconfig, "screen")
+    with Screen.on() as screen:
+        yield screen
 
 
 @pytest.fixture(scope="session")
 def postgresql(pytestconfig: pytest.Config) -> Generator[PostgreSQL]:
     """A server of PostgreSQL, started when it is first used; see tests/support/databases.py."""
-    _needed(pytestconfig, "postgres")
+    require(pytestconfig, "postgres")
     server = PostgreSQL()
     yield server
     server.stop()
@@ -189,7 +149,7 @@ def postgresql(pytestconfig: pytest.Config) -> Generator[PostgreSQL]:
 @pytest.fixture(scope="session")
 def mariadb(pytestconfig: pytest.Config) -> Generator[MariaDB]:
     """A server of MariaDB, started when it is first used; see tests/support/databases.py."""
-    _needed(pytestconfig, "mariadb")
+    require(pytestconfig, "mariadb")
     server = MariaDB()
     yield server
     server.stop()
@@ -198,14 +158,14 @@ def mariadb(pytestconfig: pytest.Config) -> Generator[MariaDB]:
 @pytest.fixture(scope="session")
 def nginx(pytestconfig: pytest.Config) -> StartProxy:
     """`nginx(folder, ports)` runs nginx in front of nodes; see tests/support/reverse_proxies.py."""
-    _needed(pytestconfig, "nginx")
+    require(pytestconfig, "nginx")
     return partial(running_proxy, "nginx")
 
 
 @pytest.fixture(scope="session")
 def haproxy(pytestconfig: pytest.Config) -> StartProxy:
     """`haproxy(folder, ports)` runs HAProxy in front of nodes; see tests/support/reverse_proxies.py."""
-    _needed(pytestconfig, "haproxy")
+    require(pytestconfig, "haproxy")
     return partial(running_proxy, "haproxy")
 
 
@@ -226,8 +186,8 @@ def lab_site() -> Generator[Lab]:
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ForkServer]:
     """Starts Python programs whose imports are done already; see tests/support/fork_server.py."""
-    with ForkServer.running(tmp_path_factory.mktemp("fork_server")) as found:
-        yield found
+    with ForkServer.running(tmp_path_factory.mktemp("fork_server")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -245,82 +205,6 @@ def counter_server(
             return f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
 
         yield start
-
-
-Task: TypeAlias = asyncio.Task[Any]
-
-
-@dataclass
-class Leaks:
-    """The resources that this process held when the test began. `check()` fails if any were added since."""
-
-    children: set[int]
-    files: set[str]
-    tasks: set[Task] = field(default_factory=set[Task])
-
-    @classmethod
-    def baseline(cls) -> Leaks:
-        return cls(children=set(_children()), files=set(_files()), tasks=set(_tasks()))
-
-    async def check(self, *, within: float = 5.0) -> None:
-        """Wait until nothing is left over, at most `within` seconds, then fail naming it."""
-        import anyio
-
-        with anyio.move_on_after(within):
-            while self.left():  # noqa: ASYNC110 - there is no event to wait for
-                await anyio.sleep(0.02)
-        self.check_now()
-
-    def check_now(self) -> None:
-        left = self.left()
-        assert not left, "left behind:\n  " + "\n  ".join(left)
-
-    def left(self) -> list[str]:
-        """Describe every child process, open file and task that was not there at the beginning."""
-        new_children = [v for k, v in _children().items() if k not in self.children]
-        new_files = [f"fd {k} -> {v}" for k, v in _files().items() if k not in self.files]
-        new_tasks = [v for k, v in _tasks().items() if k not in self.tasks]
-        return [*new_children, *new_files, *new_tasks]
-
-
-def _children() -> dict[int, str]:
-    found: dict[int, str] = {}
-    for child in psutil.Process().children(recursive=True):
-        try:
-            found[child.pid] = (
-                f"pid {child.pid} ({child.status()}) {' '.join(child.cmdline())[:120]}"
-            )
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def _files() -> dict[str, str]:
-    """Open descriptors by number and target, so that a number that was used again counts."""
-    found: dict[str, str] = {}
-    try:
-        numbers = os.listdir("/proc/self/fd")
-    except FileNotFoundError:
-        return {str(n): "?" for n in range(psutil.Process().num_fds())}
-    for number in numbers:
-        try:
-            target = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:
-            continue
-        if not target.startswith("/proc/"):
-            found[f"{number} {target}"] = target
-    return found
-
-
-def _tasks() -> dict[Task, str]:
-    try:
-        tasks = asyncio.all_tasks()
-    except RuntimeError:
-        return {}
-    described = {
-        task: f"task {task.get_name()} {task.get_coro()}" for task in tasks if not task.done()
-    }
-    return {task: said for task, said in described.items() if "TestRunner" not in said}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The gate runs a failed test once more, alone: .ci/tests.py."""
+"""The gate runs a failed test once more, alone, and bounds the time of a selection: .ci/tests.py."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def gate(folder: Path, *options: str) -> tuple[int, str, str]:
     """Run the script on the tests in `folder`. Return its exit code, output and report."""
     uv = folder / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -m pytest "$@"\n')
+    uv.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -m pytest -p xdist "$@"\n')
     uv.chmod(0o755)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    environment = {**os.environ, "PATH": f"{uv.parent}:{os.environ['PATH']}"}
+    # The plugins that are installed here would take most of the time.
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **plugins, "PATH": f"{uv.parent}:{os.environ['PATH']}"}
     environment.pop("PYTEST_ADDOPTS", None)
-    command = [sys.executable, str(SCRIPT), "report", "60", *options]
+    command = [sys.executable, str(SCRIPT), "some", "report", "60", *options]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100
     )
@@ -46,7 +48,17 @@ def test_a_test_that_passes_alone_is_reported_and_does_not_fail_the_gate(tmp_pat
     (tmp_path / "test_flaky.py").write_text(FLAKY)
     status, output, report = gate(tmp_path)
     assert status == 0, output
-    assert report == "test_flaky.py::test_that_fails_once\n"
+    assert report.startswith("test_flaky.py::test_that_fails_once\n")
+    assert "assert not first" in report
+    assert "gate: some: 2 tests in " in output
+    assert output.index("test_that_fails_once") < output.rindex("runs once more alone")
+
+
+def test_a_selection_that_takes_longer_than_its_bound_fails_the_gate(tmp_path: Path):
+    (tmp_path / "test_quick.py").write_text("def test_that_passes():\n    pass\n")
+    status, output, _ = gate(tmp_path, "--bound=0")
+    assert status == 1
+    assert "0 s are allowed" in output
 
 
 def test_a_test_that_fails_twice_fails_the_gate(tmp_path: Path):
@@ -54,7 +66,7 @@ def test_a_test_that_fails_twice_fails_the_gate(tmp_path: Path):
     (tmp_path / "test_broken.py").write_text(BROKEN)
     status, output, report = gate(tmp_path)
     assert status == 1
-    assert report == "test_flaky.py::test_that_fails_once\n"
+    assert report.startswith("test_flaky.py::test_that_fails_once\n")
     assert "failed twice: test_broken.py::test_that_fails_always" in output
 
 

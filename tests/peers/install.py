@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -42,6 +43,7 @@ PLAYWRIGHT_OWN = (
     "chromium-*/*/chrome",
     "chromium-*/*/*.app/Contents/MacOS/*",
 )
+BROWSER_PARTS = ("chromium", "shell")
 NODE = "Install Node.js 20 or newer with npm."
 
 
@@ -84,71 +86,74 @@ def python() -> None:
 _OTHER_ENVIRONMENT = {"VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH", "PYTHONHOME"}
 
 
-def chromium() -> Path:
-    """Find a Chromium; as root on Debian install one."""
-    remedy = "Install Chromium (Debian: apt-get install chromium), or set STATEHOLD_CHROMIUM to its path."
-    return _installed("chromium", _found_chromium, remedy)
+@dataclass(frozen=True)
+class Package:
+    """A package of Debian with the program that tests need, which may also have come from elsewhere."""
+
+    name: str
+    find: Callable[[], Path | None]
+    remedy: str
 
 
-def shell() -> Path:
-    """Find a headless shell; as root on Debian install one."""
-    remedy = (
-        "Install the headless shell (Debian: apt-get install chromium-headless-shell; elsewhere: "
-        "python -m playwright install --only-shell chromium), or set STATEHOLD_HEADLESS_SHELL to its path."
-    )
-    return _installed("chromium-headless-shell", _found_shell, remedy)
+def _packages() -> dict[str, list[Package]]:
+    """Return the packages of each part."""
+
+    def program(package: str, name: str, title: str) -> Package:
+        remedy = f"Install {title} (Debian: apt-get install {package})."
+        return Package(package, lambda: _found_program(name), remedy)
+
+    return {
+        "chromium": [
+            Package(
+                "chromium",
+                _found_chromium,
+                "Install Chromium (Debian: apt-get install chromium; elsewhere: uv run statehold doctor --install), or "
+                "set STATEHOLD_CHROMIUM to its path.",
+            )
+        ],
+        "shell": [
+            Package(
+                "chromium-headless-shell",
+                _found_shell,
+                "Install the headless shell (Debian: apt-get install chromium-headless-shell; elsewhere: python -m "
+                "playwright install --only-shell chromium), or set STATEHOLD_HEADLESS_SHELL to its path.",
+            )
+        ],
+        "screen": [program("xvfb", "Xvfb", "Xvfb"), program("xdotool", "xdotool", "xdotool")],
+        "postgres": [
+            Package(
+                "postgresql",
+                _found_postgres,
+                "Install PostgreSQL (Debian: apt-get install postgresql).",
+            )
+        ],
+        "mariadb": [program("mariadb-server", "mariadbd", "MariaDB")],
+        "nginx": [program("nginx-light", "nginx", "nginx")],
+        "haproxy": [program("haproxy", "haproxy", "HAProxy")],
+    }
 
 
-def screen() -> None:
-    """Find Xvfb and xdotool; as root on Debian install them."""
-    for package, program in (("xvfb", "Xvfb"), ("xdotool", "xdotool")):
-        remedy = f"Install {program} (Debian: apt-get install {package})."
-        _installed(package, lambda program=program: _on_path((program,)), remedy)
-
-
-def postgres() -> None:
-    """Find the server of PostgreSQL; as root on Debian install it."""
-    remedy = "Install PostgreSQL (Debian: apt-get install postgresql)."
-    _installed("postgresql", _found_postgres, remedy)
-
-
-def mariadb() -> None:
-    """Find the server of MariaDB; as root on Debian install it."""
-    remedy = "Install MariaDB (Debian: apt-get install mariadb-server)."
-    _installed("mariadb-server", lambda: _found_server("mariadbd"), remedy)
-
-
-def nginx() -> None:
-    """Find nginx; as root on Debian install it."""
-    remedy = "Install nginx (Debian: apt-get install nginx-light)."
-    _installed("nginx-light", lambda: _found_server("nginx"), remedy)
-
-
-def haproxy() -> None:
-    """Find HAProxy; as root on Debian install it."""
-    remedy = "Install HAProxy (Debian: apt-get install haproxy)."
-    _installed("haproxy", lambda: _found_server("haproxy"), remedy)
-
-
-def _installed(package: str, find: Callable[[], Path | None], remedy: str) -> Path:
-    found = find()
-    if found is not None:
-        return found
+def install_packages(packages: list[Package]) -> None:
+    """Install those that are not found, as root on Debian; Raises Missing for the first that is not found afterwards."""
+    missing = [package for package in packages if package.find() is None]
     apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        raise Missing(f"no {package} found. {remedy}")
-    with _held(Path(__file__)):
-        found = find()
-        if found is None:
-            _say(f"installing {package} with apt")
-            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            _run([apt, "update", "-q"], remedy, environment)
-            install = [apt, "install", "-q", "-y", "--no-install-recommends", package]
-            _run(install, remedy, environment)
-            found = find()
-    if found is None:
-        raise Missing(f"no {package} found after apt installed it. {remedy}")
-    return found
+    if missing and apt is not None and os.geteuid() == 0:
+        with _held(Path(__file__)):
+            missing = [package for package in packages if package.find() is None]
+            if missing:
+                _apt(apt, missing)
+        missing = [package for package in packages if package.find() is None]
+    if missing:
+        raise Missing(f"no {missing[0].name} found. {missing[0].remedy}")
+
+
+def _apt(apt: str, packages: list[Package]) -> None:
+    names = [package.name for package in packages]
+    remedy = " ".join(package.remedy for package in packages)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    _say(f"installing {' '.join(names)} with apt")
+    _run([apt, "update", "-q"], remedy, environment)
+    _run([apt, "install", "-q", "-y", "--no-install-recommends", *names], remedy, environment)
 
 
 def _found_chromium() -> Path | None:
@@ -171,7 +176,7 @@ def _found_postgres() -> Path | None:
     return _on_path(("initdb",)) or (of_debian[-1] if of_debian else None)
 
 
-def _found_server(name: str) -> Path | None:
+def _found_program(name: str) -> Path | None:
     beside = Path("/usr/sbin", name)
     return _on_path((name,)) or (beside if beside.exists() else None)
 
@@ -238,29 +243,24 @@ def _say(what: str) -> None:
 
 
 def main(parts: list[str]) -> int:
-    known: dict[str, Callable[[], Path | None]] = {
-        "npm": npm,
-        "python": python,
-        "chromium": chromium,
-        "shell": shell,
-        "screen": screen,
-        "postgres": postgres,
-        "mariadb": mariadb,
-        "nginx": nginx,
-        "haproxy": haproxy,
-    }
+    packages = _packages()
+    locked: dict[str, Callable[[], None]] = {"npm": npm, "python": python}
+    known = [*locked, *packages]
     unknown = sorted(set(parts) - set(known))
     if unknown:
         _say(f"unknown part {', '.join(unknown)}; there are {', '.join(known)}")
         return 2
-    for part in parts or known:
-        try:
-            result = known[part]()
-        except Missing as problem:
-            print(f"tests/peers: {problem}", file=sys.stderr)  # noqa: T201
-            return 1
-        if result is not None:
-            print(result)  # noqa: T201
+    try:
+        chosen = [packages[part] for part in parts or known if part in packages]
+        install_packages([package for part in chosen for package in part])
+        for part in parts or known:
+            if part in locked:
+                locked[part]()
+            elif part in BROWSER_PARTS:
+                print(packages[part][0].find())  # noqa: T201
+    except Missing as problem:
+        print(f"tests/peers: {problem}", file=sys.stderr)  # noqa: T201
+        return 1
     return 0
 
 

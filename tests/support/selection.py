@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -21,8 +21,7 @@ def _thorough(value: Any) -> Any:
     if isinstance(value, ParameterSet):
         return pytest.param(*value.values, marks=(*value.marks, mark), id=value.id)
     if isinstance(value, tuple):
-        values: tuple[Any, ...] = value
-        return pytest.param(*values, marks=mark)
+        return pytest.param(*cast("tuple[Any, ...]", value), marks=mark)
     return pytest.param(value, marks=mark)
 
 
