@@ -227,9 +227,9 @@ def mcp130(peers_python: str) -> Callable[[JSON, list[JSON]], Awaitable[list[JSO
     """`await mcp130(settings, commands)` runs commands on an mcp 1.30 client; see peers/python/mcp130_client.py."""
 
     async def run(settings: JSON, commands: list[JSON]) -> list[JSON]:
-        given = "".join(json.dumps(line) + "\n" for line in [settings, *commands])
-        said = await _run_peer(_python_peer(peers_python, "mcp130_client.py"), given)
-        return [json.loads(line) for line in said.splitlines()]
+        lines = "".join(json.dumps(line) + "\n" for line in [settings, *commands])
+        output = await _run_peer(_python_peer(peers_python, "mcp130_client.py"), lines)
+        return [json.loads(line) for line in output.splitlines()]
 
     return run
 
@@ -238,9 +238,9 @@ def mcp130(peers_python: str) -> Callable[[JSON, list[JSON]], Awaitable[list[JSO
 def langchain(peers_python: str) -> Callable[[JSON], Awaitable[JSON]]:
     """`await langchain({"servers": ..., "calls": ...})`; see peers/python/langchain_client.py."""
 
-    async def run(given: JSON) -> JSON:
+    async def run(settings: JSON) -> JSON:
         command = _python_peer(peers_python, "langchain_client.py")
-        return json.loads(await _run_peer(command, json.dumps(given)))
+        return json.loads(await _run_peer(command, json.dumps(settings)))
 
     return run
 
@@ -260,9 +260,9 @@ def pydantic_ai(peers_python: str) -> Callable[[str, list[JSON]], Awaitable[list
 def typescript(npm_peers: Path) -> Callable[[JSON], Awaitable[list[JSON]]]:
     """`await typescript({"sdk": ..., "mode": ..., "url": ..., "steps": ...})`; see peers/typescript_client.mjs."""
 
-    async def run(given: JSON) -> list[JSON]:
+    async def run(settings: JSON) -> list[JSON]:
         command = ["node", str(PEERS / "typescript_client.mjs")]
-        return json.loads(await _run_peer(command, json.dumps(given)))
+        return json.loads(await _run_peer(command, json.dumps(settings)))
 
     return run
 
@@ -271,14 +271,16 @@ def _python_peer(python: str, program: str) -> list[str]:
     return [python, str(PEERS / "python" / program)]
 
 
-async def _run_peer(command: list[str], given: str) -> bytes:
+async def _run_peer(command: list[str], text: str) -> bytes:
     import anyio
 
     environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
     with anyio.fail_after(50):
-        done = await anyio.run_process(command, input=given.encode(), env=environment, check=False)
-    assert done.returncode == 0, f"{command[-1]} failed:\n{done.stderr.decode()[-4000:]}"
-    return done.stdout
+        completed = await anyio.run_process(
+            command, input=text.encode(), env=environment, check=False
+        )
+    assert completed.returncode == 0, f"{command[-1]} failed:\n{completed.stderr.decode()[-4000:]}"
+    return completed.stdout
 
 
 @pytest.fixture(scope="session")

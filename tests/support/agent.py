@@ -113,13 +113,6 @@ def memory_of(running: Running) -> int:
     return total
 
 
-async def until(condition: Callable[[], object], within: float = 15.0) -> None:
-    """Poll until a condition holds that has no event, such as a change by another process."""
-    with anyio.fail_after(within):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.02)
-
-
 def saved_text(data: Path, session: str) -> str:
     """Return the stored snapshot of a session's browser from the database of a server."""
     with sqlite3.connect(f"file:{next(data.glob('*.db'))}?mode=ro", uri=True) as connection:
@@ -141,5 +134,4 @@ __all__ = [
     "saved_text",
     "text_of",
     "tree_of",
-    "until",
 ]

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
@@ -18,6 +17,8 @@ from typing import ClassVar
 
 from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
+
+from .waiting import until_blocking
 
 START_SECONDS = 30
 
@@ -83,11 +84,9 @@ class DatabaseServer:
                 cwd="/",
                 env=self._environment,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.02)
+        process = self._process
+        until_blocking(lambda: self._answers() or process.poll() is not None, within=START_SECONDS)
+        assert process.poll() is None, (self.folder / "log").read_text()
 
     def _answers(self) -> bool:
         try:

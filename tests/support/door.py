@@ -49,15 +49,15 @@ class Door:
 
     def post(self, message: object, *, session: str | None = None, **headers: str) -> AsgiRequest:
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        given = {
+        fields = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
             "content-length": str(len(body)),
             "mcp-protocol-version": VERSION,
             "mcp-session-id": self.session if session is None else session,
         }
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return AsgiRequest(body, [(k, v) for k, v in given.items() if v], user=self.user)
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return AsgiRequest(body, [(k, v) for k, v in fields.items() if v], user=self.user)
 
     def call(
         self, tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any

@@ -59,10 +59,10 @@ class ForkedProgram:
     ) -> None:
         self.returncode: int | None = None
         self.args = arguments
-        given, self.stdin = self._pipe("wb") if piped else (os.open(os.devnull, os.O_RDONLY), None)
+        source, self.stdin = self._pipe("wb") if piped else (os.open(os.devnull, os.O_RDONLY), None)
         out, self.stdout = self._pipe("rb") if piped else (os.open(os.devnull, os.O_WRONLY), None)
         error, self.stderr = (os.dup(2), None) if piped else self._pipe("rb")
-        streams = (given, out, error)
+        streams = (source, out, error)
         self._fork_server, self._status, self.pid = request_program(
             str(address), arguments, env, streams
         )
@@ -195,13 +195,13 @@ class ForkParent:
                         os.kill(pid, signal.SIGKILL)
                     return
                 if key.fileobj is self._listening:
-                    self._bear()
+                    self._fork()
                 elif key.fileobj == self._signals:
-                    self._bury()
+                    self._reap()
                 else:
-                    self._forsake(key.fileobj)
+                    self._kill_abandoned(key.fileobj)
 
-    def _bear(self) -> None:
+    def _fork(self) -> None:
         asking, _ = self._listening.accept()
         request = _receive_request(asking)
         if request is None:
@@ -210,16 +210,16 @@ class ForkParent:
         message, streams = request
         pid = os.fork()
         if pid == 0:
-            self._become(marshal.loads(message), streams)
+            self._run_program(marshal.loads(message), streams)
         for stream in streams:
             os.close(stream)
         self._children[pid] = asking
         self._selector.register(asking, selectors.EVENT_READ)
-        # One that was killed meanwhile has its program killed by _forsake().
+        # One that was killed meanwhile has its program killed by _kill_abandoned().
         with suppress(OSError):
             asking.sendall(f"{pid}\n".encode())
 
-    def _become(self, program: Any, streams: list[int]) -> NoReturn:
+    def _run_program(self, program: Any, streams: list[int]) -> NoReturn:
         code: int = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -239,7 +239,7 @@ class ForkParent:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._signals, 1024)
         with suppress(ChildProcessError):
@@ -254,7 +254,7 @@ class ForkParent:
                     asking.sendall(f"{status}\n".encode())
                 asking.close()
 
-    def _forsake(self, asking: Any) -> None:
+    def _kill_abandoned(self, asking: Any) -> None:
         """Kill the program of a process that was itself killed."""
         with suppress(ConnectionError):
             if asking.recv(64):
@@ -314,9 +314,9 @@ def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
-    mother = ForkParent(sys.argv[1])
+    parent = ForkParent(sys.argv[1])
     print("ready", flush=True)  # noqa: T201
-    mother.run()
+    parent.run()
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         if not silent:
             handler = ControlHandler(registry, store)
             await stack.enter_async_context(serve_control(data / NODES, node.id, handler))
-        found = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
-        sys.stdout.write(json.dumps(found) + "\n")
+        description = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
+        sys.stdout.write(json.dumps(description) + "\n")
         sys.stdout.flush()
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
         for session in sessions:

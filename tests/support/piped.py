@@ -34,9 +34,9 @@ class Pipes:
             return json.loads(await self.out.receive_until(b"\n", 1 << 20))
 
     async def answer(self, number: int) -> JSON:
-        while (found := await self.line()).get("id") != number or "method" in found:
+        while (message := await self.line()).get("id") != number or "method" in message:
             pass
-        return found
+        return message
 
     async def tool(self, number: int, tool: str, **arguments: Any) -> JSON:
         await self.send(tool_call(number, tool, **arguments))
@@ -44,14 +44,14 @@ class Pipes:
 
     async def rest(self) -> list[JSON]:
         """Read to the end."""
-        found: list[JSON] = []
+        messages: list[JSON] = []
         with anyio.fail_after(20):
             while True:
                 try:
-                    found.append(json.loads(await self.out.receive_until(b"\n", 1 << 20)))
+                    messages.append(json.loads(await self.out.receive_until(b"\n", 1 << 20)))
                 except anyio.IncompleteRead:
                     assert not self.out.buffer
-                    return found
+                    return messages
 
 
 def tool_call(number: int, tool: str, /, **arguments: Any) -> JSON:

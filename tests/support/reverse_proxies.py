@@ -6,13 +6,13 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from .machines import free_port
+from .waiting import until_blocking
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NODE_PORTS = ("8931", "8932")
@@ -101,14 +101,12 @@ def _program(name: str) -> str:
 
 
 def _wait_until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
+    def is_open() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until_blocking(lambda: is_open() or process.poll() is not None, within=START_SECONDS)
+    assert process.poll() is None, log.read_text()
 
 
 __all__ = ["StartProxy", "running_proxy"]

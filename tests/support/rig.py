@@ -25,6 +25,7 @@ from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.service import UpstreamService
 
 from .counting import Nobody
+from .waiting import until
 
 QUICK = Path(__file__).resolve().parents[1] / "upstreams" / "quick.py"
 
@@ -48,10 +49,7 @@ class Rig:
 
     async def arrived(self, tool: str) -> None:
         """Return when an upstream has got a call of a tool."""
-        with anyio.fail_after(10):
-            # Another process writes: nothing here can wait for it but a look.
-            while f'"{tool}"' not in (self.log.read_text() if self.log.exists() else ""):  # noqa: ASYNC110
-                await anyio.sleep(0.002)
+        await until(lambda: self.log.exists() and f'"{tool}"' in self.log.read_text())
 
     async def in_flight(self, count: int) -> None:
         """Return when so many calls are under way."""

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import anyio
+from .waiting import until
 
 
 def entries(log: Path) -> list[dict[str, Any]]:
@@ -21,21 +21,13 @@ def runs(log: Path) -> Counter[str]:
 
 async def wait_for_call(log: Path, tool: str) -> dict[str, Any]:
     """Wait at most 20 seconds until a call of a tool is running, and return its log entry."""
-    with anyio.fail_after(20):
-        while True:
-            matches = [entry for entry in entries(log) if entry["tool"] == tool]
-            if matches:
-                return matches[0]
-            await anyio.sleep(0.01)
+    matches = await until(lambda: [entry for entry in entries(log) if entry["tool"] == tool])
+    return matches[0]
 
 
 async def wait_for_cancellation(log: Path) -> None:
     """Wait at most 20 seconds until the upstream was told to cancel a call."""
-    with anyio.fail_after(20):
-        while not any(  # noqa: ASYNC110 - another process writes the log
-            entry.get("event") == "cancelled" for entry in entries(log)
-        ):
-            await anyio.sleep(0.01)
+    await until(lambda: any(entry.get("event") == "cancelled" for entry in entries(log)))
 
 
 def clear(log: Path) -> None:

@@ -80,12 +80,12 @@ class SharedClients:
 
     def servers(self) -> list[int]:
         """Return the pids of the servers of this data folder, those that start or end included."""
-        found: list[int] = []
+        pids: list[int] = []
         for process in psutil.process_iter(["cmdline"]):
             words: list[str] = process.info["cmdline"] or []
             if "serve" in words and f"--data={self.data}" in words:
-                found.append(process.pid)
-        return found
+                pids.append(process.pid)
+        return pids
 
     def wait_ended(self, *, within: float = 20.0) -> None:
         """Wait until the server has ended, and its child processes with it."""

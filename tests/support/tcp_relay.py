@@ -34,11 +34,11 @@ class Relay:
 
 
 async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passed: bytearray
 ) -> None:
     with suppress(ConnectionError):
         while part := await reader.read(1 << 16):
-            kept += part
+            passed += part
             writer.write(part)
             await writer.drain()
     writer.close()
@@ -48,13 +48,13 @@ async def _copy(
 def relay(port: int = 0) -> Generator[Relay]:
     """Run a relay in a thread. Set its `target` before a client connects."""
     listener = socket.create_server(("127.0.0.1", port))
-    found, loop = Relay(listener.getsockname()[1]), asyncio.new_event_loop()
+    running, loop = Relay(listener.getsockname()[1]), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    starting = asyncio.start_server(found._serve, sock=listener)  # pyright: ignore[reportPrivateUsage]
+    starting = asyncio.start_server(running._serve, sock=listener)  # pyright: ignore[reportPrivateUsage]
     server = asyncio.run_coroutine_threadsafe(starting, loop).result(5)
     try:
-        yield found
+        yield running
     finally:
         asyncio.run_coroutine_threadsafe(_stop(server, loop), loop).result(5)
         loop.call_soon_threadsafe(loop.stop)
