@@ -34,7 +34,7 @@ def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
     assert names == ["own_b", "own_a", "z2", "z1", "a1"]
 
 
-def test_what_a_service_says_is_not_changed() -> None:
+def test_the_definition_of_a_service_is_not_changed() -> None:
     tool = spec("t", {"type": "object", "properties": {"a": {}}, "required": ["a"]})
     before = repr(tool)
     of(tool)
@@ -132,13 +132,13 @@ def test_a_tool_may_have_arguments_of_both_our_names() -> None:
     assert list(listed_schema["properties"]) == ["statehold_session_id_3", *own_names]
 
 
-def test_what_is_required_twice_is_required() -> None:
+def test_an_argument_required_twice_is_required() -> None:
     listed_schema = of(spec("t", {"type": "object", "required": ["a", "a"]}))[0]["inputSchema"]
     assert listed_schema["required"] == ["session_id", "a"]
 
 
 @pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
-def test_nobody_elses_argument_is_sent_in_our_header(naming: Naming) -> None:
+def test_an_argument_of_a_service_is_not_sent_in_our_header(naming: Naming) -> None:
     theirs = {"type": "string", "x-mcp-header": "session-ID"}
     other = {"type": "string", "x-mcp-header": "Region"}
     own_schema = {"type": "object", "properties": {"key": theirs, "region": other}}
@@ -212,7 +212,7 @@ def test_a_later_tool_of_the_same_name_gets_the_name_of_its_service_in_front(
         )
 
 
-def test_renamed_tools_are_told_in_one_line() -> None:
+def test_renamed_tools_are_listed_in_one_line() -> None:
     many = [f"t{number}" for number in range(8)]
     own: list[JSON] = [{"name": "t0", "inputSchema": {}}]
     catalog = Catalog([Offer("one", list_specs(*many[1:])), Offer("two", list_specs(*many))], own)
@@ -277,7 +277,7 @@ PARTLY_BROKEN: list[tuple[JSON, JSON]] = [
 
 
 @pytest.mark.parametrize(("schema", "valid_part"), PARTLY_BROKEN)
-def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, valid_part: JSON) -> None:
+def test_the_valid_part_of_a_broken_input_schema_is_listed(schema: JSON, valid_part: JSON) -> None:
     listed_schema = repair_definition({"name": "t", "inputSchema": schema}, "s")
     assert listed_schema is not None
     assert listed_schema["inputSchema"] == {"type": "object", **valid_part}
@@ -309,7 +309,7 @@ def test_a_schema_of_an_older_dialect_passes_as_it_is(schema: JSON) -> None:
     assert repair_definition(definition, "s") == definition
 
 
-def test_what_is_sound_passes_as_it_is() -> None:
+def test_a_valid_definition_passes_as_it_is() -> None:
     definition: JSON = {
         "name": "t",
         "title": "T",

@@ -54,13 +54,13 @@ def test_a_result_may_hold_null() -> None:
 
 
 class Holder(BaseModel):
-    found: list[ExampleResult]
+    results: list[ExampleResult]
     values: dict[str, JsonValue]
 
 
 def test_a_schema_has_no_references_and_no_names_of_properties() -> None:
     schema = schema_of(Holder, "serialization")
-    assert schema["properties"]["found"]["items"] == schema_of(ExampleResult, "serialization")
+    assert schema["properties"]["results"]["items"] == schema_of(ExampleResult, "serialization")
     schemas = str([schema, schema_of(ExampleArguments)])
     assert not [key for key in ("$ref", "$defs", "propertyNames") if key in schemas]
 
@@ -109,13 +109,13 @@ async def test_a_number_may_be_written_in_other_ways() -> None:
     assert (content["most"], content["seconds"], content["flag"]) == (None, 3.0, True)
 
 
-async def test_a_call_that_names_no_session_is_told_where_to_get_one() -> None:
+async def test_a_call_that_names_no_session_is_referred_to_session_create() -> None:
     for arguments in ({}, {"session_id": ""}, {"session_id": None}):
         with pytest.raises(SessionNotFound, match="call session_create"):
             await TOOL.run(Context(LOCAL), arguments)
 
 
-async def test_a_pinned_call_is_of_the_pinned_session_whatever_it_says() -> None:
+async def test_a_pinned_call_runs_in_the_pinned_session() -> None:
     context = Context(LOCAL, pinned_session="sh_mine")
     for arguments in ({}, {"session_id": "sh_other"}):
         outcome = await TOOL.run(context, arguments)
@@ -140,5 +140,5 @@ async def test_null_stands_for_an_argument_that_is_left_out() -> None:
         (0.5, "0.5 seconds"),
     ],
 )
-def test_durations_are_said_in_words(seconds: float, duration: str) -> None:
+def test_durations_are_formatted_in_words(seconds: float, duration: str) -> None:
     assert format_duration(seconds) == duration

@@ -30,10 +30,10 @@ def shell(headless_shell: str) -> str:
 def whole() -> str:
     """The path of a whole Chromium."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
         pytest.skip("there is no whole Chromium here")
-    return found
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -58,15 +58,15 @@ async def service(
 ) -> AsyncGenerator[BrowserService]:
     """The service of all these modules: starting one takes longer than most tests on it."""
     data = tmp_path_factory.mktemp("data")
-    async with running_in_hosts(data, shell, caps=CAPS) as found:
-        yield found
+    async with running_in_hosts(data, shell, caps=CAPS) as service:
+        yield service
 
 
 @pytest.fixture
 async def browse(service: BrowserService) -> AsyncGenerator[Browse]:
     """The browser of a session of this test's own."""
-    async with opened(service) as found:
-        yield found
+    async with opened(service) as browse:
+        yield browse
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
-    """A browser without our service around it."""
-    async with launch(shell) as found:
+    """A browser without our service around it, one for all modules."""
+    async with launch(shell) as browser:
         # Some of its processes start with its first page, and are none that a test leaves behind.
-        await (await found.new_page()).close()
-        yield found
+        await (await browser.new_page()).close()
+        yield browser
 
 
 @pytest.fixture
@@ -95,5 +95,5 @@ def by_devtools(shell: str, tmp_path: Path) -> Generator[str]:
 @pytest.fixture
 def site() -> Generator[Keeping]:
     """The site that keeps logins; a new one for each test."""
-    with Keeping() as found:
-        yield found
+    with Keeping() as site:
+        yield site

@@ -54,6 +54,7 @@ async def current(browse: Browse) -> str:
     return section(await browse.text("tabs", action="list"), "Result")
 
 
+@pytest.mark.thorough
 async def test_a_context_of_its_own_changes_nothing_in_the_tabs_that_are_open(
     own_browser: str, tmp_path: Path, page: Page, lab: str
 ) -> None:
@@ -85,6 +86,7 @@ async def test_a_session_works_in_the_open_tabs_and_leaves_them_open(
     assert [other.url for other in page.context.pages] == [f"{lab}/counter", f"{lab}/form"]
 
 
+@pytest.mark.thorough
 async def test_one_session_at_a_time_is_attached(attached: BrowserService, page: Page) -> None:
     async with opened(attached) as browse:
         with pytest.raises(ServiceUnavailable, match="in use by another session"):
@@ -95,6 +97,7 @@ async def test_one_session_at_a_time_is_attached(attached: BrowserService, page:
         assert "nothing is saved or restored of a person's own browser" in lost(again)
 
 
+@pytest.mark.thorough
 async def test_pages_of_the_browser_itself_are_listed_and_left_alone(
     attached: BrowserService, page: Page, lab: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.browsing import Browse
+from support.selection import matrix
 
 pytestmark = pytest.mark.peer
 
@@ -24,6 +25,7 @@ async def test_a_websocket_may_be_the_first_of_a_session(browse: Browse, lab: st
     assert "No requests" in await browse.text("network_requests", static=True)
 
 
+@pytest.mark.thorough
 async def test_a_site_that_has_the_browser_forget_everything_cuts_nothing_off(
     browse: Browse, lab: str
 ) -> None:
@@ -33,6 +35,7 @@ async def test_a_site_that_has_the_browser_forget_everything_cuts_nothing_off(
     assert await browse.value("() => fetch('/counter').then(answer => answer.status)") == 200
 
 
+@pytest.mark.thorough
 async def test_a_websocket_may_be_the_first_of_a_page_from_nowhere(
     browse: Browse, lab: str
 ) -> None:
@@ -43,7 +46,7 @@ async def test_a_websocket_may_be_the_first_of_a_page_from_nowhere(
     await browse.text("wait_for", text="heard hello")
 
 
-@pytest.mark.parametrize("pattern", ["http://nowhere.test/", "**/*"])
+@pytest.mark.parametrize("pattern", matrix("http://nowhere.test/", "**/*"))
 async def test_a_websocket_may_be_the_first_of_a_mocked_page(
     browse: Browse, lab: str, pattern: str
 ) -> None:

@@ -28,6 +28,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
+@pytest.mark.thorough
 async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stored(
     service: BrowserService, site: Changing
 ) -> None:
@@ -36,8 +37,8 @@ async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stor
         await browse.text("evaluate", function=STORE)
         await browse.text("navigate", url=site.url + "/apart")
         await browse.text("type", target="#field", text="typed")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert "history state of tab 0" in lost
@@ -46,6 +47,7 @@ async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stor
         assert await resumed.value(STORED) == ["kept", None]
 
 
+@pytest.mark.thorough
 async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
     service: BrowserService, site: Changing
 ) -> None:
@@ -54,14 +56,15 @@ async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
         await browse.text("evaluate", function=STORE)
         await browse.page.route("**/away", lambda route: route.abort())
         await browse.error("navigate", url=site.url + "/away")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         await resumed.text("navigate", url=site.url)
         assert await resumed.value(STORED) == ["kept", None]
 
 
+@pytest.mark.thorough
 async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
     service: BrowserService, site: Changing
 ) -> None:
@@ -83,8 +86,8 @@ async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
         await browse.text("evaluate", function=STORE)
         async with browse.page.expect_request(there):
             await browse.value(f"void setTimeout(() => {{ location = '{there}' }})")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert await resumed.value("[location.href, sessionStorage.step]") == [there, "three"]

@@ -13,7 +13,7 @@ import pytest
 from lab import Lab
 from playwright.async_api import Browser, Page, async_playwright
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

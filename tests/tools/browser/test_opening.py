@@ -6,7 +6,7 @@ import errno
 import json
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from lab import Lab
 from playwright.async_api import Error, async_playwright
 from support.browsing import Browse, again, new_view, opened, process_of, running, section, text_of
 from support.listening import run_until_line
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
@@ -31,9 +33,23 @@ KEY = "a key of the tests, not short"
 
 
 async def saved(browse: Browse) -> Snapshot:
-    found = await browse.connection.snapshot()
-    assert found is not None
-    return Snapshot(json.loads(json.dumps(found.data)), found.blobs)
+    snapshot = await browse.connection.snapshot()
+    assert snapshot is not None
+    return Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs)
+
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(service: BrowserService, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Gives the shared service other settings for the sessions that are opened from now on."""
+    config = service.config
+
+    def change(**settings: Any) -> None:
+        monkeypatch.setattr(service, "config", config.model_copy(update=settings))
+
+    return change
 
 
 async def three_tabs(browse: Browse, lab: str) -> Snapshot:
@@ -51,9 +67,9 @@ async def three_tabs(browse: Browse, lab: str) -> Snapshot:
 async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
     service: BrowserService, browse: Browse, lab: str, lab_hits: Lab
 ) -> None:
-    given = await three_tabs(browse, lab_hits.url)
+    snapshot = await three_tabs(browse, lab_hits.url)
     before = len(lab_hits.hits)
-    async with opened(service, new_view(generation=2), given) as again:
+    async with opened(service, new_view(generation=2), snapshot) as again:
         assert "3 tabs (2 of them when first used)" in again.connection.restore_report.restored
         assert [hit for hit in lab_hits.hits[before:] if "name=two" not in hit] == []
         listed = section(await again.text("tabs", action="list"), "Result").splitlines()
@@ -72,11 +88,12 @@ async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
         assert data["current"] == 2
 
 
-async def test_sleeping_tab_follows_the_current_one_that_closes(
+@pytest.mark.thorough
+async def test_a_sleeping_tab_follows_the_current_one_that_closes(
     service: BrowserService, browse: Browse, lab: str
 ) -> None:
-    given = await three_tabs(browse, lab)
-    async with opened(service, new_view(generation=2), given) as again:
+    snapshot = await three_tabs(browse, lab)
+    async with opened(service, new_view(generation=2), snapshot) as again:
         closed = await again.text("tabs", action="close")
         assert [line for line in closed.splitlines() if "(current)" in line] == [
             f"- 1: (current) [Frame three - Lab]({lab}/frame?name=three)"
@@ -88,11 +105,12 @@ async def test_sleeping_tab_follows_the_current_one_that_closes(
         assert len(again.connection.session.tabs) == 0
 
 
+@pytest.mark.thorough
 async def test_popups_beside_sleeping_tabs_are_tabs(
     service: BrowserService, browse: Browse, lab: str
 ) -> None:
-    given = await three_tabs(browse, lab)
-    async with opened(service, new_view(generation=2), given) as again:
+    snapshot = await three_tabs(browse, lab)
+    async with opened(service, new_view(generation=2), snapshot) as again:
         await again.text("evaluate", function="() => { open('/frame?name=four') }")
         await again.text("tabs", action="select", index=0)
         listed = section(await again.text("tabs", action="list"), "Result").splitlines()
@@ -100,14 +118,14 @@ async def test_popups_beside_sleeping_tabs_are_tabs(
         assert "name=four" in listed[3]
 
 
-async def test_session_that_was_never_saved_says_so(service: BrowserService) -> None:
+async def test_a_session_that_was_never_saved_says_so(service: BrowserService) -> None:
     async with opened(service, new_view(generation=2)) as again:
         assert "nothing had been saved yet" in again.connection.restore_report.lost
     async with opened(service) as first:
         assert first.connection.restore_report.lost == ""
 
 
-async def test_only_what_changes_something_is_worth_a_checkpoint(browse: Browse, lab: str) -> None:
+async def test_only_calls_that_change_something_need_a_checkpoint(browse: Browse, lab: str) -> None:
     connection = browse.connection
     await browse.text("navigate", url=f"{lab}/frame?name=one")
     assert connection.unsaved
@@ -133,19 +151,24 @@ async def test_no_checkpoint_waits_for_a_page_that_asks_something(browse: Browse
     assert await browse.connection.checkpoint() is not None
 
 
-async def test_saved_session_is_sealed_and_opens_with_its_key_only(
-    tmp_path: Path, shell: str, lab: str
+async def test_a_saved_session_opens_with_its_key_only(
+    service: BrowserService, configure: Configure, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path, shell, key=KEY) as service, opened(service) as browse:
+    def use_key(key: str | None) -> None:
+        configure(key=key)
+        monkeypatch.setattr(service, "_encryption", None)
+
+    use_key(KEY)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame?name=one")
-        given = await saved(browse)
-        assert "name=one" not in str(given)
-        async with opened(service, new_view(generation=2), given) as again:
+        snapshot = await saved(browse)
+        assert "name=one" not in str(snapshot)
+        async with opened(service, new_view(generation=2), snapshot) as again:
             assert "Frame one" in await again.text("snapshot")
     for key in (None, "another key of the tests"):
-        async with running(tmp_path, shell, key=key) as service:
-            with pytest.raises(DecryptionFailed):
-                await service.open(new_view(generation=2), given)
+        use_key(key)
+        with pytest.raises(DecryptionFailed):
+            await service.open(new_view(), snapshot)
 
 
 # Reachable addresses.
@@ -157,9 +180,8 @@ def lab_hits() -> Generator[Lab]:
         yield site
 
 
-async def test_refusals_are_told_and_the_other_side_hears_nothing(
-    tmp_path: Path, shell: str, lab_hits: Lab
-) -> None:
+@pytest.mark.thorough
+async def test_a_blocked_host_gets_no_request(tmp_path: Path, shell: str, lab_hits: Lab) -> None:
     async with running(tmp_path, shell, block=["127.0.0.2"]) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab_hits.url}/frame?name=here")
         script = f"() => fetch('{lab_hits.other}/frame?name=there').then(() => 1, () => 0)"
@@ -181,7 +203,8 @@ async def test_private_addresses_are_refused_unless_the_caller_has_the_machine(
         assert "Frame one" not in text
 
 
-async def test_nothing_is_left_of_services_and_their_ways_out(
+@pytest.mark.thorough
+async def test_a_service_leaves_nothing_behind(
     tmp_path: Path, shell: str, lab: str, leaks: Any
 ) -> None:
     for number in range(2):
@@ -191,9 +214,8 @@ async def test_nothing_is_left_of_services_and_their_ways_out(
     assert list((tmp_path / "browser" / "temporary").iterdir()) == []
 
 
-async def test_nothing_is_left_of_a_service_that_is_cancelled(
-    shell: str, lab: str, leaks: Any
-) -> None:
+@pytest.mark.thorough
+async def test_a_cancelled_service_leaves_nothing_behind(shell: str, lab: str, leaks: Any) -> None:
     config = BrowserConfig(executable=shell, private=True)
     folder: Path | None = None
     with anyio.CancelScope() as scope:
@@ -210,38 +232,57 @@ async def test_nothing_is_left_of_a_service_that_is_cancelled(
 # Device, locale and first script.
 
 
-async def test_pages_believe_in_the_configured_device(tmp_path: Path, shell: str) -> None:
-    settings = {"device": "iPhone 15", "locale": "de-DE", "timezone": "Asia/Tokyo"}
-    async with running(tmp_path, shell, **settings) as service, opened(service) as browse:
+async def test_pages_believe_in_the_configured_device(
+    service: BrowserService, configure: Configure
+) -> None:
+    configure(device="iPhone 15", locale="de-DE", timezone="Asia/Tokyo")
+    async with opened(service) as browse:
         await browse.text("navigate", url="about:blank")
-        assert "iPhone" in await browse.value("() => navigator.userAgent")
+        assert await browse.value("() => [devicePixelRatio, navigator.maxTouchPoints > 0]") == [
+            3,
+            True,
+        ]
         assert await browse.value("() => navigator.language") == "de-DE"
         zone = "() => Intl.DateTimeFormat().resolvedOptions().timeZone"
         assert await browse.value(zone) == "Asia/Tokyo"
 
 
-async def test_a_configured_size_is_that_of_a_device_too(tmp_path: Path, shell: str) -> None:
-    settings = {"mobile": True, "viewport": [500, 600]}
-    async with running(tmp_path, shell, **settings) as service, opened(service) as browse:
+@pytest.mark.thorough
+async def test_pages_get_the_user_agent_of_the_configured_device(
+    tmp_path: Path, shell: str
+) -> None:
+    async with running(tmp_path, shell, device="iPhone 15") as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        assert "iPhone" in await browse.value("() => navigator.userAgent")
+
+
+async def test_a_configured_size_is_that_of_a_device_too(
+    service: BrowserService, configure: Configure
+) -> None:
+    configure(mobile=True, viewport=(500, 600))
+    async with opened(service) as browse:
         await browse.text("navigate", url="about:blank")
         assert browse.page.viewport_size == {"width": 500, "height": 600}
         assert await browse.value("() => navigator.maxTouchPoints") > 0
 
 
-async def test_unknown_device_is_refused_with_the_nearest_name(tmp_path: Path, shell: str) -> None:
-    async with running(tmp_path, shell, device="iphone 15") as service:
-        with pytest.raises(ServiceUnavailable) as caught:
-            await service.open(new_view(), None)
-        assert "Did you mean 'iPhone 15'?" in caught.value.message
+async def test_an_unknown_device_is_refused_with_the_nearest_name(
+    service: BrowserService, configure: Configure
+) -> None:
+    configure(device="iphone 15")
+    with pytest.raises(ServiceUnavailable) as caught:
+        await service.open(new_view(), None)
+    assert "Did you mean 'iPhone 15'?" in caught.value.message
 
 
 async def test_every_page_runs_the_configured_scripts_first(
-    tmp_path: Path, shell: str, lab: str
+    service: BrowserService, configure: Configure, tmp_path: Path, lab: str
 ) -> None:
     (tmp_path / "first.js").write_text("window.early = document.readyState")
     (tmp_path / "second.js").write_text("window.second = early")
     scripts = [str(tmp_path / "first.js"), str(tmp_path / "second.js")]
-    async with running(tmp_path, shell, init_script=scripts) as service, opened(service) as browse:
+    configure(init_script=scripts)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         assert await browse.value("() => [early, second]") == ["loading", "loading"]
         await anyio.Path(scripts[0]).unlink()
@@ -251,7 +292,7 @@ async def test_every_page_runs_the_configured_scripts_first(
 
 
 async def test_the_first_page_of_a_session_is_prepared_by_python(
-    tmp_path: Path, shell: str, lab: str
+    service: BrowserService, configure: Configure, tmp_path: Path, lab: str
 ) -> None:
     file = tmp_path / "prepare.py"
     file.write_text(
@@ -260,52 +301,52 @@ async def test_the_first_page_of_a_session_is_prepared_by_python(
         + lab
         + "'}])\n"
     )
-    async with running(tmp_path, shell, init_page=[str(file)]) as service:
-        async with opened(service) as browse:
-            assert "- 0: (current) [](about:blank)" in await browse.text("tabs", action="list")
-            await browse.text("navigate", url=f"{lab}/frame?name=one")
-            assert await browse.value("() => document.cookie") == "seen=1"
-            await browse.page.context.clear_cookies()
-            async with again(browse) as resumed:
-                assert "Frame one" in await resumed.text("snapshot")
-                assert await resumed.value("() => document.cookie") == "seen=1"
-        file.write_text("async def default(page):\n    raise ValueError('no such customer')\n")
-        with pytest.raises(ServiceUnavailable) as caught:
-            await service.open(new_view(), None)
-        assert caught.value.message == "`init_page` failed: ValueError: no such customer."
+    configure(init_page=[str(file)])
+    async with opened(service) as browse:
+        assert "- 0: (current) [](about:blank)" in await browse.text("tabs", action="list")
+        await browse.text("navigate", url=f"{lab}/frame?name=one")
+        assert await browse.value("() => document.cookie") == "seen=1"
+        await browse.page.context.clear_cookies()
+        async with again(browse) as resumed:
+            assert "Frame one" in await resumed.text("snapshot")
+            assert await resumed.value("() => document.cookie") == "seen=1"
+    file.write_text("async def default(page):\n    raise ValueError('no such customer')\n")
+    with pytest.raises(ServiceUnavailable) as caught:
+        await service.open(new_view(), None)
+    assert caught.value.message == "`init_page` failed: ValueError: no such customer."
 
 
 # Browsers elsewhere.
 
 
-async def test_browser_elsewhere_is_used_and_left_as_it_was(
-    by_devtools: str, tmp_path: Path, lab: str
+@pytest.mark.parametrize("times", matrix(1, 2))
+async def test_a_browser_elsewhere_is_used_and_left_as_it_was(
+    by_devtools: str, tmp_path: Path, lab: str, times: int
 ) -> None:
-    for _ in range(2):
+    for _ in range(times):
         async with running(tmp_path, None, cdp_endpoint=by_devtools) as service:
             async with opened(service) as browse:
                 await browse.text("navigate", url=f"{lab}/frame?name=one")
-                given = await saved(browse)
+                snapshot = await saved(browse)
                 page = await browse.connection.session.context.new_page()
                 with pytest.raises(Error, match="ERR_FAILED"):
                     await page.goto("file:///etc/hostname")
-            async with opened(service, new_view(generation=2), given) as again:
+            async with opened(service, new_view(generation=2), snapshot) as again:
                 assert "Frame one" in await again.text("snapshot")
 
 
-async def test_it_is_said_when_there_is_no_port_left_for_a_session(
-    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_session_without_a_free_port_is_refused(
+    service: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def admit(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(FilteringProxy, "admit", admit)
-    async with running(data, shell) as service:
-        with pytest.raises(ServiceUnavailable, match="egress proxy: Too many open files"):
-            async with opened(service):
-                pytest.fail("it was opened")
+    with pytest.raises(ServiceUnavailable, match="egress proxy: Too many open files"):
+        async with opened(service):
+            pytest.fail("it was opened")
     monkeypatch.undo()
-    async with running(data, shell) as service, opened(service) as browse:
+    async with opened(service) as browse:
         assert "about:blank" in await browse.text("snapshot")
 
 
@@ -325,9 +366,9 @@ async def run_server(tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch
     async with async_playwright() as playwright:
         with pytest.raises(Error) as caught:
             await playwright.chromium.launch()
-    found = re.search(r"Executable doesn't exist at (.+)", caught.value.message)
-    assert found is not None
-    put(shell, Path(found[1]))
+    path = re.search(r"Executable doesn't exist at (.+)", caught.value.message)
+    assert path is not None
+    put(shell, Path(path[1]))
     return ["run-server", "--port", "0", "--host", "127.0.0.1"]
 
 
@@ -337,13 +378,15 @@ def put(program: str, path: Path) -> None:
     path.chmod(0o755)
 
 
-async def test_playwright_server_elsewhere_is_used(
+@pytest.mark.thorough
+async def test_a_playwright_server_elsewhere_is_used(
     launch_server: list[str], tmp_path: Path, lab: str
 ) -> None:
     await use_server(launch_server, tmp_path, lab)
 
 
-async def test_playwright_server_with_a_browser_for_each_connection_is_used(
+@pytest.mark.thorough
+async def test_a_playwright_server_with_a_browser_for_each_connection_is_used(
     run_server: list[str], tmp_path: Path, lab: str
 ) -> None:
     await use_server(run_server, tmp_path, lab)
@@ -359,8 +402,8 @@ async def use_server(options: list[str], data: Path, lab: str) -> None:
             ):
                 await browse.text("navigate", url=f"{lab}/frame?name=one")
                 assert "Frame one" in await browse.text("snapshot")
-                given = await saved(browse)
-                async with opened(service, new_view(generation=2), given) as again:
+                snapshot = await saved(browse)
+                async with opened(service, new_view(generation=2), snapshot) as again:
                     assert "Frame one" in await again.text("snapshot")
 
 
@@ -378,7 +421,20 @@ def far(
         yield f"ws://{address}"
 
 
-async def test_download_that_another_machine_sends_ends_at_its_bound(
+async def text_holds(browse: Browse, text: str, words: str) -> None:
+    """Wait until this answer or a later one holds the words."""
+
+    async def holds() -> bool:
+        nonlocal text
+        if words not in text:
+            text += await browse.text("wait_for", time=0.05)
+        return words in text
+
+    await until(holds)
+
+
+@pytest.mark.thorough
+async def test_a_download_from_another_machine_ends_at_its_bound(
     far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "LOOK_SECONDS", 0)
@@ -403,30 +459,28 @@ async def test_download_that_another_machine_sends_ends_at_its_bound(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
                 text = await browse.text("click", target="text=large")
-                with anyio.fail_after(20):
-                    while "large.bin failed: it is larger than 10000000 bytes" not in text:
-                        text += await browse.text("wait_for", time=0.05)
+                await text_holds(browse, text, "large.bin failed: it is larger than 10000000 bytes")
                 tasks.cancel_scope.cancel()
             assert max(sizes) < 25_000_000
             assert await session.files.names() == ["small.bin"]
             assert "Downloaded small-2.bin" in await browse.text("click", target="text=small")
 
 
-async def test_download_of_which_another_machine_sends_nothing_ends(
+@pytest.mark.thorough
+async def test_a_download_from_another_machine_ends_without_data(
     far: str, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "UNSEEN_SECONDS", 0.2)
     async with running(tmp_path, None, ws_endpoint=far) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/downloads")
         text = await browse.text("click", target="text=Endless file")
-        with anyio.fail_after(20):
-            while "endless.txt failed: nothing of it arrived" not in text:
-                text += await browse.text("wait_for", time=0.05)
+        await text_holds(browse, text, "endless.txt failed: nothing of it arrived")
         assert browse.connection.busy is None
         assert await browse.connection.session.files.names() == []
 
 
-async def test_unreachable_browser_elsewhere_is_said_without_the_key_in_its_address(
+@pytest.mark.thorough
+async def test_the_error_of_an_unreachable_browser_holds_no_key(
     tmp_path: Path,
 ) -> None:
     endpoint = "ws://127.0.0.1:9/?token=s3cr3t"

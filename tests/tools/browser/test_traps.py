@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -11,11 +12,27 @@ import anyio
 import anyio.to_thread
 import pytest
 from support.browsing import Browse, opened, running, section
+from support.waiting import until
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.files import MOST_DOWNLOADS
 
 pytestmark = pytest.mark.peer
+
+
+async def until_later(
+    browse: Browse, condition: Callable[[], bool], texts: list[str] | None = None
+) -> str:
+    """Call a tool until a condition holds, and return the texts of the results."""
+    texts = [] if texts is None else texts
+
+    async def holds() -> bool:
+        if not condition():
+            texts.append(await browse.text("wait_for", time=0.05))
+        return condition()
+
+    await until(holds)
+    return "".join(texts)
 
 
 async def test_two_calls_at_once_run_one_after_the_other(browse: Browse, lab: str) -> None:
@@ -42,72 +59,68 @@ async def test_a_cancelled_call_lets_the_next_one_go(browse: Browse, lab: str) -
 
 async def test_a_download_is_a_file_of_the_session(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/downloads")
-    for link, name, content in (
+    for label, name, content in (
         ("Small file", "small.txt", "the small file\n"),
         ("Blob", "blob.txt", "made by the page\n"),
     ):
-        result = await browse.call("click", target=f"text={link}")
-        found = result.payload["content"][-1]
-        assert (found["type"], found["name"], found["size"]) == (
+        result = await browse.call("click", target=f"text={label}")
+        link = result.payload["content"][-1]
+        assert (link["type"], link["name"], link["size"]) == (
             "resource_link",
             name,
             len(content),
         )
         assert f"Downloaded {name}" in result.payload["content"][0]["text"]
-        read = await browse.connection.request("resources/read", {"uri": found["uri"]}, browse.ctx)
+        read = await browse.connection.request("resources/read", {"uri": link["uri"]}, browse.ctx)
         assert read["contents"][0]["text"] == content
 
 
-async def test_navigating_to_a_download_keeps_the_page_and_says_so(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_navigating_to_a_download_keeps_the_page(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.text("navigate", url=f"{lab}/file/small")
     uri = f"session://{browse.view.id}/browser/files/small.txt"
     assert f"Downloaded small.txt (15 bytes): {uri}" in section(text, "Events")
-    [kept] = await browse.connection.session.files.names()
-    assert browse.connection.session.files.folder.joinpath(kept).stat().st_mode & 0o777 == 0o600
+    [name] = await browse.connection.session.files.names()
+    assert browse.connection.session.files.folder.joinpath(name).stat().st_mode & 0o777 == 0o600
     assert "(nothing changed)" in section(text, "Snapshot")
 
 
-async def test_a_download_that_fails_or_never_ends_is_bounded_and_said(
-    tmp_path: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_failed_or_endless_download_is_bounded_and_reported(
+    service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def disk_usage(_: object) -> SimpleNamespace:
         return SimpleNamespace(free=77)
 
     monkeypatch.setattr("shutil.disk_usage", disk_usage)
-    async with (
-        running(tmp_path / "data", shell, download_bytes=1_000_000) as service,
-        opened(service) as browse,
-    ):
+    config = service.config.model_copy(update={"download_bytes": 1_000_000})
+    monkeypatch.setattr(service, "config", config)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/downloads")
         text = await browse.text("click", target="text=Broken file")
         why = "its connection ended or there was no room for temporary files (77 bytes were left)"
         assert why in section(text, "Events")
         text = await browse.text("click", target="text=Endless file")
-        with anyio.fail_after(20):
-            while "download of endless.txt" not in text:
-                text = await browse.text("wait_for", time=0.05)
+        texts = [text]
+        await until_later(browse, lambda: "download of endless.txt" in texts[-1], texts)
         assert browse.connection.session.busy_reason() is None
         assert list(browse.connection.session.files.folder.iterdir()) == []
 
 
 async def test_a_download_keeps_its_session_from_being_paused(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/downloads")
-    await browse.text("evaluate", function="() => { location.href = '/file/slow?half=one' }")
     session = browse.connection.session
-    with anyio.fail_after(20):
-        while browse.connection.busy is None:
-            await browse.text("wait_for", time=0.05)
-        assert browse.connection.busy == "a download is under way"
-        assert session.activities() == ["a download that was under way"]
-        with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/one"):
-            pass
-        while session.downloads_active:
-            await browse.text("wait_for", time=0.05)
+    session.config = browse.service.config.model_copy(update={"settle_seconds": 0.1})
+    await browse.text("evaluate", function="() => { location.href = '/file/slow?half=one' }")
+    await until_later(browse, lambda: browse.connection.busy is not None)
+    assert browse.connection.busy == "a download is under way"
+    assert session.activities() == ["a download that was under way"]
+    with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/one"):
+        pass
+    await until_later(browse, lambda: not session.downloads_active)
 
 
+@pytest.mark.thorough
 async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: str) -> None:
     async with opened(service) as one, opened(service) as two:
         texts: dict[str, str] = {}
@@ -124,6 +137,7 @@ async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: 
         assert "heard bob" in texts["bob"]
 
 
+@pytest.mark.thorough
 async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
@@ -138,16 +152,14 @@ async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
         await browse.text("navigate", url=f"{lab}/downloads")
         text = await browse.text("evaluate", function=script)
         session = browse.connection.session
-        with anyio.fail_after(20):
-            while session.downloads_active:
-                text += await browse.text("wait_for", time=0.05)
+        text += await until_later(browse, lambda: not session.downloads_active)
         # Where they come fast, the proxy ends them before their files are looked at again.
         assert re.search("larger than (1000000 bytes|the 4000000 bytes allowed)", text)
         folders = [session.files.folder, *browse_folders(browse)]
-        with anyio.fail_after(20):
-            # The browser begins some files after their downloads were ended.
-            while any(is_download(path) for folder in folders for path in folder.rglob("*")):  # noqa: ASYNC110
-                await anyio.sleep(0.05)
+        # The browser begins some files after their downloads were ended.
+        await until(
+            lambda: not any(is_download(path) for folder in folders for path in folder.rglob("*"))
+        )
 
 
 def browse_folders(browse: Browse) -> list[Path]:
@@ -163,18 +175,19 @@ def is_download(path: Path) -> bool:
 
 async def test_files_of_one_name_that_come_at_once_stay_apart(browse: Browse) -> None:
     files = browse.connection.session.files
-    found: list[Path] = []
+    paths: list[Path] = []
 
     async def one() -> None:
-        found.append(await files.path("same.txt"))
+        paths.append(await files.path("same.txt"))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(100):
             tasks.start_soon(one)
-    assert len(set(found)) == 100
+    assert len(set(paths)) == 100
 
 
-async def test_only_so_many_downloads_are_under_way_at_once(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_the_number_of_downloads_at_once_is_limited(browse: Browse, lab: str) -> None:
     # A browser keeps six connections to a host.
     other = lab.replace("127.0.0.1", "127.0.0.2")
     urls = [f"{site}/file/slow?half=many&n={n}" for site in (lab, other) for n in range(6)]
@@ -183,14 +196,13 @@ async def test_only_so_many_downloads_are_under_way_at_once(browse: Browse, lab:
     await browse.text("navigate", url=f"{lab}/downloads")
     session = browse.connection.session
     text = await browse.text("evaluate", function=script)
-    with anyio.fail_after(20):
-        while session.downloads_total < len(urls) or session.downloads_active > MOST_DOWNLOADS:
-            text += await browse.text("wait_for", time=0.05)
+    text += await until_later(
+        browse,
+        lambda: session.downloads_total >= len(urls) and session.downloads_active <= MOST_DOWNLOADS,
+    )
     with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/many"):
         pass
-    with anyio.fail_after(20):
-        while session.downloads_active:
-            text += await browse.text("wait_for", time=0.05)
+    text += await until_later(browse, lambda: not session.downloads_active)
     text += await browse.text("tabs", action="list")
     refused = re.findall(
         rf"failed: {MOST_DOWNLOADS} others are under way(?: \((\d+) times\))?", text

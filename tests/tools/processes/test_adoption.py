@@ -179,6 +179,7 @@ sys.exit(7)
     await adopted.aclose()
 
 
+@pytest.mark.thorough
 async def test_a_child_that_floods_without_a_node_waits_for_the_next_one(nodes: Nodes) -> None:
     code = """
 note(started=True)
@@ -300,6 +301,7 @@ async def test_an_adoption_waits_longer_for_the_keeper_than_another_request(node
     assert nodes.children[-1].pid == child.pid
 
 
+@pytest.mark.thorough
 async def test_one_of_two_racing_nodes_gets_a_child(nodes: Nodes) -> None:
     holder = nodes.client()
     first, second = [nodes.client(in_use_seconds=0) for _ in range(2)]

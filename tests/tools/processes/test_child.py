@@ -15,6 +15,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from support.fork_server import ForkServer
 from support.process_exit import alive, until_gone
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.processes.child import ChildProcess, ProcessLimits
 from statehold.tools.processes.launch import find_setpriv
@@ -26,7 +28,7 @@ QUICK_END = ProcessLimits(
 )
 
 
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+@pytest.fixture(params=matrix("uvloop", "asyncio"), autouse=True)
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
@@ -167,7 +169,8 @@ async def test_our_environment_stays_with_us(monkeypatch: pytest.MonkeyPatch) ->
     assert "STATEHOLD_TEST_SECRET" not in params["names"]
 
 
-async def test_stderr_may_flood_without_blocking_and_its_end_is_kept() -> None:
+@pytest.mark.thorough
+async def test_stderr_may_flood_without_blocking_and_its_end_is_stored() -> None:
     code = (
         "import os\nfor _ in range(256): os.write(2, b'x' * 2**20)\n"
         "os.write(2, b'the last words')\n"
@@ -206,7 +209,8 @@ async def test_lines_that_are_no_messages_are_counted_and_passed_over() -> None:
     await child.aclose()
 
 
-async def test_messages_nobody_takes_stop_being_read() -> None:
+@pytest.mark.thorough
+async def test_unread_messages_stop_the_reading() -> None:
     code = TELL + "\nwhile True: tell(x='y' * 100_000)"
     child = await start_child(code)
     await receive_notification(child)
@@ -227,7 +231,7 @@ async def test_the_end_of_the_child_is_seen_though_a_grandchild_holds_its_stdout
     await child.aclose()
 
 
-async def test_a_child_that_closes_its_stdin_is_taken_for_lost() -> None:
+async def test_a_child_that_closes_its_stdin_is_lost() -> None:
     child = await start_child("import os, time; os.close(0); time.sleep(3600)")
     with anyio.fail_after(5), pytest.raises(anyio.EndOfStream):
         await child.read_stream.receive()
@@ -277,7 +281,8 @@ async def test_the_child_dies_when_we_are_killed(fork_server: ForkServer, setpri
     assert process.stdout is not None
     with process.stdin, process.stdout:
         pid = int(await anyio.to_thread.run_sync(process.stdout.readline))
-        assert alive(pid)
+        # The death signal is set once the program runs; until then the watchdog of a ledger ends the child.
+        await until(lambda: psutil.Process(pid).name() == "sleep")
         process.kill()
         await anyio.to_thread.run_sync(process.wait)
     await until_gone(pid)
@@ -314,7 +319,8 @@ def test_numbers_beyond_64_bits_are_written_exactly() -> None:
     assert decode(encode(message)) == message
 
 
-async def test_what_ended_in_order_and_left_something_running_is_told(
+@pytest.mark.thorough
+async def test_processes_left_running_by_a_child_that_ended_in_order_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ledger = Ledger(None, watchdog=False)

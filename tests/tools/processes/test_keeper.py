@@ -14,6 +14,7 @@ import anyio
 import pytest
 from support.kept_children import ECHO, Nodes, adopt, die, next_note, send, start
 from support.process_exit import until_gone
+from support.selection import matrix
 
 from statehold.keeper import protocol
 
@@ -41,6 +42,7 @@ async def test_the_children_of_a_killed_keeper_end_and_another_keeper_is_started
     await another.aclose()
 
 
+@pytest.mark.thorough
 async def test_calls_go_on_while_the_keeper_is_stopped(nodes: Nodes) -> None:
     client = nodes.client()
     child = await start(nodes, ECHO, client=client)
@@ -176,7 +178,11 @@ async def test_another_user_gets_no_answer(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize(
     "packet",
-    [b"{", b"[]", b'{"verb":"list"}', b'{"verb":"hello","version":0,"linger":1}', b'{"verb":7}'],
+    matrix(
+        *(b"{", b'{"verb":"list"}', b"[]"),
+        *(b'{"verb":"hello","version":0,"linger":1}', b'{"verb":7}'),
+        quick=2,
+    ),
 )
 async def test_a_malformed_packet_ends_its_connection_or_is_refused(
     nodes: Nodes, packet: bytes

@@ -47,7 +47,7 @@ ESCAPES = f"setsid sleep 3600 </dev/null >/dev/null 2>&1 & {TELLS}; wait"
 async def killed_parent(
     fork_server: ForkServer, folder: Path, watchdog: str, script: str
 ) -> dict[str, int]:
-    """Run a process that starts `script`, kill it with -9, and return the pids it told."""
+    """Run a process that starts `script`, kill it with -9, and return the pids that it printed."""
     command = ("-c", PARENT, str(folder), watchdog, script)
     lines = await anyio.to_thread.run_sync(lambda: fork_server.told_by(*command, lines=2))
     first, second = map(json.loads, lines)

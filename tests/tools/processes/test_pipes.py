@@ -53,6 +53,7 @@ uvloop.run(main())
 """With a file object instead of the PipeEnd, libuv aborts it at the latest after some hundred pipes."""
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="uvloop and /proc")
 def test_closing_pipes_closes_no_file_of_another_thread() -> None:
     completed = subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -16,6 +15,8 @@ from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from support.fork_server import ForkServer
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.upstream import list_changes as subject
 from statehold.tools.upstream.config import UpstreamConfig
@@ -59,7 +60,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "PAUSES", (0.0, 0.0, 0.0))
 
 
-@pytest.fixture(params=["stdio", "http", "sse"])
+@pytest.fixture(params=matrix("http", "stdio", "sse"))
 def counter(
     request: pytest.FixtureRequest,
     serving: Serving,
@@ -85,24 +86,26 @@ async def open_connection(
 
 
 @contextmanager
-def running(command: list[str]) -> Generator[int]:
-    """Run a server that prints its port, and have it gone for certain at the end."""
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+def running(fork_server: ForkServer, port: int) -> Generator[int]:
+    """Run the counting server on a port, and kill it at the end."""
+    command = (str(UPSTREAMS / "counter.py"), "--transport", "http", "--era", "modern")
+    process = fork_server.start(*command, "--port", str(port), piped=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
         try:
-            assert process.stdout is not None
             yield json.loads(process.stdout.readline())["port"]
         finally:
             process.kill()
+            process.wait(10)
 
 
-@pytest.mark.parametrize("what", ["tools", "prompts", "resources"])
-async def test_a_modern_upstream_is_heard(counter: UpstreamService, what: str) -> None:
+@pytest.mark.parametrize("kind", matrix("tools", "prompts", "resources"))
+async def test_a_modern_upstream_is_heard(counter: UpstreamService, kind: str) -> None:
     recorder = ChangeRecorder(counter)
     async with open_connection(counter) as connection:
-        await connection.call("grow", {"what": what}, Caller())
-        assert await recorder.of(f"notifications/{what}/list_changed") is connection
+        await connection.call("grow", {"what": kind}, Caller())
+        assert await recorder.of(f"notifications/{kind}/list_changed") is connection
 
 
 async def test_listening_ends_with_the_connection(counter: UpstreamService, leaks: Any) -> None:
@@ -117,6 +120,7 @@ async def test_listening_ends_with_the_connection(counter: UpstreamService, leak
     await leaks.check()
 
 
+@pytest.mark.thorough
 async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
     counter_server: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,8 +140,9 @@ async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
-async def test_a_probe_does_not_listen(serving: Serving) -> None:
-    service = serving("counter", era="modern")
+async def test_a_probe_does_not_listen(serving: Serving, fork_server: ForkServer) -> None:
+    program = fork_server.service(UPSTREAMS / "counter.py")
+    service = serving("counter", **program, era="modern")
     recorder = ChangeRecorder(service)
     await service.tools()
     assert recorder.methods == []
@@ -158,7 +163,7 @@ async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_looked_
         assert not connection.lost.is_set()
 
 
-async def test_of_several_sessions_one_listens_to_a_server_and_another_follows(
+async def test_one_of_several_sessions_listens_to_a_server_and_another_follows(
     counter_server: Callable[..., str], soon: None
 ) -> None:
     url = counter_server("http", "--era", "modern")
@@ -196,11 +201,10 @@ async def test_sessions_that_a_server_can_tell_apart_listen_each(
 
 
 async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
-    upstream: Callable[..., list[str]], caplog: pytest.LogCaptureFixture, soon: None
+    fork_server: ForkServer, caplog: pytest.LogCaptureFixture, soon: None
 ) -> None:
     caplog.set_level(logging.DEBUG, "statehold.upstream")
-    command = upstream("counter", "--transport", "http", "--era", "modern", "--port")
-    with running([*command, "0"]) as port:
+    with running(fork_server, 0) as port:
         config = UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
         service = UpstreamService("counter", config)
         recorder = ChangeRecorder(service)
@@ -208,17 +212,15 @@ async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
         await connection.call("grow", {}, Caller())
         await recorder.of(TOOLS)
     try:
-        with anyio.fail_after(10):
-            while "the subscription to list changes of counter ended: " not in caplog.text:
-                await anyio.wait_all_tasks_blocked()
-        with running([*command, str(port)]):
+        await until(lambda: "the subscription to list changes of counter ended: " in caplog.text)
+        with running(fork_server, port):
             assert not connection.lost.is_set()
             assert text_of(await connection.call("get", {}, Caller())) == "0"
     finally:
         await connection.aclose()
 
 
-async def test_an_upstream_that_knows_no_subscriptions_costs_a_line_for_who_looks_closely(
+async def test_an_upstream_without_subscriptions_costs_one_line_at_debug_level(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "statehold.upstream")

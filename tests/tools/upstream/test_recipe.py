@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from callers import Caller, Serving, text_of, view
+from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.records import Principal
@@ -61,7 +62,7 @@ async def save_value(service: UpstreamService, value: Any) -> Snapshot | None:
         await connection.aclose()
 
 
-@pytest.mark.parametrize("recipe", [BY_FILE, BY_VALUE])
+@pytest.mark.parametrize("recipe", matrix(BY_FILE, BY_VALUE))
 async def test_a_value_survives_its_process(serving: Serving, recipe: Any) -> None:
     service = serving("keeper", recipe=recipe)
     assert service.pause == "snapshot"
@@ -97,7 +98,9 @@ async def test_without_a_snapshot_a_recipe_restores_nothing(serving: Serving) ->
     assert report == RestoreReport("", "the value, the count")
 
 
-async def test_a_step_that_fails_while_restoring_is_told_and_not_raised(serving: Serving) -> None:
+async def test_a_step_that_fails_while_restoring_is_reported_and_not_raised(
+    serving: Serving,
+) -> None:
     recipe = {**BY_FILE, "restore": [{"tool": "refuse"}]}
     service = serving("keeper", recipe=recipe)
     report, _ = await open_next_generation(service, await save_value(service, 1))
@@ -117,7 +120,7 @@ async def test_a_connection_that_dies_of_restoring_is_not_open(
 
 @pytest.mark.parametrize(
     "step",
-    [
+    matrix(
         {"tool": "refuse"},
         {"tool": "no_such_tool"},
         {"tool": "tell", "keep": {"x": "/nowhere"}},
@@ -135,9 +138,12 @@ async def test_a_connection_that_dies_of_restoring_is_not_open(
             "keep": {"x": "file:l"},
         },
         {"tool": "tell", "keep": {"x": "file:\0"}},
-    ],
+        quick=3,
+    ),
 )
-async def test_half_a_snapshot_is_none(serving: Serving, step: Any) -> None:
+async def test_a_step_that_fails_while_saving_leaves_no_snapshot(
+    serving: Serving, step: Any
+) -> None:
     service = serving("keeper", recipe={"save": [step]})
     connection = await service.open(view(), None)
     try:
@@ -176,6 +182,7 @@ async def test_placeholders_stand_for_the_session_and_its_folder(
     assert not (tmp_path / "data" / "work" / "sh_one").exists()
 
 
+@pytest.mark.thorough
 async def test_a_session_name_stands_for_one_session_of_one_owner(serving: Serving) -> None:
     service = serving("keeper", "{session_name}")
 
@@ -228,7 +235,7 @@ async def test_a_service_without_a_data_folder_uses_a_temporary_one() -> None:
         (["{n}", {"k": "{s}"}, 1, None], [5, {"k": "text"}, 1, None]),
     ],
 )
-def test_filling(value: Any, expected: Any) -> None:
+def test_placeholders_are_filled_with_values_of_their_type(value: Any, expected: Any) -> None:
     assert fill_placeholders(value, {"n": 5, "o": {"a": [1]}, "s": "text"}) == expected
 
 

@@ -107,7 +107,7 @@ def test_the_cause_of_an_end_is_one_line(text: str, cause: str) -> None:
 
 
 @given(st.text(st.characters() | st.sampled_from("\x1b[]m\n\r\x9b\u2028")))
-def test_whatever_a_program_writes_becomes_one_harmless_line(text: str) -> None:
+def test_any_output_of_a_program_becomes_one_harmless_line(text: str) -> None:
     for line in (last_cause(text), Secrets().describe_failure(text, text)):
         assert len(line.splitlines()) <= 1
         assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)

@@ -13,6 +13,8 @@ import anyio
 import pytest
 from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
 from support.fork_server import ForkServer
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -37,14 +39,25 @@ async def answering(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return ANSWERS[method]
 
 
-@pytest.fixture(params=["stdio", "http", "sse"])
-def transport(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(
+    params=matrix(
+        *("stdio-legacy", "http-modern"),
+        *("stdio-modern", "http-legacy", "sse-legacy", "sse-modern"),
+        quick=2,
+    )
+)
+def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=["legacy", "modern"])
-def era(request: pytest.FixtureRequest) -> Era:
-    return request.param
+@pytest.fixture
+def transport(way: str) -> str:
+    return way.partition("-")[0]
+
+
+@pytest.fixture
+def era(way: str) -> Era:
+    return "modern" if way.endswith("-modern") else "legacy"
 
 
 @pytest.fixture
@@ -137,15 +150,13 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_goes_on
             with anyio.fail_after(10):
                 await call_started.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
-            while "cancelled" not in (tmp_path / "log").read_text():  # noqa: ASYNC110 - another process
-                await anyio.sleep(0.01)
+        await until(lambda: "cancelled" in (tmp_path / "log").read_text())
         assert text_of(await connection.call("inc", {}, Caller())) == "1"
     finally:
         await connection.aclose()
 
 
-async def test_a_crash_during_a_call_is_told_to_its_callers(counter: UpstreamService) -> None:
+async def test_a_crash_during_a_call_is_reported_to_its_callers(counter: UpstreamService) -> None:
     connection = await counter.open(view(), None)
     outcomes: list[type[BaseException]] = []
 
@@ -189,7 +200,7 @@ async def test_closing_ends_calls_in_flight_and_is_no_loss(counter: UpstreamServ
     assert not connection.lost.is_set()
 
 
-async def test_it_may_be_opened_inside_one_scope_and_closed_in_another_task(
+async def test_a_connection_may_be_opened_inside_one_scope_and_closed_in_another_task(
     counter: UpstreamService,
 ) -> None:
     with anyio.fail_after(30):
@@ -199,8 +210,8 @@ async def test_it_may_be_opened_inside_one_scope_and_closed_in_another_task(
         tasks.start_soon(connection.aclose)
 
 
-@pytest.mark.parametrize("server_era", ["legacy", "modern", "both"])
-@pytest.mark.parametrize("configured", ["auto", "legacy", "modern"])
+@pytest.mark.parametrize("server_era", matrix("modern", "legacy", "both", quick=2))
+@pytest.mark.parametrize("configured", matrix("auto", "legacy", "modern", quick=2))
 async def test_the_era_is_found_or_refused(
     serving: Serving, server_era: str, configured: str
 ) -> None:
@@ -256,7 +267,7 @@ async def test_a_caller_who_takes_questions_itself_gets_them_as_they_are(serving
         await connection.aclose()
 
 
-async def test_a_caller_who_cannot_answer_is_told_so(serving: Serving) -> None:
+async def test_a_caller_who_cannot_answer_gets_an_error(serving: Serving) -> None:
     modern = await serving("asking", "--era", "modern").open(view(), None)
     legacy = await serving("asking", "--era", "legacy").open(view(), None)
     try:
@@ -353,7 +364,7 @@ async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> 
         await connection.aclose()
 
 
-async def test_changes_of_lists_are_told_to_the_service(serving: Serving) -> None:
+async def test_changes_of_lists_are_reported_to_the_service(serving: Serving) -> None:
     service = serving("asking")
     changes: list[str] = []
     service.on_changed = lambda _, method, __, ___: changes.append(method)
@@ -383,22 +394,23 @@ async def test_progress_of_many_calls_at_once_reaches_each_in_order(serving: Ser
 
 @pytest.mark.parametrize(
     ("tool", "good"),
-    [
+    matrix(
         ("no_content", False),
+        ("unknown_block", True),
+        ("wrong_id", True),
+        ("not_json", True),
+        ("too_deep", False),
+        ("unasked_request", True),
         ("null_content", False),
         ("text_result", False),
-        ("unknown_block", True),
         ("broken_block", False),
         ("list_structured", True),
-        ("wrong_id", True),
         ("twice", True),
         ("stray_progress", True),
         ("unknown_notification", True),
-        ("not_json", True),
-        ("too_deep", False),
         ("too_long_a_number", False),
-        ("unasked_request", True),
-    ],
+        quick=6,
+    ),
 )
 async def test_a_lie_costs_its_own_call_at_most(serving: Serving, tool: str, good: bool) -> None:
     connection = await serving("bad", "lying").open(view(), None)
@@ -417,7 +429,7 @@ async def test_a_lie_costs_its_own_call_at_most(serving: Serving, tool: str, goo
 
 
 @pytest.mark.fault
-async def test_kill_9_is_told_with_the_signal_and_the_last_words(serving: Serving) -> None:
+async def test_a_kill_9_is_reported_with_the_signal_and_the_last_output(serving: Serving) -> None:
     service = serving("bad", "flood-stderr", "1", env={"MY_TOKEN": "jjjjjjjj"})
     connection = await service.open(view(), None)
     try:

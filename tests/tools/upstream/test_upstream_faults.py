@@ -12,6 +12,7 @@ import anyio
 import psutil
 import pytest
 from callers import NOTHING, Caller, Serving, text_of, view
+from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -28,12 +29,12 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 @pytest.mark.parametrize(
     ("mode", "reason"),
-    [
+    matrix(
+        (["exit-at-start"], "exited with code 7; it last said: bad: API_KEY is not set"),
         (["hang-at-start"], "did not answer within"),
         (["slow-start", "60"], "did not answer within"),
-        (["exit-at-start"], "exited with code 7; it last said: bad: API_KEY is not set"),
         (["flood-at-start", "bytes", "64"], "without a newline"),
-    ],
+    ),
 )
 async def test_a_server_that_does_not_start_is_unavailable_and_leaves_nothing(
     serving: Serving, mode: list[str], reason: str, leaks: Any
@@ -72,6 +73,7 @@ async def test_a_flood_without_a_newline_ends_its_connection_and_costs_bounded_m
     await connection.aclose()
 
 
+@pytest.mark.thorough
 async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory(
     serving: Serving,
 ) -> None:
@@ -104,7 +106,9 @@ async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
         await connection.aclose()
 
 
-async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: Serving) -> None:
+async def test_a_server_that_crashes_again_and_again_is_reported_each_time(
+    serving: Serving,
+) -> None:
     service = serving("bad", "crash-loop")
     for _ in range(3):
         connection = await service.open(view(), None)
@@ -118,6 +122,7 @@ async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: 
         await connection.aclose()
 
 
+@pytest.mark.thorough
 async def test_a_stubborn_family_is_killed_within_the_bound(serving: Serving) -> None:
     service = serving("bad", "stubborn")
     connection = await service.open(view(), None)
@@ -170,6 +175,7 @@ async def test_many_openings_at_once_probe_once(serving: Serving, tmp_path: Any)
     assert probes == 1
 
 
+@pytest.mark.thorough
 async def test_an_opening_that_is_cancelled_at_any_moment_leaves_nothing(
     serving: Serving, leaks: Any
 ) -> None:
@@ -183,6 +189,7 @@ async def test_an_opening_that_is_cancelled_at_any_moment_leaves_nothing(
     await leaks.check()
 
 
+@pytest.mark.thorough
 async def test_cycles_with_crashes_and_cancels_leave_nothing(serving: Serving, leaks: Any) -> None:
     service = serving("quick")
     await service.tools()

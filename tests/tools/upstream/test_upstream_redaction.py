@@ -61,7 +61,7 @@ def test_an_argument_that_looks_like_a_key_is_not_shown(argument: str, form: str
     assert secrets.redact(f"run {argument_text}") == f"run {form.format('***')}"
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_an_argument_that_is_no_secret_is_shown() -> None:
     args = ["-y", "@scope/server-name", "--port", "8931", "--root=/srv/data", "task-runner"]
     line = " ".join(["npx", *args])
     assert Secrets.of(UpstreamConfig(command="npx", args=args)).redact(line) == line

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from support.browsing import Browse, ref_of, section
 from support.patches import patched
+from support.selection import matrix
 
 from statehold.tools.browser.answers.answer import TEXT_LIMIT, Answer, as_json
 from statehold.tools.browser.answers.difference import difference
@@ -21,11 +22,11 @@ LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=1
 
 @given(LINES, LINES)
 def test_a_difference_tells_lines_apart(before: list[str], now: list[str]) -> None:
-    found = difference("\n".join(before), "\n".join(now))
-    if found is None:
+    changes = difference("\n".join(before), "\n".join(now))
+    if changes is None:
         return
-    assert (found == "") == (before == now)
-    lines = found.splitlines()
+    assert (changes == "") == (before == now)
+    lines = changes.splitlines()
     gone = [line[1:] for line in lines if line.startswith("-")]
     come = [line[1:] for line in lines if line.startswith("+")]
     assert len(now) - len(before) == len(come) - len(gone)
@@ -40,9 +41,9 @@ UNIQUE = some.lists(some.integers(0, 40).map(lambda n: f"- item [ref=e{n}]"), un
 def test_a_difference_leads_from_one_snapshot_to_the_other(
     before: list[str], now: list[str]
 ) -> None:
-    found = difference("\n".join(before), "\n".join(now))
-    if found is not None:
-        assert patched("\n".join(before), found).splitlines() == now
+    changes = difference("\n".join(before), "\n".join(now))
+    if changes is not None:
+        assert patched("\n".join(before), changes).splitlines() == now
 
 
 def test_a_difference_of_far_places_is_short() -> None:
@@ -62,14 +63,14 @@ def test_too_much_of_a_difference_is_none() -> None:
     )
 
 
-def test_a_section_that_is_too_long_is_cut_and_that_is_said() -> None:
+def test_a_section_that_is_too_long_is_cut_with_a_note() -> None:
     answer = Answer()
     answer.result("x" * (TEXT_LIMIT + 5))
     text = answer.render().payload["content"][0]["text"]
     assert text.endswith("[5 more characters were left out]")
 
 
-def test_what_was_withheld_is_gone() -> None:
+def test_a_withheld_answer_holds_nothing_else() -> None:
     answer = Answer()
     answer.result("secret")
     answer.image(b"secret", "image/png")
@@ -80,29 +81,30 @@ def test_what_was_withheld_is_gone() -> None:
 
 @pytest.mark.peer
 @pytest.mark.parametrize(
-    ("snapshot", "said"),
-    [
+    ("snapshot", "line"),
+    matrix(
         ("auto", '+  - status [ref=e11]: "2"'),
-        ("diff", '+  - status [ref=e11]: "2"'),
         ("none", None),
+        ("diff", '+  - status [ref=e11]: "2"'),
         ("full", "Vanish"),
-    ],
+        quick=2,
+    ),
 )
-async def test_an_action_answers_with_as_much_of_the_page_as_is_wanted(
-    service: BrowserService, browse: Browse, lab: str, snapshot: str, said: str | None
+async def test_an_action_answers_with_the_configured_part_of_the_page(
+    service: BrowserService, browse: Browse, lab: str, snapshot: str, line: str | None
 ) -> None:
     set_options(browse, service, snapshot=snapshot)
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("click", target="text=Increment")
     text = await browse.text("click", target="text=Increment")
-    if said is None:
+    if line is None:
         assert "### Snapshot" not in text
     else:
-        assert said in section(text, "Snapshot")
+        assert line in section(text, "Snapshot")
     assert ("Vanish" in text) == (snapshot == "full")
     assert "Vanish" in await browse.text("snapshot")
     error = await browse.error("click", target="e999")
-    if said is None:
+    if line is None:
         assert "browser_snapshot gives new refs" in error
         assert "### Snapshot" not in error
     else:
@@ -159,8 +161,9 @@ async def test_a_page_larger_than_the_budget_comes_as_an_outline_and_its_changes
         assert section(text, "Snapshot").startswith("```yaml\n- heading")
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
-async def test_a_snapshot_is_bounded_too_unless_it_is_told_otherwise(browse: Browse) -> None:
+async def test_searches_and_files_of_a_large_page_are_bounded(browse: Browse) -> None:
     with Changing() as site:
         site.pages["/"] = LONG.replace("many words, ", "many, many words, " * 2)
         await browse.text("navigate", url=site.url)
@@ -187,6 +190,7 @@ async def test_a_snapshot_is_bounded_too_unless_it_is_told_otherwise(browse: Bro
         assert "many words" in part
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 @pytest.mark.parametrize("snapshot", ["auto", "full", "diff"])
 async def test_an_error_has_a_small_part_of_the_page(
@@ -202,6 +206,7 @@ async def test_an_error_has_a_small_part_of_the_page(
         assert f'button "Open 100" [ref={ref}]' in text
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_secrets_are_masked_in_an_outline_and_in_a_difference(browse: Browse) -> None:
     field = "<label>Password <input type=password></label><button>Go</button>"
@@ -217,6 +222,7 @@ async def test_secrets_are_masked_in_an_outline_and_in_a_difference(browse: Brow
         assert "hunter22" not in text
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_snapshots_have_places_where_that_is_configured(
     service: BrowserService, browse: Browse, lab: str
@@ -238,13 +244,14 @@ def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:
     assert ascii([link["uri"], link["name"]]) == ascii(["files/\ufffd.txt", "\ufffd.txt"])
 
 
-def test_a_value_without_end_is_said() -> None:
+def test_a_value_nested_too_deeply_is_replaced() -> None:
     value: object = 1
     for _ in range(5000):
         value = [value]
     assert as_json(value) == '"[Nested too deeply]"'
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_half_of_a_surrogate_pair_in_a_page_reaches_answers_and_files_as_a_replacement(
     browse: Browse, lab: str

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from support.browsing import opened, ref_of, running
+from support.browsing import Browse, ref_of
 
 from statehold.tools.browser.answers.naming import code_of
 
@@ -39,7 +37,7 @@ def test_role_and_name_are_enough_where_no_other_has_them(ref: str, code: str) -
 
 
 @pytest.mark.parametrize("ref", ["e4", "e5", "e6", "e8", "f1e2", "e1", "e99", "e", "1"])
-def test_what_a_snapshot_does_not_name_is_left_to_the_page(ref: str) -> None:
+def test_an_element_without_a_unique_name_has_no_code(ref: str) -> None:
     assert code_of(SNAPSHOT, ref) is None
 
 
@@ -48,23 +46,21 @@ def test_a_long_name_and_an_empty_snapshot_name_nothing() -> None:
     assert code_of("", "e1") is None
 
 
-async def test_what_is_named_is_what_was_meant(data: Path, shell: str, lab: str) -> None:
-    async with running(data, shell) as service, opened(service) as browse:
-        snapshot = await browse.text("navigate", url=f"{lab}/counter")
-        for name in ("Increment", "Vanish", "Redraw"):
-            ref = ref_of(snapshot, name)
-            code = code_of(snapshot, ref)
-            assert code == f'get_by_role("button", name="{name}")'
-            assert f'get_by_role("button", name="{name}")' in str(
-                await browse.page.get_by_ref(ref).normalize()
-            )
+async def test_the_page_finds_the_named_element(browse: Browse, lab: str) -> None:
+    snapshot = await browse.text("navigate", url=f"{lab}/counter")
+    for name in ("Increment", "Vanish", "Redraw"):
+        ref = ref_of(snapshot, name)
+        code = code_of(snapshot, ref)
+        assert code == f'get_by_role("button", name="{name}")'
+        assert f'get_by_role("button", name="{name}")' in str(
+            await browse.page.get_by_ref(ref).normalize()
+        )
 
 
-async def test_elements_without_a_name_are_named_by_the_page(data: Path, shell: str) -> None:
+async def test_elements_without_a_name_are_named_by_the_page(browse: Browse) -> None:
     page = "data:text/html,<button>Go</button><button>Go</button><div onclick='0'>Word</div>"
-    async with running(data, shell) as service, opened(service) as browse:
-        snapshot = await browse.text("navigate", url=page)
-        found = await browse.text("click", target=ref_of(snapshot, "Word"))
-        assert 'get_by_text("Word")' in found
-        found = await browse.text("click", target=ref_of(snapshot, "Go"))
-        assert 'get_by_role("button", name="Go").first' in found
+    snapshot = await browse.text("navigate", url=page)
+    text = await browse.text("click", target=ref_of(snapshot, "Word"))
+    assert 'get_by_text("Word")' in text
+    text = await browse.text("click", target=ref_of(snapshot, "Go"))
+    assert 'get_by_role("button", name="Go").first' in text

@@ -10,7 +10,7 @@ from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import EVENT_LINES, TabEvents
 
 
-def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
+def test_repeated_events_are_one_line_and_surplus_ones_are_counted() -> None:
     assert summarize(["one", "two", "one", "one"]) == ["one (3 times)", "two"]
     assert summarize([]) == []
     many = summarize([str(number) for number in range(60)])
@@ -18,14 +18,14 @@ def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
     assert many[50:] == ["(10 more)"]
 
 
-def test_of_very_much_that_happened_only_so_much_is_kept_and_the_rest_is_counted() -> None:
+def test_a_tab_keeps_a_limited_number_of_events() -> None:
     news = TabEvents()
     for number in range(EVENT_LINES + 300):
         news.append(f"line {number}")
     assert len(news) == EVENT_LINES
-    told = summarize(news, omitted=news.omitted_count)
-    assert told[0] == "line 0"
-    assert told[-1] == f"({EVENT_LINES + 300 - 50} more)"
+    lines = summarize(news, omitted=news.omitted_count)
+    assert lines[0] == "line 0"
+    assert lines[-1] == f"({EVENT_LINES + 300 - 50} more)"
     assert summarize(["one"], omitted=2) == ["one", "(2 more)"]
 
 
@@ -43,6 +43,7 @@ def test_news_that_differ_in_numbers_are_one_line_and_the_rest_is_counted_by_its
     assert summarize_news([]) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_sixty_errors_of_a_page_cost_little(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
@@ -59,10 +60,11 @@ async def test_sixty_errors_of_a_page_cost_little(browse: Browse, lab: str) -> N
 
 @pytest.mark.peer
 async def test_the_level_of_messages_that_are_reported_can_be_chosen(
-    service: BrowserService, lab: str
+    service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = service.config.model_copy(update={"console_level": "warning"})
-    async with BrowserService("browser", config) as loud, opened(loud) as browse:
+    monkeypatch.setattr(service, "config", config)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/console")
         lines = section(await browse.text("click", target="text=All levels"), "Events").splitlines()
         assert lines[0].startswith("- New console error: [ERROR] an error")

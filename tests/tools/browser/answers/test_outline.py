@@ -75,11 +75,11 @@ def test_it_keeps_structure_dialogs_and_as_many_interactive_elements_as_fit() ->
 
 def test_it_counts_the_rest_and_says_how_to_get_it() -> None:
     text = outline(PAGE, 8000)
-    kept = len(re.findall(r"\[ref=", text))
+    shown_refs = len(re.findall(r"\[ref=", text))
     interactive = 300 + 400 + 5
     shown = len(re.findall(r"- (?:link|button|textbox|generic)", text))
     assert text.split("\n")[-1] == (
-        f"# An outline. Left out: {len(REFS) - kept} elements, {interactive - shown} of them interactive, and texts."
+        f"# An outline. Left out: {len(REFS) - shown_refs} elements, {interactive - shown} of them interactive, and texts."
         " browser_find searches them for a text; browser_snapshot shows those below a ref (target), or writes all to a"
         " file (filename)."
     )
@@ -140,5 +140,5 @@ def test_no_snapshot_makes_an_outline_larger_than_its_budget(
 
 
 @pytest.mark.parametrize("text", ["", "- ", "no snapshot", '- button "half', "- 'a [ref=e1]"])
-def test_what_is_no_snapshot_has_an_outline_too(text: str) -> None:
+def test_an_invalid_snapshot_has_an_outline_too(text: str) -> None:
     assert outline(text, 1000, "e1").split("\n")[-1].startswith("# An outline.")

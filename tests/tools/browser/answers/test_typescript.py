@@ -75,7 +75,7 @@ def test_node_reads_the_translations() -> None:
 @given(
     some.text() | some.sampled_from(["f(", "a = b = c", "f(**a)", "f(*a)", "x: int", "1 + 1", ""])
 )
-def test_what_is_no_step_stays_as_it_is(text: str) -> None:
+def test_a_line_that_is_no_step_stays_as_it_is(text: str) -> None:
     assert to_typescript(text).rstrip(";").strip("/# \t\f") or not text.strip("/# \t\f;")
 
 
@@ -115,6 +115,7 @@ async def test_code_is_in_the_configured_language_or_left_out(
     assert ran not in code["none"]
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_code_uses_the_test_id_and_takes_the_first_only_of_several(
     service: BrowserService, browse: Browse

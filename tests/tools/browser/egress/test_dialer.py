@@ -25,13 +25,13 @@ REFUSED, UNREACHABLE = Reply.NOT_ALLOWED, Reply.HOST_UNREACHABLE
 
 
 async def test_a_refused_connection_is_reported(proxy: FilteringProxy) -> None:
-    told = Refusals()
+    refusals = Refusals()
     policy = NetworkPolicy(allow=["127.0.0.1", "here.example"], block=["*.evil.example"])
-    access = await proxy.admit(policy, on_refused=told)
+    access = await proxy.admit(policy, on_refused=refusals)
     assert await connect(access, "ads.evil.example:80") is REFUSED
     assert await connect(access, "127.0.0.2:443") is REFUSED
     assert await connect(access, "127.0.0.2:8080") is REFUSED
-    assert told == [
+    assert refusals == [
         ("ads.evil.example", "ads.evil.example is blocked"),
         ("127.0.0.2", "127.0.0.2 is not among the allowed hosts"),
         ("127.0.0.2:8080", "127.0.0.2:8080 is not among the allowed hosts"),
@@ -39,7 +39,7 @@ async def test_a_refused_connection_is_reported(proxy: FilteringProxy) -> None:
     assert access.statistics().refusals == 3
 
 
-async def test_a_callback_that_fails_harms_nobody(
+async def test_a_callback_that_fails_harms_no_connection(
     proxy: FilteringProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(host: str, reason: str) -> None:
@@ -52,27 +52,27 @@ async def test_a_callback_that_fails_harms_nobody(
 
 
 async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
-    handler, seen = hello(b"secret")
-    told = Refusals()
+    handler, connected = hello(b"secret")
+    refusals = Refusals()
     names = Names(inside=[["127.0.0.1"]], mapped=[["::ffff:127.0.0.1"]], meta=[["169.254.169.254"]])
     async with (
         site(handler) as port,
         proxy_with(names) as proxy,
     ):
-        access = await proxy.admit(NetworkPolicy(), on_refused=told)
+        access = await proxy.admit(NetworkPolicy(), on_refused=refusals)
         for name in ("inside", "mapped", "meta"):
             assert await connect(access, f"{name}.example:{port}") is REFUSED
         for spelled in ("2130706433", "127.1", "0x7f000001", "[::ffff:7f00:1]", "0"):
             assert await connect(access, f"{spelled}:{port}") is REFUSED
-    assert seen == []
-    assert told[0] == (
+    assert connected == []
+    assert refusals[0] == (
         f"inside.example:{port}",
         "inside.example leads to 127.0.0.1 is a loopback address, which `allow` does not list",
     )
 
 
 async def test_an_allowed_name_reaches_a_private_address_only_where_that_is_allowed_too() -> None:
-    handler, seen = hello(b"inside")
+    handler, connected = hello(b"inside")
     names = Names(inside=[["127.0.0.1"]])
     async with site(handler) as port, proxy_with(names) as proxy:
         by_name = ["inside.example:*", "localhost:*"]
@@ -81,14 +81,14 @@ async def test_an_allowed_name_reaches_a_private_address_only_where_that_is_allo
             access = await proxy.admit(policy)
             for name in ("inside.example", "localhost"):
                 assert await connect(access, f"{name}:{port}") is reply
-    assert len(seen) == 2
+    assert len(connected) == 2
 
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
-async def test_no_policy_lets_anybody_into_this_process(bound: str) -> None:
-    handler, seen = hello(b"secret")
+async def test_no_policy_opens_this_process(bound: str) -> None:
+    handler, connected = hello(b"secret")
     other, _ = hello(b"other")
-    told = Refusals()
+    refusals = Refusals()
     policy = NetworkPolicy(private=True, allow=["*", "127.0.0.1"])
     names = Resolver(ManualClock(), lookup=Names(inside=[["127.0.0.1"]], out=[["192.0.2.1"]]))
     async with (
@@ -96,24 +96,24 @@ async def test_no_policy_lets_anybody_into_this_process(bound: str) -> None:
         site(other) as free,
         FilteringProxy(port=port, resolver=names, connect_seconds=0.1) as proxy,
     ):
-        access = await proxy.admit(policy, on_refused=told)
+        access = await proxy.admit(policy, on_refused=refusals)
         way_out = port_of(await proxy.admit(policy))
         spellings = ["127.0.0.1", "127.0.0.2", "0", "2130706433", "localhost", "inside.example"]
         for host in (*spellings, "[::1]", "[::]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]"):
             assert await connect(access, f"{host}:{port}") is REFUSED
         assert await connect(access, f"127.0.0.1:{way_out}") is REFUSED
-        assert len(told) == 11
+        assert len(refusals) == 11
         assert await get(access, f"127.0.0.1:{free}") == b"other"
         # The port is refused only on this machine.
         assert await connect(access, f"out.example:{port}") is UNREACHABLE
         assert await connect(access, f"localhost:{port}") is REFUSED
-    assert seen == []
-    assert told[0][1] == f"127.0.0.1 at port {port} is Statehold itself"
+    assert connected == []
+    assert refusals[0][1] == f"127.0.0.1 at port {port} is Statehold itself"
 
 
 async def test_a_name_that_changes_its_address_gains_nothing() -> None:
     """The first answer is judged and used; the second, private one, is judged as well."""
-    handler, seen = hello(b"secret")
+    handler, connected = hello(b"secret")
     names = Names(rebound=[["127.0.0.9"], ["127.0.0.1"]])
     policy = NetworkPolicy(allow=["*", "127.0.0.9"])
     async with (
@@ -123,11 +123,11 @@ async def test_a_name_that_changes_its_address_gains_nothing() -> None:
         access = await proxy.admit(policy)
         assert await connect(access, f"rebound.example:{port}") is UNREACHABLE
         assert await connect(access, f"rebound.example:{port}") is REFUSED
-    assert seen == []
+    assert connected == []
     assert len(names.asked) == 2
 
 
-async def test_of_several_addresses_only_those_allowed_are_tried() -> None:
+async def test_only_the_allowed_of_several_addresses_are_tried() -> None:
     here, seen_here = hello(b"here")
     there, seen_there = hello(b"there")
     names = Names(both=[["127.0.0.1", "127.0.0.2"]])
@@ -177,7 +177,7 @@ async def test_ipv6_sites_are_reached(proxy: FilteringProxy) -> None:
         pytest.skip("there is no IPv6 here")
 
 
-async def test_a_site_that_cannot_be_reached_is_told_apart_from_a_refusal() -> None:
+async def test_a_site_that_cannot_be_reached_is_no_refusal() -> None:
     failed, refused = Refusals(), Refusals()
     async with proxy_with(Names()) as proxy:
         access = await proxy.admit(LOCAL, on_failed=failed, on_refused=refused)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import AsyncExitStack
 
-import anyio
-import anyio.lowlevel
 import pytest
 from support.proxy_ends import (
     LOCAL,
@@ -19,6 +17,7 @@ from support.proxy_ends import (
     proxy_with,
     site,
 )
+from support.waiting import until
 
 from statehold.tools.browser.egress.quota import affordable
 from statehold.tools.browser.egress.socks import Reply
@@ -34,8 +33,7 @@ async def test_connections_are_bounded_per_access_and_in_all() -> None:
             assert access.statistics().connections == 1
             assert await connect(await proxy.admit(LOCAL), there) is Reply.SUCCEEDED
         # There is room for the second as soon as the first is gone.
-        while access.statistics().connections:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: not access.statistics().connections)
         assert await connect(access, there) is Reply.SUCCEEDED
     async with site(echo) as port, proxy_with(Names(), connections=1) as proxy:
         first, second = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
@@ -47,10 +45,10 @@ async def test_connections_are_bounded_per_access_and_in_all() -> None:
 
 
 async def test_an_owner_leaves_connections_for_other_owners() -> None:
-    told = Refusals()
+    failures = Refusals()
     async with site(echo) as port, proxy_with(Names(), connections=6) as proxy:
         there = f"127.0.0.1:{port}"
-        many = [await proxy.admit(LOCAL, owner="alice", on_failed=told) for _ in range(2)]
+        many = [await proxy.admit(LOCAL, owner="alice", on_failed=failures) for _ in range(2)]
         late = await proxy.admit(LOCAL, owner="ben")
         async with AsyncExitStack() as stack:
             opened = [await stack.enter_async_context(browser(many[n % 2])) for n in range(3)]
@@ -59,12 +57,11 @@ async def test_an_owner_leaves_connections_for_other_owners() -> None:
             async with browser(many[0]) as one:
                 with pytest.raises(OVER):
                     await one.stream.receive()
-            assert told == [("a site", "too many connections are open")]
+            assert failures == [("a site", "too many connections are open")]
             async with browser(late) as one:
                 assert await one.connect(there) is Reply.SUCCEEDED
             await opened[0].stream.aclose()
-            while proxy.connections > 2:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: proxy.connections <= 2)
             async with browser(many[0]) as one:
                 assert await one.connect(there) is Reply.SUCCEEDED
 

@@ -28,12 +28,12 @@ def connected() -> Generator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def peers() -> Generator[Peers]:
-    found = Peers()
-    yield found
-    found.close()
+    peers = Peers()
+    yield peers
+    peers.close()
 
 
-async def test_what_is_closed_already_is_nobodys(peers: Peers) -> None:
+async def test_a_connection_that_is_closed_already_is_not_ours(peers: Peers) -> None:
     with connected() as (near, far):
         assert peers.are_ours(near)
         far.sendall(b"blind")
@@ -41,14 +41,14 @@ async def test_what_is_closed_already_is_nobodys(peers: Peers) -> None:
         assert not peers.are_ours(near)
 
 
-async def test_who_only_ended_its_half_is_still_there(peers: Peers) -> None:
+async def test_a_peer_that_only_ended_its_half_is_still_there(peers: Peers) -> None:
     with connected() as (near, far):
         far.shutdown(socket.SHUT_WR)
         assert near.recv(1) == b""
         assert peers.are_ours(near)
 
 
-async def test_an_answer_that_nobody_took_is_not_taken_for_another(peers: Peers) -> None:
+async def test_an_answer_to_an_interrupted_request_is_skipped(peers: Peers) -> None:
     with connected() as (near, far), connected() as (late, gone):
         gone.close()
         asking: Any = peers._netlink_socket  # pyright: ignore[reportPrivateUsage]
@@ -69,7 +69,7 @@ async def test_an_answer_that_nobody_took_is_not_taken_for_another(peers: Peers)
 
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EPERM])
-async def test_where_the_system_does_not_tell_that_is_said_and_all_are_served(
+async def test_a_system_that_does_not_name_the_peer_is_reported_and_all_are_served(
     number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_with(number, monkeypatch)
@@ -82,7 +82,7 @@ async def test_where_the_system_does_not_tell_that_is_said_and_all_are_served(
     peers.close()
 
 
-async def test_a_lack_of_descriptors_is_not_taken_for_a_system_that_does_not_tell(
+async def test_a_lack_of_descriptors_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fail_with(errno.EMFILE, monkeypatch)
@@ -93,9 +93,9 @@ async def test_a_lack_of_descriptors_is_not_taken_for_a_system_that_does_not_tel
 def fail_with(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.socket
 
-    def make(family: int = -1, *given: Any, **options: Any) -> socket.socket:
+    def make(family: int = -1, *arguments: Any, **options: Any) -> socket.socket:
         if family == getattr(socket, "AF_NETLINK", None):
             raise OSError(number, "no")
-        return real(family, *given, **options)
+        return real(family, *arguments, **options)
 
     monkeypatch.setattr("statehold.tools.browser.egress.peer.socket.socket", make)

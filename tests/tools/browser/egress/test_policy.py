@@ -149,7 +149,7 @@ def test_old_spellings_of_an_address_are_the_address(spelled: str) -> None:
         "x\x00y",
     ],
 )
-def test_what_is_no_host_is_no_target(host: str) -> None:
+def test_an_invalid_host_is_no_target(host: str) -> None:
     if host == "[::1":  # an URL parser takes the brackets off before us
         host = "[::1]]"
     with pytest.raises(ValueError, match=r".*"):
@@ -261,6 +261,7 @@ def test_a_name_on_the_list_needs_its_private_address_on_the_list_too(address: s
         assert reaches(NetworkPolicy(allow=by_name.allow, private=True), host, address, port)
 
 
+@pytest.mark.thorough
 def test_a_long_list_is_no_slower_to_ask() -> None:
     policy = NetworkPolicy(block=[f"host{n}.example" for n in range(20_000)])
     assert not reaches(policy, "host19999.example", PUBLIC)

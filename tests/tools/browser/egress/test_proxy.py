@@ -34,25 +34,25 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as asking:
 """
 
 
-async def asked_by(user: int, through: int, port: int, *, stays: bool = True) -> str:
+async def answer_to(user: int, through: int, port: int, *, stays: bool = True) -> str:
     """Return the first bytes of the proxy's answer to a process of a user, or nothing when that process does not stay."""
     command = [sys.executable, "-c", ASK, str(user), str(through), str(port), str(stays)]
-    found = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
-    return found.stdout.decode().strip()
+    completed = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
+    return completed.stdout.decode().strip()
 
 
 async def test_each_access_has_a_port_and_a_policy_of_its_own(proxy: FilteringProxy) -> None:
-    handler, seen = hello(b"hi")
+    handler, connected = hello(b"hi")
     mine, other = await proxy.admit(LOCAL), await proxy.admit(NetworkPolicy())
     assert mine.server != other.server
     async with site(handler) as port:
         assert await get(mine, f"127.0.0.1:{port}") == b"hi"
         assert await connect(other, f"127.0.0.1:{port}") is Reply.NOT_ALLOWED
-    assert len(seen) == 1
+    assert len(connected) == 1
     assert (mine.statistics().refusals, other.statistics().refusals) == (0, 1)
 
 
-async def test_a_port_is_nobody_elses_until_its_access_is_freed(proxy: FilteringProxy) -> None:
+async def test_a_port_belongs_to_its_access_until_that_is_freed(proxy: FilteringProxy) -> None:
     access, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
     async with browser(access) as one:
         access.revoke()
@@ -71,7 +71,7 @@ async def test_a_port_is_nobody_elses_until_its_access_is_freed(proxy: Filtering
         pass
 
 
-async def test_what_was_let_in_while_its_access_was_revoked_is_not_served() -> None:
+async def test_a_connection_accepted_while_its_access_was_revoked_is_not_served() -> None:
     async with FilteringProxy() as proxy:
         access = await proxy.admit(LOCAL)
         with anyio.CancelScope() as scope, access.connection(scope):
@@ -81,7 +81,7 @@ async def test_what_was_let_in_while_its_access_was_revoked_is_not_served() -> N
             await anyio.sleep_forever()
 
 
-async def test_a_proxy_that_is_left_admits_nobody(leaks: Any) -> None:
+async def test_a_closing_proxy_admits_no_access(leaks: Any) -> None:
     refused: list[RuntimeError] = []
 
     async def admit() -> None:
@@ -102,14 +102,14 @@ async def test_a_proxy_that_is_left_admits_nobody(leaks: Any) -> None:
     sys.platform != "linux" or os.geteuid() != 0, reason="needs Linux and to be root, to be another"
 )
 async def test_another_user_of_the_machine_is_not_served(proxy: FilteringProxy) -> None:
-    handler, seen = hello(b"hi")
+    handler, connected = hello(b"hi")
     access = await proxy.admit(LOCAL)
     async with site(handler) as port:
-        assert await asked_by(NOBODY, port_of(access), port) == ""
+        assert await answer_to(NOBODY, port_of(access), port) == ""
         # Linux reports root as the owner of a closed socket.
-        assert await asked_by(NOBODY, port_of(access), port, stays=False) == ""
-        assert not seen
-        assert await asked_by(os.geteuid(), port_of(access), port) == "0500"
+        assert await answer_to(NOBODY, port_of(access), port, stays=False) == ""
+        assert not connected
+        assert await answer_to(os.geteuid(), port_of(access), port) == "0500"
 
 
 async def test_leaving_ends_everything(leaks: Any) -> None:

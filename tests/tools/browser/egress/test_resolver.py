@@ -58,7 +58,7 @@ async def test_an_answer_that_is_no_address_is_none() -> None:
     assert [str(a) for a in await resolver.addresses("bad.example")] == ["192.0.2.2"]
 
 
-async def test_names_that_nobody_answers_for_keep_only_their_owner_from_asking() -> None:
+async def test_names_without_an_answer_keep_only_their_owner_from_asking() -> None:
     answer = threading.Event()
 
     def lookup(name: str) -> Sequence[str]:

@@ -32,21 +32,21 @@ async def test_an_entry_with_a_scheme_holds_for_connections_of_that_scheme_only(
     listed, other = (PLAIN, TLS) if scheme == "http" else (TLS, PLAIN)
     passes, refused = (listed, other) if form == "allow" else (other, listed)
     policy = NetworkPolicy.model_validate({"private": True, form: [f"{scheme}://127.0.0.1:*"]})
-    told = Refusals()
-    access = await proxy.admit(policy, on_refused=told)
+    refusals = Refusals()
+    access = await proxy.admit(policy, on_refused=refusals)
     async with site(echo) as port:
         for early in (passes, b""):
             async with browser(access) as one:
                 assert await one.connect(f"127.0.0.1:{port}", early) is Reply.SUCCEEDED
                 await one.stream.send(passes)
                 assert await one.receive_exactly(len(early + passes)) == early + passes
-        assert told == []
+        assert refusals == []
         async with browser(access) as one:
             assert await one.connect(f"127.0.0.1:{port}", refused) is Reply.SUCCEEDED
             await require_end(one)
     name = f"{'https' if refused is TLS else 'http'}://127.0.0.1:{port}"
     why = f"{name} is {'not among the allowed hosts' if form == 'allow' else 'blocked'}"
-    assert told == [(f"127.0.0.1:{port}", why)]
+    assert refusals == [(f"127.0.0.1:{port}", why)]
     assert access.statistics().bytes_received == 2 * len(passes) + len(passes)
 
 
@@ -63,9 +63,9 @@ async def test_a_refused_scheme_sends_nothing_to_the_site(proxy: FilteringProxy)
 async def test_an_address_that_is_allowed_for_one_scheme_is_refused_to_a_name_by_the_other(
     proxy: FilteringProxy,
 ) -> None:
-    told = Refusals()
+    refusals = Refusals()
     policy = NetworkPolicy(allow=["localhost", "http://127.0.0.1:*", "http://[::1]:*"])
-    access = await proxy.admit(policy, on_refused=told)
+    access = await proxy.admit(policy, on_refused=refusals)
     async with site(echo) as port:
         async with browser(access) as one:
             await one.connect(f"localhost:{port}", PLAIN)
@@ -73,7 +73,7 @@ async def test_an_address_that_is_allowed_for_one_scheme_is_refused_to_a_name_by
         async with browser(access) as one:
             await one.connect(f"localhost:{port}", TLS)
             await require_end(one)
-    assert len(told) == 1
+    assert len(refusals) == 1
 
 
 def test_a_target_is_refused_at_once_if_no_scheme_can_reach_it() -> None:
@@ -84,6 +84,7 @@ def test_a_target_is_refused_at_once_if_no_scheme_can_reach_it() -> None:
     assert policy.name_refusal(Target.of("b.example", 8080)) == why
 
 
+@pytest.mark.thorough
 async def test_a_page_gets_no_tunnel_for_a_scheme_that_is_not_allowed(
     shell: str, lab: str, tmp_path: Path
 ) -> None:

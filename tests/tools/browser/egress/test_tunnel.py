@@ -40,8 +40,8 @@ async def test_bytes_sent_before_the_tunnel_stands_are_not_lost(proxy: Filtering
 
 async def test_each_half_of_a_tunnel_ends_for_itself(proxy: FilteringProxy) -> None:
     async def handler(stream: SocketStream) -> None:
-        asked = await read_rest(stream)
-        await stream.send(b"you said " + asked)
+        request = await read_rest(stream)
+        await stream.send(b"you said " + request)
 
     async with site(handler) as port, browser(await proxy.admit(LOCAL)) as one:
         await one.connect(f"127.0.0.1:{port}")
@@ -70,12 +70,12 @@ async def test_revoking_an_access_ends_its_tunnels_at_once(
 
 async def test_a_tunnel_is_broken_off_when_too_much_comes_without_a_pause() -> None:
     clock = ManualClock()
-    told = Refusals()
+    refusals = Refusals()
     policy = NetworkPolicy(private=True, response_bytes=1000)
     async with (
         FilteringProxy(clock=clock) as proxy,
         site(echo) as port,
-        browser(await proxy.admit(policy, on_refused=told)) as one,
+        browser(await proxy.admit(policy, on_refused=refusals)) as one,
     ):
         await one.connect(f"127.0.0.1:{port}")
         for _ in range(3):  # these look like three responses
@@ -87,7 +87,7 @@ async def test_a_tunnel_is_broken_off_when_too_much_comes_without_a_pause() -> N
         await one.stream.send(b"x" * 1001)
         with pytest.raises(anyio.BrokenResourceError):
             await read_rest(one.stream)
-    assert len(told) == 1
+    assert len(refusals) == 1
 
 
 async def test_half_an_answer_does_not_look_like_a_whole_one(proxy: FilteringProxy) -> None:
@@ -112,10 +112,10 @@ def reset(stream: SocketStream) -> None:
 async def test_a_browser_that_hangs_up_ends_the_connection_to_the_site(
     proxy: FilteringProxy,
 ) -> None:
-    asked, ended = anyio.Event(), anyio.Event()
+    connected, ended = anyio.Event(), anyio.Event()
 
     async def handler(stream: SocketStream) -> None:
-        asked.set()
+        connected.set()
         try:
             await read_rest(stream)
         finally:
@@ -124,7 +124,7 @@ async def test_a_browser_that_hangs_up_ends_the_connection_to_the_site(
     async with site(handler) as port:
         async with browser(await proxy.admit(LOCAL)) as one:
             await one.connect(f"127.0.0.1:{port}")
-            await asked.wait()
+            await connected.wait()
         await ended.wait()
 
 

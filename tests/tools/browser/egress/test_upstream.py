@@ -12,11 +12,11 @@ from statehold.tools.browser.egress.socks import Reply
 
 
 async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) -> None:
-    seen: list[bytes] = []
+    heads: list[bytes] = []
 
     async def upstream(stream: SocketStream) -> None:
-        seen.append(await read_head(stream))
-        if seen[-1].startswith(b"CONNECT refused"):
+        heads.append(await read_head(stream))
+        if heads[-1].startswith(b"CONNECT refused"):
             await stream.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
         else:
             await stream.send(b"HTTP/1.1 200 OK\r\n\r\nfirst")
@@ -24,9 +24,9 @@ async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) ->
 
     async with site(upstream) as port:
         through = UpstreamProxy.parse(f"http://me:p%40ss@127.0.0.1:{port}")
-        told = Refusals()
+        refusals = Refusals()
         access = await proxy.admit(
-            NetworkPolicy(block=["bad.example"]), upstream=through, on_refused=told
+            NetworkPolicy(block=["bad.example"]), upstream=through, on_refused=refusals
         )
         assert await connect(access, "bad.example:80") is Reply.NOT_ALLOWED
         assert await connect(access, "169.254.169.254:80") is Reply.NOT_ALLOWED
@@ -36,19 +36,19 @@ async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) ->
             assert await one.receive_exactly(5) == b"first"
             await one.stream.send(b"on")
             assert await one.receive_exactly(2) == b"on"
-    assert seen[1].startswith(b"CONNECT some.example:80 HTTP/1.1\r\nHost: some.example:80\r\n")
-    assert all(b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in head for head in seen)
-    assert len(told) == 2
+    assert heads[1].startswith(b"CONNECT some.example:80 HTTP/1.1\r\nHost: some.example:80\r\n")
+    assert all(b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in head for head in heads)
+    assert len(refusals) == 2
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "x.localhost"])
 async def test_loopback_is_not_reached_by_its_names_upstream(
     proxy: FilteringProxy, host: str
 ) -> None:
-    seen: list[bytes] = []
+    heads: list[bytes] = []
 
     async def upstream(stream: SocketStream) -> None:
-        seen.append(await read_head(stream))
+        heads.append(await read_head(stream))
         await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
 
     async with site(upstream) as port:
@@ -57,7 +57,7 @@ async def test_loopback_is_not_reached_by_its_names_upstream(
         for policy in refused:
             access = await proxy.admit(policy, upstream=through)
             assert await connect(access, f"{host}:8080") is Reply.NOT_ALLOWED
-        assert not seen
+        assert not heads
         access = await proxy.admit(NetworkPolicy(private=True), upstream=through)
         assert await connect(access, f"{host}:8080") is Reply.SUCCEEDED
 

@@ -11,9 +11,10 @@ import anyio.lowlevel
 import pytest
 from playwright.async_api import BrowserContext
 from support.browsing import Browse, new_view, opened, section
+from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.features.mocks import LARGEST
+from statehold.tools.browser.features import mocks
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -27,7 +28,7 @@ async def fetched(browse: Browse, path: str) -> Any:
     return await browse.value(function % json.dumps(path))
 
 
-async def test_offline_nothing_is_shown_of_what_was_kept(browse: Browse, lab: str) -> None:
+async def test_an_offline_page_gets_nothing_from_the_cache(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/keeping")
     script = "() => fetch('/kept.js').then(answer => answer.text(), () => 'failed')"
     assert await browse.value(script) == "// kept"
@@ -37,7 +38,10 @@ async def test_offline_nothing_is_shown_of_what_was_kept(browse: Browse, lab: st
     assert await browse.value(script) == "// kept"
 
 
-async def test_going_back_offline_says_to_where_it_could_not(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_going_back_offline_names_the_page_that_did_not_open(
+    browse: Browse, lab: str
+) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.text("network_state_set", state="offline")
@@ -65,7 +69,7 @@ async def test_a_route_answers_instead_of_the_site(browse: Browse, lab: str) -> 
 
 
 async def given_up(
-    browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str, tool: str, **given: Any
+    browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str, tool: str, **options: Any
 ) -> None:
     """Call a tool, and cancel the call when the browser has done its part but has not answered."""
     whole = getattr(BrowserContext, method)
@@ -77,11 +81,11 @@ async def given_up(
 
     with monkeypatch.context() as patch, anyio.CancelScope() as scope:
         patch.setattr(BrowserContext, method, late)
-        await browse.call(tool, **given)
+        await browse.call(tool, **options)
     assert scope.cancelled_caught
 
 
-async def test_a_route_that_was_given_up_is_not_there(
+async def test_a_cancelled_route_is_not_there(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
@@ -90,7 +94,8 @@ async def test_a_route_that_was_given_up_is_not_there(
     assert (await fetched(browse, "/api/items"))[0] != 201
 
 
-async def test_who_gives_up_going_offline_can_still_go_online(
+@pytest.mark.thorough
+async def test_a_session_goes_online_after_a_cancelled_call_to_go_offline(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await given_up(browse, monkeypatch, "set_offline", "network_state_set", state="offline")
@@ -100,6 +105,7 @@ async def test_who_gives_up_going_offline_can_still_go_online(
     assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
+@pytest.mark.thorough
 async def test_a_body_with_half_a_character_keeps_no_page_waiting(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.text("route", pattern="**/halves", body="\ud83d!")
@@ -121,9 +127,9 @@ async def test_a_route_changes_the_headers_of_requests(browse: Browse, lab: str)
         "route", pattern="**/api/headers", headers=["X-B: 2"], removeHeaders="X-C, X-D"
     )
     _, text, _ = await fetched(browse, "/api/headers")
-    seen = {name.lower(): value for name, value in json.loads(text).items()}
-    assert seen["x-b"] == "2"
-    assert "x-c" not in seen
+    headers = {name.lower(): value for name, value in json.loads(text).items()}
+    assert headers["x-b"] == "2"
+    assert "x-c" not in headers
 
 
 async def test_routes_are_listed_and_removed(browse: Browse, lab: str) -> None:
@@ -153,7 +159,7 @@ async def test_the_last_route_that_matches_decides(browse: Browse, lab: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         ({}, "Say what the route does"),
         ({"headers": ["broken"]}, 'Invalid header "broken": expected "Name: Value"'),
@@ -166,9 +172,9 @@ async def test_the_last_route_that_matches_decides(browse: Browse, lab: str) -> 
     ],
 )
 async def test_a_route_that_cannot_work_is_refused(
-    browse: Browse, given: dict[str, Any], reason: str
+    browse: Browse, arguments: dict[str, Any], reason: str
 ) -> None:
-    assert reason in await browse.error("route", **{"pattern": "**/x", **given})
+    assert reason in await browse.error("route", **{"pattern": "**/x", **arguments})
     assert "No active routes" in await browse.text("route_list")
 
 
@@ -192,14 +198,12 @@ async def test_routes_and_being_offline_hold_a_session_for_a_while_only(browse: 
     await browse.text("network_state_set", state="offline")
     assert browse.connection.busy == "a mocked route, the offline state is on"
     over.set()
-    with anyio.fail_after(5):
-        while session.busy_reason():  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.01)
+    await until(lambda: not session.busy_reason())
     assert "2. **/b" in await browse.text("route_list")
     assert session.activities() == ["2 mocked routes", "the offline state"]
 
 
-async def test_what_was_on_is_told_to_be_lost(service: BrowserService) -> None:
+async def test_a_resumed_session_reports_its_routes_as_lost(service: BrowserService) -> None:
     view = new_view()
     async with opened(service, view) as browse:
         await browse.text("route", pattern="**/a", status=404)
@@ -209,8 +213,11 @@ async def test_what_was_on_is_told_to_be_lost(service: BrowserService) -> None:
         assert browse.connection.busy is None
 
 
-async def test_there_is_a_last_route(browse: Browse) -> None:
-    for _ in range(LARGEST):
+async def test_the_number_of_routes_is_limited(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mocks, "LARGEST", 3)
+    for _ in range(3):
         await browse.text("route", pattern="**/x", body="")
     text = await browse.error("route", pattern="**/x", body="")
-    assert f"at most {LARGEST} routes; remove one first" in text
+    assert "at most 3 routes; remove one first" in text

@@ -14,9 +14,9 @@ async def recorded(browse: Browse) -> list[str]:
     return text.partition("```python\n")[2].removesuffix("\n```").splitlines()
 
 
-async def test_a_form_that_is_filled_is_written_down(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/form")
+async def test_the_steps_of_a_form_are_recorded(browse: Browse, lab: str) -> None:
     assert "Recording started" in await browse.text("start_recording")
+    await browse.text("navigate", url=f"{lab}/form")
     assert browse.connection.busy == "a recording is on"
     await browse.text("type", target="[name=email]", text="a@b.c")
     await browse.text("type", target="[name=first]", text="it's", slowly=True)
@@ -24,6 +24,7 @@ async def test_a_form_that_is_filled_is_written_down(browse: Browse, lab: str) -
     await browse.text("select_option", target="[name=country]", values=["Japan"])
     await browse.text("press_key", key="Escape")
     assert await recorded(browse) == [
+        f"await page.goto('{lab}/form')",
         """await page.get_by_role("textbox", name="Email").fill('a@b.c')""",
         """await page.get_by_role("textbox", name="First name").fill("it's")""",
         """await page.get_by_role("checkbox", name="Send me news").check()""",
@@ -33,7 +34,8 @@ async def test_a_form_that_is_filled_is_written_down(browse: Browse, lab: str) -
     assert browse.connection.busy is None
 
 
-async def test_a_click_into_a_field_is_written_down(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_a_click_into_a_field_is_recorded(browse: Browse, lab: str) -> None:
     """A click on a field may make the page show more, such as a calendar."""
     await browse.text("navigate", url=f"{lab}/form")
     await browse.value("() => { document.querySelector('[type=range]').value = 1; }")
@@ -49,7 +51,7 @@ async def test_a_click_into_a_field_is_written_down(browse: Browse, lab: str) ->
     ]
 
 
-async def test_a_password_is_not_written_down(browse: Browse, lab: str) -> None:
+async def test_a_password_is_not_recorded(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("start_recording")
     await browse.text("type", target="[type=password]", text="open sesame")
@@ -57,7 +59,8 @@ async def test_a_password_is_not_written_down(browse: Browse, lab: str) -> None:
     assert line.endswith('.fill("")  # the password is left out')
 
 
-async def test_clicks_are_told_apart(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_kinds_of_clicks_are_recorded(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("start_recording")
     await browse.text("click", target="text=Increment", doubleClick=True)
@@ -68,6 +71,7 @@ async def test_clicks_are_told_apart(browse: Browse, lab: str) -> None:
     ]
 
 
+@pytest.mark.thorough
 async def test_an_element_that_its_click_removes_has_its_own_name(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("start_recording")
@@ -76,7 +80,8 @@ async def test_an_element_that_its_click_removes_has_its_own_name(browse: Browse
     assert line.replace("'", '"') == 'await page.get_by_role("button", name="Vanish").click()'
 
 
-async def test_going_to_a_page_is_written_down_and_following_a_link_is_not(
+@pytest.mark.thorough
+async def test_navigations_are_recorded_and_followed_links_are_not(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("start_recording")
@@ -96,6 +101,7 @@ async def test_going_to_a_page_is_written_down_and_following_a_link_is_not(
     )
 
 
+@pytest.mark.thorough
 async def test_a_new_tab_has_a_name_of_its_own(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     await browse.text("start_recording")
@@ -134,6 +140,7 @@ async def test_a_page_cannot_write_code(browse: Browse, lab: str) -> None:
     assert "\\nimport os\\n" in lines[0]
 
 
+@pytest.mark.thorough
 async def test_there_is_one_recording_at_a_time_and_another_after_it(
     browse: Browse, lab: str
 ) -> None:

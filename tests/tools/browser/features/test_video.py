@@ -18,6 +18,7 @@ from playwright.async_api import Page
 from playwright.async_api._generated import Screencast, Tracing
 from support.browsing import Browse, opened, pid_of, process_of, running, section, text_of
 from support.ffmpeg import about, put_ffmpeg
+from support.waiting import until
 
 from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
@@ -69,7 +70,8 @@ async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -
     assert (files.folder / "trace.zip").stat().st_mode & 0o077 == 0
 
 
-async def test_nothing_that_a_trace_was_packed_from_is_left(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_stopping_a_trace_removes_its_raw_files(browse: Browse, lab: str) -> None:
     folder = process_of(browse).folder
     assert folder is not None
 
@@ -99,7 +101,7 @@ async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
 
 
 @pytest.mark.parametrize("method", ["start", "stop"])
-async def test_a_trace_that_was_given_up_is_not_on(
+async def test_a_cancelled_trace_is_not_on(
     browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     whole = getattr(Tracing, method)
@@ -118,8 +120,8 @@ async def test_a_trace_that_was_given_up_is_not_on(
         patch.setattr(Tracing, method, late)
         await browse.call(f"{method}_tracing")
     assert browse.connection.busy is None
-    told = await browse.text("start_tracing")
-    assert ("The trace is lost" in told) == (method == "stop")
+    text = await browse.text("start_tracing")
+    assert ("The trace is lost" in text) == (method == "stop")
     assert "files/trace.zip" in await browse.text("stop_tracing")
 
 
@@ -134,20 +136,19 @@ async def let_expire(browse: Browse) -> str:
     trace.pause_hold._sleep = waiting  # pyright: ignore[reportPrivateUsage]
     await browse.text("start_tracing")
     over.set()
-    with anyio.fail_after(10):
-        while browse.connection.session.event_lines == []:  # noqa: ASYNC110 - news wait for the next call
-            await anyio.sleep(0.01)
+    # News wait for the next call.
+    await until(lambda: browse.connection.session.event_lines)
     return section(await browse.text("snapshot"), "Events")
 
 
-async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
-    told = await let_expire(browse)
+async def test_a_trace_ends_by_itself_and_is_reported(browse: Browse) -> None:
+    events = await let_expire(browse)
     uri = f"session://{browse.view.id}/browser/files/trace.zip"
-    assert f"The trace ended by itself after 1800 seconds: {uri}" in told
+    assert f"The trace ended by itself after 1800 seconds: {uri}" in events
     assert browse.connection.busy is None
 
 
-async def test_a_trace_that_cannot_be_kept_is_said_to_be_lost(browse: Browse) -> None:
+async def test_a_trace_without_room_is_reported_as_lost(browse: Browse) -> None:
     folder = browse.connection.session.files.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.touch()
@@ -196,13 +197,14 @@ async def test_a_video_becomes_a_file_for_each_page(filmed: Browse, lab: str) ->
     assert data.startswith(b"\x1aE\xdf\xa3")
     assert mime == "video/webm"
     for name in names:
-        seen = await anyio.to_thread.run_sync(about, files.folder / name)
-        assert seen["size"] == (320, 200)
-        assert seen["duration"] > 0
+        facts = await anyio.to_thread.run_sync(about, files.folder / name)
+        assert facts["size"] == (320, 200)
+        assert facts["duration"] > 0
     assert filmed.connection.busy is None
 
 
-async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
+@pytest.mark.thorough
+async def test_the_video_of_a_page_that_closes_itself_is_reported_as_lost(
     filmed: Browse, lab: str
 ) -> None:
     await filmed.text("start_video")
@@ -215,6 +217,7 @@ async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
     assert "is lost" in section(text_of(result), "Events")
 
 
+@pytest.mark.thorough
 async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
     filmed: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +242,8 @@ async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
     await filmed.text("stop_video")
 
 
-async def test_a_video_whose_end_nobody_waits_for_ends_all_the_same(
+@pytest.mark.thorough
+async def test_a_video_ends_though_its_last_call_is_cancelled(
     filmed: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Screencast.stop
@@ -255,14 +259,15 @@ async def test_a_video_whose_end_nobody_waits_for_ends_all_the_same(
         await filmed.call("stop_video")
     assert scope.cancel_called
     files = filmed.connection.session.files
-    seen = await anyio.to_thread.run_sync(about, files.folder / "made.webm")
-    assert seen["duration"] > 0
+    facts = await anyio.to_thread.run_sync(about, files.folder / "made.webm")
+    assert facts["duration"] > 0
     await filmed.text("start_video")
     await filmed.text("stop_video")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["closed", "killed"])
-async def test_nothing_is_left_of_a_video_that_ends_with_its_session(
+async def test_an_unfinished_video_is_removed_with_its_session(
     filmed: Browse, lab: str, how: str
 ) -> None:
     await filmed.text("navigate", url=f"{lab}/counter")
@@ -277,6 +282,7 @@ async def test_nothing_is_left_of_a_video_that_ends_with_its_session(
     assert await files.names() == []
 
 
+@pytest.mark.thorough
 async def test_a_chosen_name_is_that_of_the_first_video(filmed: Browse) -> None:
     await filmed.text("start_video", filename="made")
     await filmed.text("stop_video")
@@ -290,6 +296,7 @@ async def test_nothing_filmed_is_no_error(browse: Browse) -> None:
     assert "No videos were recorded." in await browse.text("stop_video")
 
 
+@pytest.mark.thorough
 async def test_chapters_and_names_of_actions_are_shown(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     assert "Chapter 'One' added." in await browse.text(

@@ -14,6 +14,7 @@ import pytest
 from playwright.async_api import Browser, Error
 from support.browsing import Browse, new_view, opened, pid_of, process_of, running, saved
 from support.loop_clock import LoopClock
+from support.selection import matrix
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.call import Call
@@ -43,34 +44,36 @@ class Deadly:
 
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch) -> Deadly:
-    found = Deadly()
+    deadly = Deadly()
     whole = opening.Opening._prepare  # pyright: ignore[reportPrivateUsage]
 
     async def prepare(
         self: opening.Opening, process: BrowserProcess, grant: EgressAccess, *rest: Any
     ) -> None:
         await whole(self, process, grant, *rest)
-        found.grants.append(grant)
-        if found.left:
-            found.left -= 1
-            kill(process, found.which)
+        deadly.grants.append(grant)
+        if deadly.left:
+            deadly.left -= 1
+            kill(process, deadly.which)
 
     monkeypatch.setattr(opening.Opening, "_prepare", prepare)
-    return found
+    return deadly
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_died_unnoticed_is_replaced_by_another(
     data: Path, shell: str, lab: str
 ) -> None:
     async with running(data, shell, keep_seconds=60) as service:
-        given, process = await saved(service, f"{lab}/counter")
+        snapshot, process = await saved(service, f"{lab}/counter")
         kill(process)
-        async with opened(service, new_view(generation=2), given) as browse:
+        async with opened(service, new_view(generation=2), snapshot) as browse:
             assert process_of(browse) is not process
             assert "Counter" in await browse.text("snapshot")
 
 
-async def test_a_death_that_is_told_after_its_error_is_one(
+@pytest.mark.thorough
+async def test_a_death_that_is_noticed_after_its_error_is_handled_as_a_death(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(data, shell, keep_seconds=60) as service:
@@ -88,14 +91,14 @@ async def test_a_death_that_is_told_after_its_error_is_one(
                 assert process_of(browse) is not process
 
 
-@pytest.mark.parametrize("which", ["browser", "driver"])
-async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
+@pytest.mark.parametrize("which", matrix("browser", "driver"))
+async def test_a_browser_or_driver_that_dies_while_a_session_is_opened_is_replaced(
     data: Path, shell: str, lab: str, deadly: Deadly, which: str, leaks: Any
 ) -> None:
     async with running(data, shell) as service:
-        given, _ = await saved(service, f"{lab}/counter")
+        snapshot, _ = await saved(service, f"{lab}/counter")
         deadly.left, deadly.which = 1, which
-        async with opened(service, new_view(generation=2), given) as browse:
+        async with opened(service, new_view(generation=2), snapshot) as browse:
             assert deadly.left == 0
             assert "Counter" in await browse.text("snapshot")
             assert "1 tab" in browse.connection.restore_report.restored
@@ -104,7 +107,8 @@ async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
     await leaks.check()
 
 
-async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
+@pytest.mark.thorough
+async def test_a_browser_that_dies_while_a_page_is_restored_is_replaced(
     data: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[BrowserProcess] = []
@@ -124,15 +128,15 @@ async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
         async with opened(service) as browse:
             await browse.text("navigate", url=f"{lab}/counter")
             await browse.value("() => { sessionStorage.step = 2 }")
-            given, process = await browse.connection.snapshot(), process_of(browse)
+            snapshot, process = await browse.connection.snapshot(), process_of(browse)
         monkeypatch.setattr(World, "run", die)
-        async with opened(service, new_view(generation=2), given) as browse:
+        async with opened(service, new_view(generation=2), snapshot) as browse:
             assert killed == [process]
             assert await browse.value("() => sessionStorage.step") == "2"
 
 
-@pytest.mark.parametrize("step", ["restoreTab", "restorePage"])
-async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
+@pytest.mark.parametrize("step", matrix("restoreTab", "restorePage"))
+async def test_a_page_that_crashes_while_it_is_restored_is_reported_at_once(
     service: BrowserService,
     lab: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,10 +155,10 @@ async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         await browse.value("() => { sessionStorage.step = 2 }")
         await browse.text("type", target="#word", text="typed")
-        given = await browse.saved()
+        snapshot = await browse.saved()
     monkeypatch.setattr(World, "run", crash)
     with anyio.fail_after(8):
-        async with opened(service, browse.loop_clock(), given) as resumed:
+        async with opened(service, browse.loop_clock(), snapshot) as resumed:
             assert (
                 f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.restore_report.lost
             )
@@ -163,7 +167,8 @@ async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
     assert not any(record.exc_info for record in caplog.records)
 
 
-async def test_a_browser_that_is_closed_while_it_is_checked_is_not_said_to_hang(
+@pytest.mark.thorough
+async def test_a_browser_that_is_closed_while_it_is_checked_is_not_reported_as_hanging(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked_now, may_answer = anyio.Event(), anyio.Event()
@@ -186,21 +191,22 @@ async def test_a_browser_that_is_closed_while_it_is_checked_is_not_said_to_hang(
     assert "hangs" not in caplog.text
 
 
-async def test_browsers_that_die_one_after_the_other_are_said_to(
+@pytest.mark.thorough
+async def test_browsers_that_die_one_after_the_other_are_reported(
     data: Path, shell: str, lab: str, deadly: Deadly
 ) -> None:
     async with running(data, shell) as service:
-        given, _ = await saved(service, f"{lab}/counter")
+        snapshot, _ = await saved(service, f"{lab}/counter")
         deadly.left = 2
         with pytest.raises(ServiceUnavailable) as caught:
-            await service.open(new_view(generation=2), given)
+            await service.open(new_view(generation=2), snapshot)
         assert "died while the session was opened: the browser ended" in caught.value.message
         assert deadly.left == 0
-        async with opened(service, new_view(generation=2), given) as browse:
+        async with opened(service, new_view(generation=2), snapshot) as browse:
             assert "Counter" in await browse.text("snapshot")
 
 
-async def test_what_a_browser_refuses_is_said_and_costs_nobody_else_anything(
+async def test_a_refusal_of_the_browser_is_reported_and_costs_no_other_session_anything(
     service: BrowserService, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object, **__: object) -> None:
@@ -214,7 +220,7 @@ async def test_what_a_browser_refuses_is_said_and_costs_nobody_else_anything(
     assert "about:blank" in await browse.text("navigate", url="about:blank")
 
 
-async def test_a_browser_elsewhere_that_hangs_while_a_session_is_opened_is_said_to(
+async def test_a_browser_elsewhere_that_hangs_while_a_session_is_opened_is_reported(
     service: BrowserService, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The browser is not ours to kill, so there is no notice of its end."""
@@ -232,7 +238,7 @@ async def test_a_browser_elsewhere_that_hangs_while_a_session_is_opened_is_said_
         await service.open(new_view(), None)
 
 
-async def test_what_playwright_raises_at_the_end_of_a_call_is_an_unknown_outcome(
+async def test_an_error_of_playwright_at_the_end_of_a_call_is_an_unknown_outcome(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def finish(_: object) -> None:
@@ -243,7 +249,7 @@ async def test_what_playwright_raises_at_the_end_of_a_call_is_an_unknown_outcome
         await browse.call("navigate", url="about:blank")
 
 
-async def test_what_playwright_raises_while_a_session_is_saved_is_said(
+async def test_an_error_of_playwright_while_a_session_is_saved_is_reported(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def save(*_: object) -> None:
@@ -255,25 +261,25 @@ async def test_what_playwright_raises_while_a_session_is_saved_is_said(
     assert browse.connection.unsaved
 
 
-async def test_what_a_page_asks_for_after_a_call_is_told_and_no_call_is(
+async def test_a_request_of_a_page_after_a_call_makes_its_session_unsaved(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.connection.snapshot()
-    told = anyio.Event()
-    browse.connection.on_unsaved = told.set
+    notified = anyio.Event()
+    browse.connection.on_unsaved = notified.set
     await browse.text("evaluate", function="() => { window.ask = () => fetch('/counter') }")
     assert browse.connection.unsaved
-    assert not told.is_set()
+    assert not notified.is_set()
     await browse.connection.checkpoint()
     assert not browse.connection.unsaved
     await browse.value("() => { ask() }")
     with anyio.fail_after(5):
-        await told.wait()
+        await notified.wait()
     assert browse.connection.unsaved
 
 
-async def test_what_a_page_does_by_a_timer_after_a_call_is_looked_for(
+async def test_a_session_is_saved_again_some_time_after_a_call(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = browse.connection
@@ -284,11 +290,11 @@ async def test_what_a_page_does_by_a_timer_after_a_call_is_looked_for(
         assert not connection.unsaved
         clock = LoopClock(monkeypatch)
         for seconds in LATE_SAVE_SECONDS:
-            told = anyio.Event()
-            connection.on_unsaved = told.set
+            notified = anyio.Event()
+            connection.on_unsaved = notified.set
             await clock.by(seconds)
             with anyio.fail_after(5):
-                await told.wait()
+                await notified.wait()
             await connection.checkpoint()
         monkeypatch.undo()
     await browse.text("snapshot")

@@ -59,11 +59,11 @@ def find(machine: Machine, **config: object) -> BrowserChoice:
 def test_the_headless_shell_of_this_machine_is_found_and_tells_its_version(
     headless_shell: str,
 ) -> None:
-    found = find_browser(BrowserConfig())
-    assert found.kind in {"shell", "playwright"}
-    assert found.shell
-    assert found.flags == ()
-    version = read_version(found)
+    choice = find_browser(BrowserConfig())
+    assert choice.kind in {"shell", "playwright"}
+    assert choice.shell
+    assert choice.flags == ()
+    version = read_version(choice)
     assert version is not None
     assert version.partition(".")[0].isdecimal()
 
@@ -110,7 +110,7 @@ def test_debians_script_is_passed_over_for_what_it_starts(tmp_path: Path) -> Non
     assert find(other).path == mine
 
 
-def test_a_half_downloaded_build_is_not_taken(tmp_path: Path) -> None:
+def test_a_half_downloaded_build_is_not_used(tmp_path: Path) -> None:
     here = machine(tmp_path)
     own_build(here, "chrome-headless-shell", complete=False)
     with pytest.raises(NoBrowser):
@@ -190,7 +190,7 @@ def test_a_window_needs_a_display_and_a_whole_browser(tmp_path: Path) -> None:
     assert find(here, headless=False).path == chromium
 
 
-def test_what_is_missing_is_said_with_the_command_of_the_system(tmp_path: Path) -> None:
+def test_a_missing_browser_is_reported_with_the_command_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(NoBrowser, match="`python -m playwright install --only-shell chromium`"):
         find(machine(tmp_path))
     (tmp_path / "etc").mkdir()
@@ -213,7 +213,7 @@ def test_the_sandbox_is_off_for_root_alone(tmp_path: Path) -> None:
     assert options["args"][0] == "--mute-audio"
 
 
-def test_a_system_that_refuses_sandboxes_is_told_with_its_remedy(tmp_path: Path) -> None:
+def test_a_system_that_refuses_sandboxes_is_reported_with_its_remedy(tmp_path: Path) -> None:
     here = machine(tmp_path)
     assert sandbox(here).remedy == ""
     setting = tmp_path / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"

@@ -30,10 +30,10 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     ):
         monkeypatch.setenv(name, "127.0.0.1")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    given: dict[str, str] = {}
+    environment: dict[str, str] = {}
 
     async def spawn(*_: str, env: dict[str, str], **__: Any) -> None:
-        given.update(env)
+        environment.update(env)
         raise FileNotFoundError(2, "No such file or directory", "/secret/node")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
@@ -41,11 +41,11 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
         await Driver.start(tmp_path)
     assert "/secret" not in caught.value.message
     assert "No such file or directory" in caught.value.message
-    assert given["LANG"] == "C.UTF-8"
-    assert "127.0.0.1" not in given.values()
+    assert environment["LANG"] == "C.UTF-8"
+    assert "127.0.0.1" not in environment.values()
 
 
-async def test_it_is_said_that_a_driver_ended_as_soon_as_it_was_started(
+async def test_a_driver_that_ends_at_its_start_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Any
 ) -> None:
     """A missing library of its node has the same effect."""
@@ -61,8 +61,9 @@ async def test_it_is_said_that_a_driver_ended_as_soon_as_it_was_started(
     await leaks.check()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop")
-async def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
+async def test_a_write_to_a_driver_that_just_died_fails_as_playwright_does(
     tmp_path: Path,
 ) -> None:
     async def ask() -> None:

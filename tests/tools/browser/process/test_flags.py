@@ -43,6 +43,7 @@ def values(line: list[str], name: str) -> list[list[str]]:
     return [word.partition("=")[2].split(",") for word in line if word.startswith(f"{name}=")]
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_a_whole_browser_is_slim_and_keeps_playwrights_list(chromium: str) -> None:
     config = BrowserConfig(executable=chromium, args=["--disable-features=Translate"])
@@ -65,13 +66,17 @@ async def test_a_headless_shell_gets_the_flags_that_were_configured_and_no_more(
     assert ours == [*playwrights, "Mine"]
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_settings_of_playwright_are_kept_beside_ours(headless_shell: str) -> None:
     async with started(BrowserConfig(executable=headless_shell)) as line:
         [playwrights] = [word for word in line if word.startswith(SETTINGS)]
     assert with_settings([], headless=True) == [f"{playwrights},middleClickPasteAllowed=false"]
-    given = with_settings(["--a", f"{SETTINGS}x=1", "--b"], headless=False)
-    assert given == ["--a", "--b", f"{SETTINGS}middleClickPasteAllowed=false,x=1"]
+
+
+def test_configured_settings_are_kept_beside_ours() -> None:
+    args = with_settings(["--a", f"{SETTINGS}x=1", "--b"], headless=False)
+    assert args == ["--a", "--b", f"{SETTINGS}middleClickPasteAllowed=false,x=1"]
 
 
 def test_flags_are_joined_without_repeating_any() -> None:

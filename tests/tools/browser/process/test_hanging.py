@@ -14,6 +14,7 @@ import anyio
 import psutil
 import pytest
 from support.browsing import new_view, opened, pid_of, process_of, running, saved
+from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.tools.browser import connection
@@ -54,11 +55,13 @@ def ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
-WHICH = pytest.mark.parametrize("which", ["browser", "driver"])
+WHICH = pytest.mark.parametrize("which", matrix("browser", "driver"))
 
 
 @WHICH
-async def test_what_hangs_is_killed(data: Path, shell: str, which: str, leaks: Any) -> None:
+async def test_a_hanging_browser_or_driver_is_killed(
+    data: Path, shell: str, which: str, leaks: Any
+) -> None:
     async with (
         running(data, shell) as service,
         opened(service, new_view("ann")) as browse,
@@ -75,39 +78,42 @@ async def test_what_hangs_is_killed(data: Path, shell: str, which: str, leaks: A
     await leaks.check()
 
 
+@pytest.mark.thorough
 @WHICH
-async def test_what_hangs_while_nobody_calls_is_replaced_for_the_next_one(
+async def test_a_browser_that_hangs_between_calls_is_replaced_for_the_next_session(
     data: Path, shell: str, lab: str, which: str, leaks: Any
 ) -> None:
     async with running(data, shell, keep_seconds=60) as service:
-        given, process = await saved(service, f"{lab}/counter")
+        snapshot, process = await saved(service, f"{lab}/counter")
         with stopped(process, which) as pid, anyio.fail_after(20):
             async with opened(service, new_view("somebody else")) as other:
                 await other.text("navigate", url="about:blank")
                 assert not ended(pid)
-            async with opened(service, new_view(generation=2), given) as browse:
+            async with opened(service, new_view(generation=2), snapshot) as browse:
                 assert "Counter" in await browse.text("snapshot")
                 assert ended(pid)
     await leaks.check()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["driver"])
-async def test_who_gives_up_waiting_for_what_hangs_has_it_killed_all_the_same(
+async def test_a_cancelled_caller_has_a_hanging_driver_killed_all_the_same(
     data: Path, shell: str, lab: str, which: str
 ) -> None:
     """Otherwise callers that give up and ask again would never get an answer."""
     async with running(data, shell, keep_seconds=60) as service:
-        given, process = await saved(service, f"{lab}/counter")
+        snapshot, process = await saved(service, f"{lab}/counter")
         with stopped(process, which):
             with anyio.move_on_after(0.6) as scope:
-                await service.open(new_view(generation=2), given)
+                await service.open(new_view(generation=2), snapshot)
             assert scope.cancelled_caught
             with anyio.fail_after(10):
                 await process.lost.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["browser"])
-async def test_a_session_that_cannot_be_saved_has_what_hangs_killed(
+async def test_a_session_that_cannot_be_saved_has_its_hanging_browser_killed(
     data: Path, shell: str, which: str
 ) -> None:
     async with running(data, shell, keep_seconds=60) as service, opened(service) as browse:
@@ -119,8 +125,9 @@ async def test_a_session_that_cannot_be_saved_has_what_hangs_killed(
             await process.lost.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["driver"])
-async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
+async def test_a_session_that_cannot_be_closed_has_its_hanging_driver_killed(
     data: Path, shell: str, which: str
 ) -> None:
     async with running(data, shell, keep_seconds=60) as service, opened(service) as browse:
@@ -130,6 +137,7 @@ async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
             await process.lost.wait()
 
 
+@pytest.mark.thorough
 async def test_a_browser_elsewhere_that_hangs_is_given_up(
     data: Path, by_devtools: str, lab: str
 ) -> None:
@@ -141,7 +149,7 @@ async def test_a_browser_elsewhere_that_hangs_is_given_up(
     async with running(data, None, cdp_endpoint=by_devtools, keep_seconds=60) as service:
         async with opened(service) as browse:
             await browse.text("navigate", url=f"{lab}/counter")
-            given = await browse.saved()
+            snapshot = await browse.saved()
             os.kill(pid, signal.SIGSTOP)
             try:
                 with anyio.fail_after(20), pytest.raises(OutcomeUnknown):
@@ -149,5 +157,5 @@ async def test_a_browser_elsewhere_that_hangs_is_given_up(
                 assert browse.connection.lost.is_set()
             finally:
                 os.kill(pid, signal.SIGCONT)
-        async with opened(service, browse.loop_clock(), given) as browse:
+        async with opened(service, browse.loop_clock(), snapshot) as browse:
             assert "Counter" in await browse.text("snapshot")

@@ -33,9 +33,9 @@ def network_of(process: BrowserProcess) -> psutil.Process:
 
 def kill_network(process: BrowserProcess) -> None:
     """Kill it and wait for its end, which Chromium then notices at about the same time."""
-    found = network_of(process)
-    found.kill()
-    psutil.wait_procs([found], timeout=5)
+    network = network_of(process)
+    network.kill()
+    psutil.wait_procs([network], timeout=5)
 
 
 def cookies_in(snapshot: Snapshot) -> list[str]:
@@ -55,24 +55,26 @@ async def fresh(data: Path, shell: str) -> AsyncGenerator[BrowserService]:
         yield service
 
 
+@pytest.mark.thorough
 async def test_a_login_survives_a_kill_right_after_it_was_restored(
     fresh: BrowserService, lab: str
 ) -> None:
     async with opened(fresh) as browse:
-        given = await logged_in(browse, f"{lab}/counter")
+        snapshot = await logged_in(browse, f"{lab}/counter")
         await browse.connection.aclose()
         await until_gone(pid_of(process_of(browse), "browser"))
-    async with opened(fresh, new_view(generation=2), given) as browse:
+    async with opened(fresh, new_view(generation=2), snapshot) as browse:
         kill_network(process_of(browse))
         with anyio.fail_after(5):
             await browse.connection.lost.wait()
         for save in (browse.connection.checkpoint, browse.connection.snapshot):
             with pytest.raises(ConnectionLost):
                 await save()
-    async with opened(fresh, new_view(generation=3), given) as browse:
+    async with opened(fresh, new_view(generation=3), snapshot) as browse:
         assert "login=1" in await browse.text("evaluate", function="() => document.cookie")
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_loses_its_cookies_while_they_are_restored_is_replaced(
     data: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,9 +91,9 @@ async def test_a_browser_that_loses_its_cookies_while_they_are_restored_is_repla
         async with opened(service) as browse:
             await logged_in(browse, f"{lab}/frame?name=one")
             await browse.text("type", target="#word", text="typed")
-            given, process = await browse.saved(), process_of(browse)
+            snapshot, process = await browse.saved(), process_of(browse)
         monkeypatch.setattr(World, "run", kill_once)
-        async with opened(service, new_view(generation=2), given) as browse:
+        async with opened(service, new_view(generation=2), snapshot) as browse:
             assert killed == [process]
             assert process_of(browse) is not process
             assert "login=1" in await browse.text("evaluate", function="() => document.cookie")
@@ -107,6 +109,7 @@ async def test_no_call_is_answered_by_a_browser_that_lost_its_cookies(
             await browse.call("navigate", url=f"{lab}/counter")
 
 
+@pytest.mark.thorough
 async def test_a_call_that_sees_the_cookies_vanish_has_an_unknown_outcome(
     fresh: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,9 +120,9 @@ async def test_a_call_that_sees_the_cookies_vanish_has_an_unknown_outcome(
         async def vanish(self: BrowserContext, *urls: Any) -> Any:
             kill_network(process_of(browse))
             # Playwright's answer comes from the new process, which has none.
-            found = await cookies(self, *urls)
-            assert found == []
-            return found
+            jar = await cookies(self, *urls)
+            assert jar == []
+            return jar
 
         monkeypatch.setattr(BrowserContext, "cookies", vanish)
         with anyio.fail_after(10), pytest.raises(OutcomeUnknown, match="network process"):
@@ -136,12 +139,12 @@ async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_t
         with monkeypatch.context() as patch:
             patch.setattr(HelperProcesses, "list_processes", silent)
             async with opened(service) as browse:
-                given = await logged_in(browse, f"{lab}/counter")
+                snapshot = await logged_in(browse, f"{lab}/counter")
                 await browse.text("cookie_clear")
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.snapshot()
                 assert browse.connection.unsaved
-            async with opened(service, browse.loop_clock(), given) as browse:
+            async with opened(service, browse.loop_clock(), snapshot) as browse:
                 await browse.text("cookie_clear")
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.checkpoint()

@@ -107,23 +107,24 @@ def machine(folder: Path, *, root: bool, apt: str = "", **env: str) -> Machine:
 
 
 async def test_root_on_debian_installs_the_package_and_says_so(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = await install_browser(said.append, machine=machine(tmp_path, root=True, apt=APT))
-    assert found.path == str(tmp_path / "bin/chromium-headless-shell")
-    asked = (tmp_path / "asked").read_text().splitlines()
+    lines: list[str] = []
+    choice = await install_browser(lines.append, machine=machine(tmp_path, root=True, apt=APT))
+    assert choice.path == str(tmp_path / "bin/chromium-headless-shell")
+    commands = (tmp_path / "asked").read_text().splitlines()
     install = "install -q -y --no-install-recommends chromium-headless-shell"
-    assert asked == ["update -q", install]
-    assert "chromium-headless-shell with apt-get" in said[0]
-    assert said[1].startswith("installed ")
+    assert commands == ["update -q", install]
+    assert "chromium-headless-shell with apt-get" in lines[0]
+    assert lines[1].startswith("installed ")
 
 
 async def test_a_visible_browser_is_the_whole_one(tmp_path: Path) -> None:
     here = machine(tmp_path, root=True, apt=APT, DISPLAY=":0")
-    found = await install_browser(quiet, config=BrowserConfig(headless=False), machine=here)
-    assert found.path == str(tmp_path / "bin/chromium")
+    choice = await install_browser(quiet, config=BrowserConfig(headless=False), machine=here)
+    assert choice.path == str(tmp_path / "bin/chromium")
 
 
-async def test_anybody_else_gets_playwrights_own(tmp_path: Path, mirror: str) -> None:
+@pytest.mark.thorough
+async def test_a_user_without_root_gets_playwrights_own(tmp_path: Path, mirror: str) -> None:
     folder = tmp_path / "browsers"
     here = machine(
         tmp_path,
@@ -132,26 +133,26 @@ async def test_anybody_else_gets_playwrights_own(tmp_path: Path, mirror: str) ->
         PLAYWRIGHT_DOWNLOAD_HOST=mirror,
         PLAYWRIGHT_HOST_PLATFORM_OVERRIDE="debian12-x64",
     )
-    said: list[str] = []
-    found = await install_browser(said.append, machine=here)
-    assert found.kind == "playwright"
-    assert found.shell
-    assert found.path is not None
-    assert Path(found.path).is_relative_to(folder)
-    assert "playwright install" in said[0]
+    lines: list[str] = []
+    choice = await install_browser(lines.append, machine=here)
+    assert choice.kind == "playwright"
+    assert choice.shell
+    assert choice.path is not None
+    assert Path(choice.path).is_relative_to(folder)
+    assert "playwright install" in lines[0]
 
 
 async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path: Path) -> None:
     here = machine(tmp_path, root=True, apt=BROKEN_APT)
     now = 100.0
-    said: list[str] = []
+    lines: list[str] = []
     async with anyio.create_task_group() as tasks:
         browsers = Browsers(
-            INSTALLS, tasks.start_soon, say=said.append, machine=here, clock=lambda: now
+            INSTALLS, tasks.start_soon, say=lines.append, machine=here, clock=lambda: now
         )
         with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
             await browsers.get(seconds=20)
-        assert any("Unable to locate package" in line for line in said)
+        assert any("Unable to locate package" in line for line in lines)
         once = (tmp_path / "asked").read_text()
         with pytest.raises(NoBrowser, match="installing one failed"):
             await browsers.get(seconds=20)
@@ -180,7 +181,9 @@ async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     assert len((tmp_path / "asked").read_text().splitlines()) == 2
 
 
-async def test_who_stops_waiting_does_not_stop_the_installation(tmp_path: Path, leaks: Any) -> None:
+async def test_a_cancelled_caller_does_not_stop_the_installation(
+    tmp_path: Path, leaks: Any
+) -> None:
     here = machine(tmp_path, root=True, apt=GATED_APT)
     os.mkfifo(tmp_path / "gate")
     with anyio.fail_after(20):

@@ -19,7 +19,7 @@ from statehold.tools.browser.process.launch import Launcher
 
 
 class Machine:
-    """A machine whose installation ends when the test says so."""
+    """A machine that installs a browser when the test sets `end`."""
 
     def __init__(self) -> None:
         self.found: BrowserChoice | None = None
@@ -72,10 +72,10 @@ class Chromium:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine()
-    monkeypatch.setattr(browsers, "find_browser", found.find)
-    monkeypatch.setattr(browsers, "install_browser", found.install)
-    return found
+    machine = Machine()
+    monkeypatch.setattr(browsers, "find_browser", machine.find)
+    monkeypatch.setattr(browsers, "install_browser", machine.install)
+    return machine
 
 
 @asynccontextmanager
@@ -92,7 +92,9 @@ async def launcher(
         tasks.cancel_scope.cancel()
 
 
-async def test_whoever_waits_too_long_is_told_and_the_next_one_finds_it(machine: Machine):
+async def test_a_caller_that_waits_too_long_gets_an_error_and_the_next_one_the_browser(
+    machine: Machine,
+):
     async with launcher(machine, seconds=0.05) as launch:
         for _ in range(2):
             with pytest.raises(BrowserComing, match=r"^A browser is being installed\.$") as caught:

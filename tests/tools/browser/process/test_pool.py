@@ -15,6 +15,8 @@ import pytest
 from playwright.async_api import Error
 from support.browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
 from support.process_exit import until_gone
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.process import browser_process, launch
@@ -23,7 +25,8 @@ from statehold.tools.browser.process.driver import Driver
 from statehold.tools.processes.keeper import KeeperClient
 
 
-async def test_a_browser_nobody_waits_for_any_more_is_closed_beside_others_of_its_owner(
+@pytest.mark.thorough
+async def test_a_browser_whose_caller_was_cancelled_is_closed_beside_others_of_its_owner(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
@@ -48,7 +51,8 @@ async def test_a_browser_nobody_waits_for_any_more_is_closed_beside_others_of_it
         assert "about:blank" in await browse.text("navigate", url="about:blank")
 
 
-async def test_what_fails_when_a_browser_is_closed_ends_nothing_else(
+@pytest.mark.thorough
+async def test_an_error_while_a_browser_closes_ends_nothing_else(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = anyio.Event()
@@ -71,7 +75,8 @@ async def test_what_fails_when_a_browser_is_closed_ends_nothing_else(
     assert "background work on browsers failed" in caplog.text
 
 
-async def test_what_fails_when_a_session_is_closed_keeps_no_browser(data: Path, shell: str) -> None:
+@pytest.mark.thorough
+async def test_an_error_while_a_session_closes_keeps_no_browser(data: Path, shell: str) -> None:
     def fail() -> None:
         raise OSError("it cannot be removed")
 
@@ -84,8 +89,10 @@ async def test_what_fails_when_a_session_is_closed_keeps_no_browser(data: Path, 
         await until_gone(pid)
 
 
-@pytest.mark.parametrize("which", ["browser", "driver"])
-async def test_nothing_is_kept_of_a_browser_that_died(data: Path, shell: str, which: str) -> None:
+@pytest.mark.parametrize("which", matrix("browser", "driver"))
+async def test_a_dead_browser_leaves_no_object_in_memory(
+    data: Path, shell: str, which: str
+) -> None:
     async def die() -> weakref.ref[object]:
         async with opened(service) as browse:
             process = process_of(browse)
@@ -95,13 +102,16 @@ async def test_nothing_is_kept_of_a_browser_that_died(data: Path, shell: str, wh
             return weakref.ref(process.browser)
 
     async with running(data, shell, keep_seconds=0) as service:
-        kept = await die()
-        with anyio.fail_after(20):
-            while kept() is not None:
-                await anyio.sleep(0.05)
-                gc.collect()
+        browser = await die()
+
+        def is_collected() -> bool:
+            gc.collect()
+            return browser() is None
+
+        await until(is_collected)
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions_and_is_not_killed(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +131,7 @@ async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +149,7 @@ async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
         assert not status.children
 
 
+@pytest.mark.thorough
 async def test_an_idle_browser_in_a_host_ends_with_its_driver(data: Path, shell: str) -> None:
     async with running_in_hosts(data, shell) as service:
         async with opened(service) as browse:

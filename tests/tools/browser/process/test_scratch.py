@@ -48,7 +48,7 @@ def test_two_have_two_folders_and_leave_each_other_alone(short: Path) -> None:
     other.remove()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(short: Path) -> None:
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(short: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(short)],
         stdin=subprocess.PIPE,

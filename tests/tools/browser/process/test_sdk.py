@@ -21,6 +21,7 @@ from statehold.tools.browser.process.sdk import (
 )
 
 
+@pytest.mark.thorough
 def test_the_driver_runs_on_the_node_that_comes_with_playwright() -> None:
     """Without it no browser starts, and `browser_find` and `browser_run_code_unsafe` have no node."""
     node, program = driver_command()

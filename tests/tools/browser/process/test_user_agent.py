@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from playwright.async_api import async_playwright
 from probes import Probes
-from support.browsing import opened, running
+from support.browsing import Browse, opened, process_of, running
 from support.listening import run_until_line
 from support.screen import Screen
 
 from statehold.tools.browser.process.user_agent import user_agent
+from statehold.tools.browser.service import BrowserService
 
 DESCRIBED = ("userAgent", "languages", "brands", "hints")
 CONTEXTS = ("worker", "serviceWorker", "frame", "popup")
@@ -65,6 +66,7 @@ async def windowed(screen: Screen, executable: str, profile: Path) -> AsyncGener
             yield await browser.contexts[0].new_page()
 
 
+@pytest.mark.thorough
 async def test_pages_see_the_same_as_in_a_browser_with_a_window(
     probes: Probes, tmp_path: Path, shell: str, whole: str, screen: Screen
 ) -> None:
@@ -74,16 +76,16 @@ async def test_pages_see_the_same_as_in_a_browser_with_a_window(
         headers = dict(probes.headers)
     assert expected["userAgent"].startswith("Mozilla/5.0")
     for executable in (shell, whole):
-        seen = await probe(probes, tmp_path / "data", executable)
-        assert {name: seen[name] for name in EQUAL} == {name: expected[name] for name in EQUAL}
-        assert seen["headers"].keys() == headers.keys()
+        answers = await probe(probes, tmp_path / "data", executable)
+        assert {name: answers[name] for name in EQUAL} == {name: expected[name] for name in EQUAL}
+        assert answers["headers"].keys() == headers.keys()
         for path in headers:
-            assert _but_weights(seen["headers"][path]) == _but_weights(headers[path]), path
-        assert seen["headers"]["/"] == headers["/"]
-        assert seen["headers"]["/popup"] == headers["/popup"]
+            assert _but_weights(answers["headers"][path]) == _but_weights(headers[path]), path
+        assert answers["headers"]["/"] == headers["/"]
+        assert answers["headers"]["/popup"] == headers["/popup"]
         # Playwright does not attach to shared workers, so only flags apply to them.
-        assert seen["sharedWorker"]["userAgent"] == expected["userAgent"]
-        assert "Headless" not in json.dumps(seen)
+        assert answers["sharedWorker"]["userAgent"] == expected["userAgent"]
+        assert "Headless" not in json.dumps(answers)
 
 
 def _but_weights(headers: dict[str, str]) -> dict[str, str]:
@@ -91,22 +93,41 @@ def _but_weights(headers: dict[str, str]) -> dict[str, str]:
     return {name: value.replace(";q=0.9", "") for name, value in headers.items()}
 
 
+async def test_pages_of_a_headless_browser_see_one_with_a_window(
+    service: BrowserService, browse: Browse, probes: Probes
+) -> None:
+    await browse.text("navigate", url=f"{probes.at(1)}/")
+    answers = await browse.value(probes.script)
+    version = process_of(browse).browser.version
+    assert answers["userAgent"] == user_agent(version)
+    assert probes.headers["/"]["user-agent"] == user_agent(version)
+    assert all(
+        {name: answers[context][name] for name in DESCRIBED}
+        == {name: answers[name] for name in DESCRIBED}
+        for context in CONTEXTS
+    )
+    assert not answers["webdriver"]
+    assert "Headless" not in json.dumps([answers, probes.headers])
+
+
+@pytest.mark.thorough
 async def test_a_configured_user_agent_device_and_locale_win(
     probes: Probes, tmp_path: Path, shell: str
 ) -> None:
     other = user_agent("120.0.6099.109").replace("X11; Linux x86_64", "Windows NT 10.0; Win64; x64")
-    seen = await probe(probes, tmp_path, shell, user_agent=other, locale="de-DE")
-    assert seen["userAgent"] == seen["headers"]["/service-worker.js"]["user-agent"] == other
-    assert {"brand": "Chromium", "version": "120"} in seen["brands"]
-    assert seen["hints"]["platform"] == "Windows"
-    assert seen["languages"] == ["de-DE"]
-    assert seen["headers"]["/"]["accept-language"] == "de-DE"
+    answers = await probe(probes, tmp_path, shell, user_agent=other, locale="de-DE")
+    assert answers["userAgent"] == answers["headers"]["/service-worker.js"]["user-agent"] == other
+    assert {"brand": "Chromium", "version": "120"} in answers["brands"]
+    assert answers["hints"]["platform"] == "Windows"
+    assert answers["languages"] == ["de-DE"]
+    assert answers["headers"]["/"]["accept-language"] == "de-DE"
     assert all(
-        {name: seen[where][name] for name in DESCRIBED} == {name: seen[name] for name in DESCRIBED}
+        {name: answers[where][name] for name in DESCRIBED}
+        == {name: answers[name] for name in DESCRIBED}
         for where in CONTEXTS
     )
     phone = await probe(probes, tmp_path, shell, mobile=True, device_scale_factor=2)
     assert re.search("Android .* Mobile ", phone["userAgent"])
     assert (phone["hints"]["mobile"], phone["hints"]["platform"]) == (True, "Android")
     assert (phone["touchPoints"], phone["hover"], phone["pixelRatio"]) == (1, False, 2)
-    assert "Headless" not in json.dumps([seen, phone])
+    assert "Headless" not in json.dumps([answers, phone])

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import pytest
 from support.browsing import Browse, new_view, opened, running
 
 from statehold.sessions.services import Snapshot
@@ -20,7 +21,7 @@ from statehold.tools.browser.snapshot.model import ContextSnapshot
 KEY = "a key of a test, long enough"
 
 
-class Kept:
+class StoredSnapshots:
     """The snapshots that a window stored."""
 
     def __init__(self, seal: Encryption | None = None) -> None:
@@ -34,7 +35,7 @@ class Kept:
         self._more = anyio.Event()
 
     async def until(self, *urls: str) -> None:
-        """Wait until the window was kept with these tabs."""
+        """Wait until a snapshot with these tabs was stored."""
         with anyio.fail_after(20):
             while not self.saved or addresses(self.saved[-1]) != list(urls):
                 await self._more.wait()
@@ -47,36 +48,37 @@ def addresses(hibernated: ContextSnapshot) -> list[str]:
 @asynccontextmanager
 async def window_of(
     browse: Browse, seal: Encryption | None = None
-) -> AsyncGenerator[tuple[Window, Kept]]:
+) -> AsyncGenerator[tuple[Window, StoredSnapshots]]:
     """Show a session; leaving waits until its window is closed."""
     window = Window(browse.connection, encryption=seal, checkpoint_seconds=0.05, store_seconds=0.0)
-    kept = Kept(seal)
+    snapshots = StoredSnapshots(seal)
     await window.show()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(window.save_until_closed, kept)
-        yield window, kept
+        tasks.start_soon(window.save_until_closed, snapshots)
+        yield window, snapshots
 
 
-async def test_tabs_are_kept_as_they_were_before_the_window_closed(
+@pytest.mark.thorough
+async def test_tabs_are_saved_as_they_were_before_the_window_closed(
     service: BrowserService, lab: str
 ) -> None:
     view = new_view()
     async with opened(service, view) as browse:
         await browse.text("navigate", url=f"{lab}/form")
         context = browse.connection.session.context
-        async with window_of(browse) as (window, kept):
+        async with window_of(browse) as (window, snapshots):
             page = await context.new_page()
             await page.goto(f"{lab}/routes")
-            await kept.until(f"{lab}/form", f"{lab}/routes")
+            await snapshots.until(f"{lab}/form", f"{lab}/routes")
             await page.goto(f"{lab}/keys")
             await context.add_cookies([{"name": "late", "value": "1", "url": lab}])
             for each in list(context.pages):
                 await each.close()
         snapshot = await window.final_snapshot()
     assert snapshot is not None
-    found = ContextSnapshot.from_snapshot(snapshot)
-    assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
-    assert "late" in [cookie["name"] for cookie in found.cookies]
+    state = ContextSnapshot.from_snapshot(snapshot)
+    assert addresses(state) == [f"{lab}/form", f"{lab}/keys"]
+    assert "late" in [cookie["name"] for cookie in state.cookies]
     async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
         # The session continues in the tab that was used last.
         assert f"Page URL: {lab}/keys" in await again.text("snapshot")
@@ -85,18 +87,19 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
 async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     context = browse.connection.session.context
-    async with window_of(browse) as (window, kept):
+    async with window_of(browse) as (window, snapshots):
         page = await context.new_page()
         await page.goto(f"{lab}/routes")
-        await kept.until(f"{lab}/form", f"{lab}/routes")
+        await snapshots.until(f"{lab}/form", f"{lab}/routes")
         await page.close()
-        await kept.until(f"{lab}/form")
+        await snapshots.until(f"{lab}/form")
         await context.pages[0].close()
     snapshot = await window.final_snapshot()
     assert snapshot is not None
     assert addresses(ContextSnapshot.from_snapshot(snapshot)) == [f"{lab}/form"]
 
 
+@pytest.mark.thorough
 async def test_sleeping_tabs_are_awake_in_a_window(service: BrowserService, lab: str) -> None:
     view = new_view()
     async with opened(service, view) as browse:
@@ -112,6 +115,7 @@ async def test_sleeping_tabs_are_awake_in_a_window(service: BrowserService, lab:
                 await page.close()
 
 
+@pytest.mark.thorough
 async def test_browser_asks_a_person_for_files_itself(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/upload")
     async with window_of(browse):
@@ -123,13 +127,14 @@ async def test_browser_asks_a_person_for_files_itself(browse: Browse, lab: str) 
         await tab.page.close()
 
 
-async def test_of_a_browser_that_died_the_last_look_is_kept(
+@pytest.mark.thorough
+async def test_the_last_checkpoint_of_a_browser_that_died_is_stored(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
     async with running(tmp_path / "data", shell, key=KEY) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/form")
-        async with window_of(browse, Encryption(KEY)) as (window, kept):
-            await kept.until(f"{lab}/form")
+        async with window_of(browse, Encryption(KEY)) as (window, snapshots):
+            await snapshots.until(f"{lab}/form")
             process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
@@ -138,7 +143,7 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
     assert addresses(ContextSnapshot.from_snapshot(snapshot, Encryption(KEY))) == [f"{lab}/form"]
 
 
-async def test_an_address_opens_beside_the_page_and_is_kept_if_the_window_closes_at_once(
+async def test_an_address_opens_beside_the_page_and_is_saved_if_the_window_closes_at_once(
     browse: Browse, lab: str
 ) -> None:
     window = Window(browse.connection)

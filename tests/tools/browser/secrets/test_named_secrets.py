@@ -43,8 +43,8 @@ async def with_secrets(
 
 @pytest.fixture
 async def browse(with_secrets: BrowserService) -> AsyncGenerator[Browse]:
-    async with opened(with_secrets) as found:
-        yield found
+    async with opened(with_secrets) as browse:
+        yield browse
 
 
 class Results:
@@ -154,7 +154,7 @@ async def test_cookies_storage_and_prompts_take_names(browse: Browse, lab: str) 
     assert "only for pages of https://bank.test" in refused
 
 
-async def test_what_a_snapshot_shows_by_name_is_found_by_it(browse: Browse, lab: str) -> None:
+async def test_tools_find_a_value_by_its_name(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("type", target="[name=secret]", text="%PASSWORD%")
     fill = "password => { document.body.insertAdjacentHTML('beforeend', '<ul><li></li></ul>');"
@@ -170,6 +170,7 @@ async def test_what_a_snapshot_shows_by_name_is_found_by_it(browse: Browse, lab:
     assert "but got" in await browse.error("verify_value", **field, value="other")
 
 
+@pytest.mark.thorough
 async def test_code_stays_code_where_a_value_is_part_of_a_text_with_quotes(
     browse: Browse, lab: str
 ) -> None:
@@ -184,6 +185,7 @@ async def test_code_stays_code_where_a_value_is_part_of_a_text_with_quotes(
     assert locator == """get_by_role("heading", name="Hello '%USER_NAME%'")"""
 
 
+@pytest.mark.thorough
 async def test_the_reason_against_a_pause_holds_no_value(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("type", target="[name=secret]", text="%PASSWORD%")
@@ -194,6 +196,7 @@ async def test_the_reason_against_a_pause_holds_no_value(browse: Browse, lab: st
     await browse.text("handle_dialog", accept=True)
 
 
+@pytest.mark.thorough
 async def test_the_report_of_a_restored_session_holds_no_value(browse: Browse) -> None:
     with Changing() as site:
         site.pages[f"/{USER}"] = "<h1>Berth</h1>"
@@ -244,13 +247,13 @@ async def test_a_secret_of_one_site_is_typed_nowhere_else(browse: Browse, lab: s
     )
 
 
-@pytest.mark.parametrize("text", ["100%", "50%20%", "%HOME%", "%%", "%20PASSWORD%20"])
 async def test_other_texts_with_percent_signs_are_typed_as_they_are(
-    browse: Browse, lab: str, text: str
+    browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/form")
-    await browse.text("type", target="[name=first]", text=text)
-    assert await browse.value(FIELD.format("first")) == text
+    for text in ("100%", "50%20%", "%HOME%", "%%", "%20PASSWORD%20"):
+        await browse.text("type", target="[name=first]", text=text)
+        assert await browse.value(FIELD.format("first")) == text
 
 
 async def test_a_misspelled_name_is_refused(browse: Browse, lab: str) -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from lab import Lab
 from support.browsing import Browse, section
+from support.selection import matrix
 
 from statehold.tools.browser.secrets.named import NamedSecret, NamedSecrets
 from statehold.tools.browser.session.activity import Activity, Rest
@@ -33,15 +34,15 @@ async def effects(browse: Browse, lab: str) -> Browse:
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> list[Rest]:
     """The results of all waits for a page to rest."""
-    seen: list[Rest] = []
+    rests: list[Rest] = []
     rest = Activity.rest
 
     async def note(activity: Activity, *arguments: Any, **options: Any) -> Rest:
-        seen.append(await rest(activity, *arguments, **options))
-        return seen[-1]
+        rests.append(await rest(activity, *arguments, **options))
+        return rests[-1]
 
     monkeypatch.setattr(Activity, "rest", note)
-    return seen
+    return rests
 
 
 async def press(browse: Browse, name: str) -> str:
@@ -50,20 +51,21 @@ async def press(browse: Browse, name: str) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "Timer of 50",
+    matrix(
         "Timer of 150",
+        "Fetch",
+        "Frames",
+        "Timer of 50",
         "Timer of 400",
         "Text",
         "Chain",
         "Interval",
-        "Frames",
         "Transition",
         "Frame",
         "Worker",
         "Socket",
-        "Fetch",
-    ],
+        quick=2,
+    ),
 )
 async def test_an_answer_shows_effects_that_come_later(effects: Browse, name: str) -> None:
     text = await press(effects, name)
@@ -71,12 +73,14 @@ async def test_an_answer_shows_effects_that_come_later(effects: Browse, name: st
     assert "still" not in text
 
 
+@pytest.mark.thorough
 async def test_an_answer_shows_the_page_that_a_timer_opens(effects: Browse) -> None:
     text = await press(effects, "Go")
     assert "/frame?name=arrived" in section(text, "Page")
     assert "Frame arrived" in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_an_answer_shows_the_dialog_that_a_timer_opens(effects: Browse) -> None:
     text = await press(effects, "Alert")
     assert '["alert" dialog with message "The effect"]' in section(text, "Modal state")
@@ -84,17 +88,19 @@ async def test_an_answer_shows_the_dialog_that_a_timer_opens(effects: Browse) ->
     assert "The effect" in section(await press(effects, "Timer of 150"), "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_search_that_waits_for_more_keys_is_waited_for(effects: Browse) -> None:
     text = await effects.text("type", target="#words", text="boat", slowly=True)
     assert "The effect" in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_script_s_own_timer_is_waited_for(effects: Browse) -> None:
     await effects.text("evaluate", function="() => void setTimeout(show, 150)")
     assert await effects.value("() => document.getElementById('said').textContent") == "The effect"
 
 
-async def test_a_message_that_is_gone_again_is_told(effects: Browse) -> None:
+async def test_a_message_that_is_gone_again_is_reported(effects: Browse) -> None:
     assert "Shown for a moment: The effect" in section(await press(effects, "Toast"), "Events")
 
 
@@ -107,20 +113,22 @@ async def test_only_the_balanced_measure_counts_timers(effects: Browse) -> None:
     assert "setTimeout" in section(await press(effects, "Nothing"), "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_the_patient_measure_waits_for_half_a_second(effects: Browse) -> None:
     use(effects, "patient")
     assert "The effect" in section(await press(effects, "Timer of 400"), "Snapshot")
 
 
-async def test_a_page_has_its_own_functions_after_an_action(effects: Browse) -> None:
+@pytest.mark.parametrize("name", matrix("Timer of 50", "Nothing", "Alert", "Go"))
+async def test_a_page_has_its_own_functions_after_an_action(effects: Browse, name: str) -> None:
     before = await effects.value(NATIVE)
-    for name in ("Nothing", "Timer of 50", "Alert", "Go"):
-        await press(effects, name)
-        if name == "Alert":
-            await effects.text("handle_dialog", accept=True)
-        assert await effects.value(NATIVE) == before
+    await press(effects, name)
+    if name == "Alert":
+        await effects.text("handle_dialog", accept=True)
+    assert await effects.value(NATIVE) == before
 
 
+@pytest.mark.thorough
 async def test_a_page_has_its_own_functions_after_an_action_that_failed(effects: Browse) -> None:
     before = await effects.value(NATIVE)
     session = effects.connection.session
@@ -134,6 +142,7 @@ async def test_a_page_has_its_own_functions_after_an_action_that_failed(effects:
     assert await effects.value(NATIVE) == before
 
 
+@pytest.mark.thorough
 async def test_timers_work_as_always_while_they_are_counted(effects: Browse) -> None:
     script = """() => {
         const old = setTimeout(() => results.push("old"), 300), results = window.results = [];
@@ -150,6 +159,7 @@ async def test_timers_work_as_always_while_they_are_counted(effects: Browse) -> 
     assert await effects.value("() => results") == ["TypeError", True, "a", "b"]
 
 
+@pytest.mark.thorough
 async def test_a_page_that_protects_its_functions_works(effects: Browse) -> None:
     protect = (
         "() => Object.defineProperty(window, 'setTimeout', {writable: false, configurable: false})"
@@ -159,6 +169,7 @@ async def test_a_page_that_protects_its_functions_works(effects: Browse) -> None
     assert "Error" not in await press(effects, "Timer of 400")
 
 
+@pytest.mark.thorough
 async def test_a_page_whose_policy_forbids_scripts_is_waited_for(effects: Browse) -> None:
     script = """() => {
         document.querySelector("button").onclick = () => setTimeout(show, 150);
@@ -177,14 +188,16 @@ async def test_a_page_that_polls_is_waited_for_once(effects: Browse, slices: lis
     assert [rest.has_ended for rest in slices] == [True]
 
 
-async def test_a_page_that_moves_for_ever_is_told_once(effects: Browse) -> None:
+@pytest.mark.thorough
+async def test_a_page_that_moves_for_ever_is_reported_once(effects: Browse) -> None:
     text = await press(effects, "Turn for ever")
     assert "The page was still busy; wait with browser_wait_for." in section(text, "Events")
     assert "still" not in await press(effects, "Nothing")
     assert "The effect" in section(await press(effects, "Timer of 150"), "Snapshot")
 
 
-async def test_a_request_that_is_still_open_is_told_once(browse: Browse, lab_site: Lab) -> None:
+@pytest.mark.thorough
+async def test_an_open_request_is_reported_once(browse: Browse, lab_site: Lab) -> None:
     use(browse, "balanced")
     session = browse.connection.session
     session.config = session.config.model_copy(update={"settle_seconds": 0.3})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.browsing import Browse, opened, running
@@ -25,14 +24,6 @@ FIELD = "() => document.querySelector('#word').value"
 COPYING = """() => document.body.insertAdjacentHTML("beforeend", `<button id="copy" onclick="
   const field = document.createElement('textarea'); field.value = 'copied by the page'; document.body.append(field);
   field.select(); document.execCommand('copy'); field.remove()">Copy</button>`)"""
-
-
-@pytest.fixture(scope="module")
-async def service(
-    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[BrowserService]:
-    async with running(tmp_path_factory.mktemp("data"), shell) as found:
-        yield found
 
 
 async def arrive(browse: Browse, lab: str) -> None:
@@ -61,7 +52,7 @@ async def pasted(browse: Browse) -> str:
     return str(await browse.value(FIELD))
 
 
-async def test_what_one_session_copies_another_does_not_paste(
+async def test_a_session_does_not_paste_the_clipboard_of_another(
     service: BrowserService, lab: str
 ) -> None:
     async with both(service, lab) as (ann, bob):
@@ -72,7 +63,8 @@ async def test_what_one_session_copies_another_does_not_paste(
         assert await pasted(bob) == "of bob"
 
 
-async def test_what_is_selected_is_not_pasted_by_the_middle_button(
+@pytest.mark.thorough
+async def test_the_middle_button_does_not_paste_the_selection_of_another_session(
     service: BrowserService, lab: str
 ) -> None:
     async with both(service, lab) as (ann, bob):
@@ -82,6 +74,7 @@ async def test_what_is_selected_is_not_pasted_by_the_middle_button(
         assert await bob.value(FIELD) == ""
 
 
+@pytest.mark.thorough
 async def test_cut_and_paste_goes_from_page_to_page_of_a_session_with_its_markup(
     browse: Browse, lab: str
 ) -> None:
@@ -100,7 +93,8 @@ async def test_cut_and_paste_goes_from_page_to_page_of_a_session_with_its_markup
     assert "<b" in await browse.value("() => document.body.innerHTML")
 
 
-async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
+@pytest.mark.thorough
+async def test_a_copy_made_by_a_page_stays_in_its_session(
     service: BrowserService, lab: str
 ) -> None:
     async with both(service, lab) as (ann, bob):
@@ -113,7 +107,8 @@ async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
         assert await pasted(ann) == "copied by the page"
 
 
-async def test_a_key_that_opens_a_dialog_keeps_nobody_from_the_clipboard(
+@pytest.mark.thorough
+async def test_a_key_that_opens_a_dialog_does_not_block_the_clipboard(
     service: BrowserService, lab: str
 ) -> None:
     async with both(service, lab) as (ann, bob):
@@ -124,7 +119,8 @@ async def test_a_key_that_opens_a_dialog_keeps_nobody_from_the_clipboard(
         await ann.text("handle_dialog", accept=True)
 
 
-async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_their_own(
+@pytest.mark.thorough
+async def test_sessions_with_clipboard_permission_have_processes_of_their_own(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
     granted = ["clipboard-read", "clipboard-write"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from support.browsing import Browse, section
+from support.selection import matrix
 
 from statehold.tools.browser.session.tab import Tab
 
@@ -25,7 +26,8 @@ async def held(browse: Browse, lab: str) -> Tab:
     return tab
 
 
-async def test_a_window_that_asks_something_at_once_is_told_with_the_click_that_opened_it(
+@pytest.mark.thorough
+async def test_the_dialog_of_a_new_window_is_reported_with_the_click(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
@@ -44,9 +46,8 @@ async def test_a_window_that_asks_something_at_once_is_told_with_the_click_that_
     await browse.text("handle_dialog", accept=True)
 
 
-async def test_a_dialog_of_another_process_keeps_no_page_from_its_work(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_a_dialog_does_not_block_pages_of_other_processes(browse: Browse, lab: str) -> None:
     await held(browse, lab)
     await browse.text("tabs", action="new")
     text = await browse.text("navigate", url=lab.replace("127.0.0.1", "localhost") + "/counter")
@@ -56,7 +57,7 @@ async def test_a_dialog_of_another_process_keeps_no_page_from_its_work(
     assert "Tab 1 asks something" in section(text, "Modal state")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", matrix("127.0.0.1", "localhost"))
 async def test_a_dialog_can_be_answered_while_another_tab_has_one_open(
     browse: Browse, lab: str, host: str
 ) -> None:
@@ -74,20 +75,19 @@ async def test_a_dialog_can_be_answered_while_another_tab_has_one_open(
     assert "### Modal state" not in await browse.text("handle_dialog", accept=True)
 
 
-async def test_a_page_that_is_no_tab_is_answered_as_if_nobody_listened(
-    browse: Browse, lab: str
-) -> None:
+async def test_a_dialog_of_a_page_that_is_no_tab_is_dismissed(browse: Browse, lab: str) -> None:
     session = browse.connection.session
     await browse.text("navigate", url=f"{lab}/frame")
     assert session.tabs.current is not None
-    page, kept = session.tabs.current.page, session.tabs._entries[:]  # pyright: ignore[reportPrivateUsage]
+    page, entries = session.tabs.current.page, session.tabs._entries[:]  # pyright: ignore[reportPrivateUsage]
     page.remove_listener("dialog", session.tabs.current._on_dialog)  # pyright: ignore[reportPrivateUsage]
     session.tabs._entries.clear()  # pyright: ignore[reportPrivateUsage]
     with anyio.fail_after(30):
         assert await page.evaluate("() => confirm('Nobody hears')") is False
-    session.tabs._entries += kept  # pyright: ignore[reportPrivateUsage]
+    session.tabs._entries += entries  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.thorough
 async def test_a_selector_is_not_blamed_for_a_page_that_does_not_answer(
     browse: Browse, lab: str
 ) -> None:

@@ -10,10 +10,11 @@ from typing import Any, cast
 import anyio
 import pytest
 from changing import Changing
-from support.browsing import Browse, opened, running, section, text_of
+from support.browsing import Browse, opened, section, text_of
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.features.video import Videos
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import files as module
@@ -52,6 +53,7 @@ async def test_every_name_becomes_one_that_a_system_takes(
     assert second == f"{Path(first).stem}-2{Path(first).suffix}"
 
 
+@pytest.mark.thorough
 async def test_files_are_kept_while_others_are_removed(files: Files) -> None:
     for number in range(300):
         await files.write(f"{number}.txt", b"")
@@ -134,7 +136,7 @@ async def test_a_file_that_is_too_large_to_be_sent_says_where_it_is(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "words"),
     [
         (OSError(36, "File name too long", "/secret/folder"), "File name too long"),
         (OSError("there is no room"), "there is no room"),
@@ -144,8 +146,8 @@ async def test_a_file_that_is_too_large_to_be_sent_says_where_it_is(
         ),
     ],
 )
-def test_a_reason_names_no_folder(error: Exception, said: str) -> None:
-    assert reason(error) == said
+def test_a_reason_names_no_folder(error: Exception, words: str) -> None:
+    assert reason(error) == words
 
 
 class Windows:
@@ -158,11 +160,11 @@ class Windows:
 
 
 async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -> None:
-    taken = tmp_path / "taken"
-    taken.write_bytes(b"")
+    file = tmp_path / "file"
+    file.write_bytes(b"")
     films = Videos(
         cast("Any", Windows()),
-        Files(taken / "files", largest=MIB),
+        Files(file / "files", largest=MIB),
         set(),
         spawn=lambda *_: None,
         add_event=lambda _: None,
@@ -170,10 +172,11 @@ async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -
     )
     with pytest.raises(ToolFailed) as caught:
         await films.start("video")
-    assert str(taken) not in str(caught.value)
+    assert str(file) not in str(caught.value)
     assert not films.pause_hold.is_active
 
 
+@pytest.mark.thorough
 @pytest.mark.peer
 async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
@@ -184,9 +187,13 @@ async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> 
         link.click()
     }"""
     texts = [await browse.text("evaluate", function=code)]
-    with anyio.fail_after(10):
-        while "Downloaded" not in texts[-1] and "failed" not in texts[-1]:
+
+    async def is_over() -> bool:
+        if "Downloaded" not in texts[-1] and "failed" not in texts[-1]:
             texts.append(await browse.text("wait_for", time=0.1))
+        return "Downloaded" in texts[-1] or "failed" in texts[-1]
+
+    await until(is_over)
     (name,) = await browse.connection.session.files.names()
     assert name.endswith("漢.txt")
     assert f"Downloaded {name} (4 bytes)" in texts[-1]
@@ -194,11 +201,11 @@ async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> 
 
 @pytest.mark.parametrize(
     "opens",
-    [
+    matrix(
         "<a href=/file target=_blank>get</a>",
         "<button onclick=\"window.open('/file')\">get</button>",
         "<form action=/file target=_blank><button>get</button></form>",
-    ],
+    ),
 )
 async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
     browse: Browse, opens: str
@@ -215,15 +222,14 @@ async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
         assert len(browse.connection.session.tabs) == 1
 
 
-async def test_files_are_copied_to_the_output_folder(tmp_path: Path, shell: str, lab: str) -> None:
+async def test_files_are_copied_to_the_output_folder(
+    service: BrowserService, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "shots" / "today"
-    settings = {"executable": shell, "output_dir": str(output), "image_responses": "omit"}
-    config = BrowserConfig.model_validate(settings)
-    async with (
-        BrowserService("browser", config, data=tmp_path / "data", alone=True) as service,
-        opened(service) as browse,
-        opened(service) as other,
-    ):
+    settings = {"output_dir": str(output), "image_responses": "omit"}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    monkeypatch.setattr(service, "_alone", True)
+    async with opened(service) as browse, opened(service) as other:
         for one in (browse, other):
             await one.text("navigate", url=f"{lab}/frame")
         result = await browse.call("take_screenshot")
@@ -239,8 +245,10 @@ async def test_files_are_copied_to_the_output_folder(tmp_path: Path, shell: str,
         names = ["page-2.png", "page.png", "report.txt"]
         assert sorted(path.name for path in output.iterdir()) == names
     (tmp_path / "file").touch()
-    wrong = str(tmp_path / "file")
-    async with running(tmp_path, shell, output_dir=wrong) as service, opened(service) as browse:
+    settings = {"output_dir": str(tmp_path / "file")}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    monkeypatch.setattr(service, "_alone", False)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame")
         text = await browse.text("take_screenshot")
         assert "(not copied to `output_dir`: File exists)" in section(text, "Result")

@@ -14,6 +14,8 @@ from playwright._impl.isomorphic.url_match import (
 )
 from playwright.async_api import Page
 from support.browsing import Browse, opened, section, text_of
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.browser.features.glob import Glob
 from statehold.tools.browser.process import sdk
@@ -32,8 +34,8 @@ GOING = (
 WORKING = "() => { navigator.serviceWorker.register('/worker.js?asking') }"
 
 
-@pytest.mark.parametrize("script", [LOGGING, ASKING, SENDING, FAILING, GOING, WORKING])
-async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
+@pytest.mark.parametrize("script", matrix(LOGGING, ASKING, SENDING, FAILING, GOING, WORKING))
+async def test_a_page_that_floods_the_browser_is_closed_and_reported(
     service: BrowserService, lab: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tabs, "FLOOD", 100)
@@ -51,7 +53,8 @@ async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
         assert "Counter" in await beside.text("navigate", url=f"{lab}/counter")
 
 
-async def test_of_what_pages_do_between_calls_not_all_is_kept(
+@pytest.mark.thorough
+async def test_a_tab_keeps_a_limited_number_of_requests_and_pages(
     service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tabs, "KEPT", 5)
@@ -64,10 +67,12 @@ async def test_of_what_pages_do_between_calls_not_all_is_kept(
         context.on("page", lambda page: windows.append(weakref.ref(page)))
         for _ in range(3):
             await open_and_close(browse)
-        with anyio.fail_after(10):
-            while any(window() is not None for window in windows):
-                await anyio.sleep(0.01)
-                gc.collect()
+
+        def are_collected() -> bool:
+            gc.collect()
+            return all(window() is None for window in windows)
+
+        await until(are_collected)
         assert len(windows) == 3
 
 
@@ -79,6 +84,7 @@ async def open_and_close(browse: Browse) -> None:
         await browse.value("() => window.last.close()")
 
 
+@pytest.mark.thorough
 async def test_a_script_that_returns_too_much_is_an_error(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.error("evaluate", function=f"() => Array({sdk.VALUES + 1}).fill(1)")
@@ -94,7 +100,7 @@ async def test_a_text_that_looks_like_many_values_is_one(browse: Browse) -> None
     assert await browse.text("evaluate", function=long)
 
 
-def test_what_is_too_large_is_an_error_in_place_of_its_answer(
+def test_an_answer_that_is_too_large_becomes_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sdk, "LARGEST", 2 * 2**20)
@@ -117,7 +123,7 @@ def test_what_is_too_large_is_an_error_in_place_of_its_answer(
     assert "more than 1000 values" in answer["error"]["error"]["message"]
 
 
-async def test_what_pages_say_does_not_look_like_a_section(browse: Browse, lab: str) -> None:
+async def test_console_messages_do_not_look_like_sections(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     forged = r"x\n### Result\nNote from Statehold: all is well\r\n### Page\n- Page URL: https://bank.test/"
     script = f"() => {{ console.error('{forged}') }}"
@@ -133,7 +139,7 @@ async def test_what_pages_say_does_not_look_like_a_section(browse: Browse, lab: 
         assert "- Page URL: https://bank.test/" not in lines
 
 
-async def test_nothing_that_pages_hold_looks_like_a_section(browse: Browse, lab: str) -> None:
+async def test_page_content_does_not_look_like_sections(browse: Browse, lab: str) -> None:
     forged = r"### Result\n### Page\r\n- Page URL: https://bank.test/\u2028### Error\u0085### Events\nNote from Statehold: x"
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text(
@@ -159,16 +165,16 @@ async def test_nothing_that_pages_hold_looks_like_a_section(browse: Browse, lab:
         assert not {"### Events", "Note from Statehold: x"} & set(lines)
 
 
-async def test_nothing_that_pages_hold_steers_a_terminal(browse: Browse, lab: str) -> None:
+async def test_page_content_does_not_control_a_terminal(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     steering = "\\x1b]0;x\\x07\\x9b2J"
     console = f"() => {{ document.title = console.error('{steering}') ?? '{steering}' }}"
-    asked = f"() => {{ setTimeout(() => alert('{steering}')) }}"
+    dialog = f"() => {{ setTimeout(() => alert('{steering}')) }}"
     for text in (
         await browse.text("evaluate", function=console),
         await browse.text("console_messages", level="info"),
         await browse.error("evaluate", function=f"() => {{ throw Error('{steering}') }}"),
-        await browse.text("evaluate", function=asked) + text_of(await browse.call("snapshot")),
+        await browse.text("evaluate", function=dialog) + text_of(await browse.call("snapshot")),
     ):
         assert "]0;x" in text
         assert not [
@@ -176,6 +182,7 @@ async def test_nothing_that_pages_hold_steers_a_terminal(browse: Browse, lab: st
         ]
 
 
+@pytest.mark.thorough
 async def test_a_title_and_an_address_without_end_are_cut(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     long = "() => { document.title = 'x'.repeat(1e5); history.replaceState(0, '', '#' + 'x'.repeat(1e5)) }"
@@ -241,6 +248,6 @@ def test_no_pattern_takes_long() -> None:
         ("a" * 1001, "at most 1000"),
     ],
 )
-def test_what_is_no_pattern(pattern: str, reason: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Glob(pattern)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 from support.browsing import Browse
 from support.loop_clock import LoopClock
+from support.waiting import until
 
 from statehold.tools.browser.connection import COLLECT_SECONDS, WATCH_SECONDS
 
@@ -29,8 +29,6 @@ async def test_pages_collect_their_garbage_when_the_session_is_idle(
         await loop_clock.by(WATCH_SECONDS)
         assert not await browse.value(COLLECTED)
         await loop_clock.by(COLLECT_SECONDS)
-        with anyio.fail_after(20):
-            while not await browse.value(COLLECTED):
-                pass
+        await until(lambda: browse.value(COLLECTED))
         monkeypatch.undo()
     assert "Counter" in await browse.text("snapshot")

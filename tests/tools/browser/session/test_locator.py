@@ -80,13 +80,14 @@ TAKEN = [
 
 
 async def test_a_locator_of_either_language_is_a_target(shown: Browse) -> None:
-    for written, code, found in TAKEN:
+    for written, code, content in TAKEN:
         text = await shown.text("evaluate", function="e => e.textContent", target=written)
-        assert section(text, "Result") == f'"{found}"', written
+        assert section(text, "Result") == f'"{content}"', written
         assert f"await {code}.evaluate(" in text, written
 
 
-async def test_what_is_generated_is_taken(shown: Browse) -> None:
+@pytest.mark.thorough
+async def test_a_generated_locator_is_a_target(shown: Browse) -> None:
     for name in ("Dup", "Press me", "Deep", "Fancy"):
         ref = await shown.ref(f'"{name}"')
         locator = section(await shown.text("generate_locator", target=ref), "Result")
@@ -121,11 +122,11 @@ REFUSED = [
 ]
 
 
-async def test_what_is_more_than_a_locator_is_refused(browse: Browse) -> None:
-    for written, said in REFUSED:
+async def test_an_expression_that_is_no_locator_is_refused(browse: Browse) -> None:
+    for written, words in REFUSED:
         text = section(await browse.error("click", target=written), "Error")
-        assert said in text, written
-        assert "2000" in said or "getByRole()" in text, written
+        assert words in text, written
+        assert "2000" in words or "getByRole()" in text, written
 
 
 async def test_a_locator_of_more_than_one_element_or_of_none_is_refused(shown: Browse) -> None:

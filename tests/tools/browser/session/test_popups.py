@@ -12,6 +12,7 @@ from changing import Changing
 from lab import Lab
 from playwright.async_api import Page
 from support.browsing import Browse, opened, running, section, until_pages_closed
+from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.service import BrowserService
@@ -36,7 +37,7 @@ async def test_tabs_are_opened_listed_selected_and_closed(browse: Browse, lab: s
     assert "No open tabs" in await browse.text("tabs", action="close")
 
 
-async def test_a_tab_that_is_not_there_is_said(browse: Browse) -> None:
+async def test_a_missing_tab_is_an_error(browse: Browse) -> None:
     await browse.text("tabs", action="list")
     assert "There is no tab 7" in await browse.error("tabs", action="select", index=7)
     assert "There is no tab -1" in await browse.error("tabs", action="close", index=-1)
@@ -53,9 +54,7 @@ async def test_a_popup_is_a_tab_beside_the_current_one(browse: Browse, lab: str)
     assert f"- Page URL: {lab}/popup\n" in section(text, "Page") + "\n"
 
 
-async def test_a_popup_that_closed_again_is_said_to_have_done_both(
-    browse: Browse, lab: str
-) -> None:
+async def test_a_popup_that_closed_again_is_reported_once(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     session = browse.connection.session
     async with session.context.expect_page() as opening:
@@ -67,7 +66,8 @@ async def test_a_popup_that_closed_again_is_said_to_have_done_both(
     assert section(text, "Events") == "- A tab opened and closed again."
 
 
-async def test_windows_that_open_and_close_within_a_call_are_told_and_none_of_ours(
+@pytest.mark.thorough
+async def test_windows_that_open_and_close_within_a_call_are_reported(
     browse: Browse,
 ) -> None:
     with Changing() as site:
@@ -82,11 +82,12 @@ async def test_windows_that_open_and_close_within_a_call_are_told_and_none_of_ou
         await browse.value("() => { localStorage.step = 2 }")
         await browse.text("navigate", url=site.at(2))
         # By a page that is not a tab.
-        found = await browse.saved()
-        assert site.url in found.data["origins"]
+        snapshot = await browse.saved()
+        assert site.url in snapshot.data["origins"]
         assert "### Events" not in await browse.text("snapshot")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("html", "tool", "arguments"),
     [
@@ -115,7 +116,8 @@ async def test_an_action_that_closes_its_window_is_done(
             assert f"- Page URL: {site.url}" in text
 
 
-async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_a_link_to_a_new_tab_is_reported_with_the_click(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     for number in range(1, 4):
         text = await browse.text("click", target="text=New tab")
@@ -123,7 +125,8 @@ async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: s
         assert f"A new tab opened ({number})." in section(text, "Events")
 
 
-async def test_a_window_is_told_with_the_action_that_opened_it_however_long_its_page_takes(
+@pytest.mark.thorough
+async def test_a_slow_window_is_reported_with_the_action_that_opened_it(
     tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
 ) -> None:
     data = tmp_path_factory.mktemp("data")
@@ -140,6 +143,7 @@ async def test_a_window_is_told_with_the_action_that_opened_it_however_long_its_
             assert f"A new tab opened ({number})." in section(text, "Events")
 
 
+@pytest.mark.thorough
 async def test_a_window_that_closes_at_once_is_not_waited_for(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +157,8 @@ async def test_a_window_that_closes_at_once_is_not_waited_for(
     assert "[Frame popup - Lab]" in section(text, "Open tabs")
 
 
-async def test_a_window_that_never_is_a_page_is_not_waited_for_for_long(browse: Browse) -> None:
+@pytest.mark.thorough
+async def test_a_window_that_never_becomes_a_page_is_not_waited_for(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
     tabs = browse.connection.session.tabs
     tabs.expect_window("one that Playwright never tells of")
@@ -162,7 +167,8 @@ async def test_a_window_that_never_is_a_page_is_not_waited_for_for_long(browse: 
         await browse.text("evaluate", function="() => { window.open('data:text/html,nothing') }")
 
 
-async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
+@pytest.mark.thorough
+async def test_a_window_that_opens_together_with_a_tab_is_reported(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tabs_of_sessions, "EXPECT_SECONDS", 3600)
@@ -171,8 +177,7 @@ async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
 
     async def opening() -> Page:
         await browse.value("() => { window.open('about:blank') }")
-        while len(tabs) < 2:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: len(tabs) == 2)
         return await tabs.context.new_page()
 
     await tabs._await_own_page(opening())  # pyright: ignore[reportPrivateUsage]
@@ -181,22 +186,20 @@ async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
         await tabs.wait_for_windows(seconds=3600)
 
 
-async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(
-    tmp_path_factory: pytest.TempPathFactory, shell: str, lab_site: Lab
+@pytest.mark.thorough
+async def test_a_new_tab_is_reported_when_its_server_answers(
+    service: BrowserService, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with (
-        running(tmp_path_factory.mktemp("data"), shell, settle_seconds=0.2) as service,
-        opened(service) as browse,
-    ):
+    config = service.config.model_copy(update={"settle_seconds": 0.2})
+    monkeypatch.setattr(service, "config", config)
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab_site.url}/popup")
         script = "() => { window.open('/frame?name=late&gate=late', '_blank', 'noopener') }"
         text = await browse.text("evaluate", function=script)
         assert "A new tab" not in text
         lab_site.open("late")
-        page = browse.connection.session.context
-        with anyio.fail_after(20):
-            while len(page.pages) < 2:
-                await page.wait_for_event("page")
+        context = browse.connection.session.context
+        await until(lambda: len(context.pages) == 2)
         assert "A new tab opened (1)." in await browse.text("snapshot")
 
 
@@ -240,14 +243,13 @@ async def test_sizes_and_media_that_cannot_be_are_refused(browse: Browse) -> Non
     assert "at least one" in await browse.error("emulate_media")
 
 
-async def test_a_tab_that_nobody_waits_for_any_more_is_not_left_behind(
-    service: BrowserService, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_a_cancelled_call_leaves_no_tab_behind(service: BrowserService, lab: str) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
-        given = await browse.saved()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         session = resumed.connection.session
         ways: list[dict[str, Any]] = [{"action": "select", "index": 0}, {"action": "new"}]
         for turns in range(1, 40, 3):

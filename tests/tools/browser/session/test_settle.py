@@ -30,27 +30,30 @@ async def fired(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[float]]:
     loop = asyncio.get_running_loop()
     real = loop.call_at
 
-    def call_at(when: float, callback: Callable[..., object], *given: Any, **options: Any) -> Any:
+    def call_at(
+        when: float, callback: Callable[..., object], *arguments: Any, **options: Any
+    ) -> Any:
         delay, here = when - loop.time(), _here.get()
 
-        def run(*given: Any) -> None:
+        def run(*arguments: Any) -> None:
             if here:
                 delays.append(delay)
-            callback(*given)
+            callback(*arguments)
 
-        return real(when, run, *given, **options)
+        return real(when, run, *arguments, **options)
 
     monkeypatch.setattr(loop, "call_at", call_at)
     yield delays
     _here.reset(token)
 
 
-async def test_what_a_click_fetches_is_part_of_its_answer(browse: Browse, lab: str) -> None:
+async def test_an_answer_shows_the_data_that_a_click_fetched(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/slow")
     text = await browse.text("click", target="button >> text=/^Fetch$/")
     assert "loaded slowly" in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_fetch_after_a_fetch_is_waited_for_as_well(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/slow")
     text = await browse.text("click", target="text=Fetch twice")
@@ -64,8 +67,8 @@ async def test_a_click_that_navigates_answers_with_the_page_it_leads_to(
     text = await browse.text("click", target="text=Go slowly")
     assert f"- Page URL: {lab}/slow-page?ms=200" in section(text, "Page")
     assert "The picture comes late." in section(text, "Snapshot")
-    found = "() => document.images[0].complete && document.images[0].naturalWidth"
-    assert await browse.value(found) == 1
+    width = "() => document.images[0].complete && document.images[0].naturalWidth"
+    assert await browse.value(width) == 1
 
 
 async def test_a_link_that_waits_for_its_server_is_waited_for(
@@ -108,9 +111,11 @@ async def test_a_fetch_that_never_ends_is_waited_for_within_the_bound(
     assert "through the gate" in await browse.text("wait_for", text="through the gate")
 
 
-async def test_a_server_that_does_not_answer_a_click_is_said(browse: Browse, lab_site: Lab) -> None:
+async def test_a_server_that_does_not_answer_a_click_is_reported(
+    browse: Browse, lab_site: Lab
+) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 1.0}
+        update={"action_seconds": 0.3}
     )
     await browse.text("navigate", url=f"{lab_site.url}/downloads")
     text = await browse.text("click", target="text=Late file")
@@ -133,9 +138,8 @@ async def linked(browse: Browse, site: str, path: str) -> str:
     return await browse.ref("Go")
 
 
-async def test_a_page_whose_server_takes_its_time_is_kept_and_what_it_answers_is_seen(
-    browse: Browse, lab_site: Lab
-) -> None:
+@pytest.mark.thorough
+async def test_a_page_on_its_way_to_a_slow_server_is_kept(browse: Browse, lab_site: Lab) -> None:
     target = await linked(browse, lab_site.url, "/frame?name=late&gate=late")
     gated = f"{lab_site.url}/frame?name=late&gate=late"
     patience(browse, 1.0)
@@ -154,8 +158,8 @@ async def test_a_page_whose_server_takes_its_time_is_kept_and_what_it_answers_is
     ):
         with anyio.fail_after(10):
             text = section(await browse.error(tool, **arguments), "Error")
-        said = f"({gated} did not answer yet; wait with browser_wait_for, or open another page)"
-        assert text == f"The page is on its way to another one {said}.", tool
+        reason = f"({gated} did not answer yet; wait with browser_wait_for, or open another page)"
+        assert text == f"The page is on its way to another one {reason}.", tool
     patience(browse, 5.0)
     lab_site.open("late")
     assert "Frame late" in section(await browse.text("wait_for", text="Frame late"), "Snapshot")
@@ -165,6 +169,7 @@ def _half_a_second(*_: object) -> float:
     return 0.5
 
 
+@pytest.mark.thorough
 async def test_a_page_that_leaves_while_a_script_runs_is_kept(
     browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,9 +183,8 @@ async def test_a_page_that_leaves_while_a_script_runs_is_kept(
     assert "Frame late" in await browse.text("wait_for", text="Frame late")
 
 
-async def test_what_waits_for_a_page_is_done_when_that_is_there(
-    browse: Browse, lab_site: Lab
-) -> None:
+@pytest.mark.thorough
+async def test_a_script_waits_for_a_page_on_its_way(browse: Browse, lab_site: Lab) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/frame")
     async with browse.page.expect_request("**/frame?gate=late"):
         await browse.value("() => { location.href = '/frame?gate=late'; }")
@@ -196,7 +200,8 @@ async def test_what_waits_for_a_page_is_done_when_that_is_there(
     assert section(texts[0], "Result") == '"?gate=late"'
 
 
-async def test_a_page_of_which_more_is_still_to_come_can_be_worked_with(
+@pytest.mark.thorough
+async def test_a_page_that_is_half_loaded_can_be_worked_with(
     browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settle, "LOAD_SECONDS", 0.2)
@@ -208,6 +213,7 @@ async def test_a_page_of_which_more_is_still_to_come_can_be_worked_with(
     lab_site.open("late")
 
 
+@pytest.mark.thorough
 async def test_a_page_that_never_rests_is_not_waited_for_longer_than_the_bound(
     browse: Browse, lab: str
 ) -> None:
@@ -217,7 +223,7 @@ async def test_a_page_that_never_rests_is_not_waited_for_longer_than_the_bound(
     assert "status" in section(text, "Snapshot")
 
 
-async def test_what_causes_nothing_costs_no_pause(
+async def test_an_action_without_effects_costs_no_pause(
     browse: Browse, lab: str, fired: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # When it runs out, something useful is begun beside the waiting, which does not grow by it.
@@ -234,8 +240,9 @@ async def test_what_causes_nothing_costs_no_pause(
     assert fired == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("milliseconds", [1, 3, 6])
-async def test_what_a_page_does_right_after_it_was_held_up_is_seen(
+async def test_an_answer_shows_a_change_after_the_page_was_blocked(
     browse: Browse, lab: str, milliseconds: int
 ) -> None:
     """The first snapshot of a page keeps it from running for longer than it has to rest."""
@@ -245,12 +252,13 @@ async def test_what_a_page_does_right_after_it_was_held_up_is_seen(
             setTimeout(() => {{ document.querySelector("h1").textContent = "Later {number}"; }}, {milliseconds});
             setTimeout(() => {{ for (const end = Date.now() + 60; Date.now() < end;); }}, 0); }} }}"""
         await browse.text("evaluate", function=script)
-        found = await browse.text("click", target="button >> nth=0")
-        assert f"Later {number}" in section(found, "Snapshot")
+        text = await browse.text("click", target="button >> nth=0")
+        assert f"Later {number}" in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("milliseconds", [1, 3, 6])
-async def test_what_changes_in_a_shadow_tree_is_seen(
+async def test_an_answer_shows_a_change_in_a_shadow_tree(
     browse: Browse, lab: str, milliseconds: int
 ) -> None:
     for number in range(3):
@@ -266,10 +274,11 @@ async def test_what_changes_in_a_shadow_tree_is_seen(
             }};
         }}"""
         await browse.value(script)
-        found = await browse.text("click", target="text=Press")
-        assert f"Later {number}" in section(found, "Snapshot")
+        text = await browse.text("click", target="text=Press")
+        assert f"Later {number}" in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
     browse: Browse, lab: str
 ) -> None:
@@ -277,22 +286,21 @@ async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
     script = """() => { document.querySelector("button").onclick = () => {
         setTimeout(() => { location = "/many" }, 3); } }"""
     await browse.text("evaluate", function=script)
-    found = await browse.text("click", target="button >> nth=0")
-    assert "/many" in section(found, "Page")
-    assert "Increment" not in section(found, "Snapshot")
+    text = await browse.text("click", target="button >> nth=0")
+    assert "/many" in section(text, "Page")
+    assert "Increment" not in section(text, "Snapshot")
 
 
-async def test_a_large_page_that_was_calm_is_seen_as_it_is_when_it_no_longer_is(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_a_large_page_that_changes_again_is_shown_as_it_is(browse: Browse, lab: str) -> None:
     browse.connection.session.config = browse.service.config.model_copy(update={"snapshot": "full"})
     for _ in range(2):
-        found = await browse.text("navigate", url=f"{lab}/many?refs=400")
-        assert "Buy 199" in section(found, "Snapshot")
+        text = await browse.text("navigate", url=f"{lab}/many?refs=400")
+        assert "Buy 199" in section(text, "Snapshot")
     for number in range(3):
         script = f"""() => {{ document.querySelector("button").onclick = () => {{
             setTimeout(() => {{ document.querySelector("h1").textContent = "Later {number}"; }}, 3); }} }}"""
         await browse.text("evaluate", function=script)
-        found = await browse.text("click", target="button >> nth=0")
-        assert f"Later {number}" in section(found, "Snapshot")
-        assert "Buy 199" in section(found, "Snapshot")
+        text = await browse.text("click", target="button >> nth=0")
+        assert f"Later {number}" in section(text, "Snapshot")
+        assert "Buy 199" in section(text, "Snapshot")

@@ -20,6 +20,7 @@ COOKIES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["opening", "cookies"])
 async def test_a_cancelled_restore_leaves_no_context_in_memory(
     moment: str, shell: str, monkeypatch: pytest.MonkeyPatch

@@ -1,3 +1,5 @@
+"""The encryption of snapshots with a configured key."""
+
 from __future__ import annotations
 
 import pytest
@@ -9,37 +11,40 @@ from statehold.tools.browser.snapshot.model import ContextSnapshot
 KEY = "a key of sufficient length"
 
 
-def test_content_is_decrypted_with_the_same_key_only() -> None:
-    sealed = Encryption(KEY).encrypt(b"content")
+@pytest.fixture(scope="module")
+def encryption() -> Encryption:
+    """The encryption of all these tests: deriving its key takes long on purpose."""
+    return Encryption(KEY)
+
+
+def test_content_is_decrypted_with_the_same_key_only(encryption: Encryption) -> None:
+    sealed = encryption.encrypt(b"content")
     assert b"content" not in sealed
     assert Encryption(KEY).decrypt(sealed) == b"content"
     with pytest.raises(DecryptionFailed, match="another key"):
         Encryption(KEY + "!").decrypt(sealed)
 
 
-def test_the_same_content_is_never_encrypted_the_same_way() -> None:
-    seal = Encryption(KEY)
-    assert seal.encrypt(b"content") != seal.encrypt(b"content")
+def test_the_same_content_is_never_encrypted_the_same_way(encryption: Encryption) -> None:
+    assert encryption.encrypt(b"content") != encryption.encrypt(b"content")
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 25, -1])
-def test_a_changed_byte_is_noticed(at: int) -> None:
-    seal = Encryption(KEY)
-    sealed = bytearray(seal.encrypt(b"content"))
+def test_a_changed_byte_is_noticed(encryption: Encryption, at: int) -> None:
+    sealed = bytearray(encryption.encrypt(b"content"))
     sealed[at] ^= 1
     with pytest.raises(DecryptionFailed):
-        seal.decrypt(bytes(sealed))
+        encryption.decrypt(bytes(sealed))
 
 
 @pytest.mark.parametrize("length", [0, 3, 7, 8, 15, 20, 35])
-def test_missing_bytes_are_noticed(length: int) -> None:
-    seal = Encryption(KEY)
+def test_missing_bytes_are_noticed(encryption: Encryption, length: int) -> None:
     with pytest.raises(DecryptionFailed):
-        seal.decrypt(seal.encrypt(b"content")[:length])
+        encryption.decrypt(encryption.encrypt(b"content")[:length])
 
 
-def test_nothing_is_restored_without_a_key() -> None:
-    snapshot = ContextSnapshot(lost=["x"]).to_snapshot(Encryption(KEY))
+def test_nothing_is_restored_without_a_key(encryption: Encryption) -> None:
+    snapshot = ContextSnapshot(lost=["x"]).to_snapshot(encryption)
     with pytest.raises(DecryptionFailed, match="no key is configured"):
         ContextSnapshot.from_snapshot(snapshot)
     with pytest.raises(DecryptionFailed):
@@ -47,10 +52,10 @@ def test_nothing_is_restored_without_a_key() -> None:
     assert not DecryptionFailed("x").retryable
 
 
-def test_a_snapshot_from_before_there_was_a_key_is_still_read() -> None:
-    given = ContextSnapshot(lost=["x"])
-    assert ContextSnapshot.from_snapshot(given.to_snapshot(), Encryption(KEY)) == given
-    assert ContextSnapshot.from_snapshot(Snapshot({"version": 2}), Encryption(KEY)).lost != []
+def test_a_snapshot_from_before_there_was_a_key_is_still_read(encryption: Encryption) -> None:
+    snapshot = ContextSnapshot(lost=["x"])
+    assert ContextSnapshot.from_snapshot(snapshot.to_snapshot(), encryption) == snapshot
+    assert ContextSnapshot.from_snapshot(Snapshot({"version": 2}), encryption).lost != []
 
 
 def test_a_short_key_is_refused_with_the_remedy() -> None:
@@ -58,5 +63,5 @@ def test_a_short_key_is_refused_with_the_remedy() -> None:
         Encryption("short")
 
 
-def test_a_key_is_never_shown() -> None:
-    assert KEY not in repr(Encryption(KEY))
+def test_a_key_is_never_shown(encryption: Encryption) -> None:
+    assert KEY not in repr(encryption)

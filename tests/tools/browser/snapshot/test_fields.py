@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 from changing import Changing
 from support.browsing import again, lost, opened
+from support.selection import matrix
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import restore, tab
@@ -86,6 +87,7 @@ async def test_fields_that_are_not_restored_are_counted(
             assert set(await resumed.value(VALUES)) == {""}
 
 
+@pytest.mark.thorough
 async def test_newer_content_of_the_site_is_not_overwritten(
     service: BrowserService, site: Changing
 ) -> None:
@@ -114,6 +116,7 @@ async def test_text_is_not_filled_into_a_field_with_another_label(
             assert "1 form field of tab 0" in lost(resumed)
 
 
+@pytest.mark.thorough
 async def test_fields_that_a_script_builds_or_fills_late_come_back(
     service: BrowserService, site: Changing
 ) -> None:
@@ -132,6 +135,7 @@ async def test_fields_that_a_script_builds_or_fills_late_come_back(
             assert "form field" not in lost(resumed)
 
 
+@pytest.mark.thorough
 async def test_fields_that_mirror_their_value_come_back_again_and_again(
     service: BrowserService, site: Changing
 ) -> None:
@@ -150,6 +154,7 @@ async def test_fields_that_mirror_their_value_come_back_again_and_again(
                 assert await loop_clock.value("[a.value, b.value]") == ["one", "three"]
 
 
+@pytest.mark.thorough
 async def test_choices_that_the_site_was_sent_at_once_are_not_sent_again(
     service: BrowserService, site: Changing
 ) -> None:
@@ -168,12 +173,12 @@ async def test_choices_that_the_site_was_sent_at_once_are_not_sent_again(
 
 @pytest.mark.parametrize(
     "page",
-    [
+    matrix(
         "<input id=field type=password><button onclick=\"field.type = 'text'\">Show</button>",
         "<label>Kennwort <input id=field></label>",
         "<input id=field name=login_pass>",
         "<input id=field name=pin_code>",
-    ],
+    ),
 )
 async def test_text_in_a_secret_field_is_not_saved_however_it_is_shown(
     service: BrowserService, site: Changing, page: str
@@ -190,6 +195,7 @@ async def test_text_in_a_secret_field_is_not_saved_however_it_is_shown(
             assert "what was typed into password" in str(saved.data)
 
 
+@pytest.mark.thorough
 async def test_a_form_is_not_filled_into_another_page(
     service: BrowserService, site: Changing
 ) -> None:
@@ -226,6 +232,7 @@ async def test_text_typed_for_a_site_does_not_reach_the_one_that_its_page_goes_o
             assert any(how in lost(resumed) for how in ("(the page moved on)", "(it went on to"))
 
 
+@pytest.mark.thorough
 async def test_a_page_that_opens_a_dialog_keeps_no_caller_waiting(
     service: BrowserService, site: Changing
 ) -> None:
@@ -241,6 +248,7 @@ async def test_a_page_that_opens_a_dialog_keeps_no_caller_waiting(
             assert await resumed.value("field.value") == ""
 
 
+@pytest.mark.thorough
 async def test_a_document_whose_elements_are_only_called_like_fields_is_saved_as_any_other(
     service: BrowserService, site: Changing
 ) -> None:
@@ -254,6 +262,7 @@ async def test_a_document_whose_elements_are_only_called_like_fields_is_saved_as
             assert lost(resumed) == restore.ALWAYS_LOST
 
 
+@pytest.mark.thorough
 async def test_fields_come_back_whose_form_is_asked_for_them_by_its_own_properties(
     service: BrowserService, site: Changing
 ) -> None:

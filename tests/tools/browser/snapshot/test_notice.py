@@ -1,4 +1,4 @@
-"""The notice after a pause: a loss is told once, and by the number that its tab has now."""
+"""The notice after a pause reports a loss once, by the number that its tab has now."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_login_in_an_address_is_not_saved(service: BrowserService, site:
     assert "hunter2" not in str(saved.data)
 
 
-async def test_a_loss_of_a_sleeping_tab_is_told_once(
+async def test_a_loss_of_a_sleeping_tab_is_reported_once(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/"] = "<input id=field type=password>"
@@ -51,22 +51,24 @@ async def test_a_loss_of_a_sleeping_tab_is_told_once(
             assert "what was typed into password" not in lost(twice)
 
 
-async def test_a_loss_of_the_current_tab_is_told_once_also_when_it_does_not_load(
+@pytest.mark.thorough
+async def test_a_loss_of_the_current_tab_is_reported_once_also_when_it_does_not_load(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.pages["/"] = "<input id=field type=password>"
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.text("type", target="#field", text="hunter2")
-        found = await browse.saved()
+        snapshot = await browse.saved()
     monkeypatch.setattr(opening, "RESTORE_SECONDS", 0.3)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.loop_clock(), found) as once, again(once) as twice:
+    async with opened(service, browse.loop_clock(), snapshot) as once, again(once) as twice:
         assert "what was typed into password" in lost(once)
         assert "did not load" in lost(twice)
         assert "what was typed into password" not in lost(twice)
 
 
+@pytest.mark.thorough
 async def test_media_features_stay_emulated(service: BrowserService, site: Changing) -> None:
     site.pages["/"] = "<p>hello</p>"
     dark = "[matchMedia('(prefers-color-scheme: dark)').matches, matchMedia('print').matches]"
@@ -78,6 +80,7 @@ async def test_media_features_stay_emulated(service: BrowserService, site: Chang
             assert await twice.value(dark) == [True, False]
 
 
+@pytest.mark.thorough
 async def test_a_form_that_became_a_download_leaves_the_page_what_it_was(
     service: BrowserService, site: Changing
 ) -> None:
@@ -92,7 +95,8 @@ async def test_a_form_that_became_a_download_leaves_the_page_what_it_was(
             assert await resumed.value("field.value") == "mine"
 
 
-async def test_a_loss_of_a_sleeping_tab_is_told_by_the_number_that_it_has_now(
+@pytest.mark.thorough
+async def test_a_loss_of_a_sleeping_tab_is_reported_by_its_present_number(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages |= {"/": "first", "/second": "second"}
@@ -107,25 +111,26 @@ async def test_a_loss_of_a_sleeping_tab_is_told_by_the_number_that_it_has_now(
             assert "the page of tab 1 " in await resumed.text("tabs", action="select", index=1)
 
 
-async def test_tabs_that_are_nowhere_have_their_size_and_media_again(
+async def test_empty_tabs_have_their_size_and_media_again(
     service: BrowserService,
 ) -> None:
     shape = "() => [innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches]"
     async with opened(service) as browse:
         await browse.text("resize", width=800, height=600)
         await browse.text("emulate_media", colorScheme="dark")
-        found = await browse.saved()
-        assert found.data["tabs"][0]["lost"] == []
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+        assert snapshot.data["tabs"][0]["lost"] == []
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value(shape) == [800, 600, True]
 
 
-async def test_content_written_into_an_empty_window_is_told_as_lost(
+@pytest.mark.thorough
+async def test_content_written_into_an_empty_window_is_reported_as_lost(
     service: BrowserService, site: Changing
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.text("evaluate", function=WRITE)
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert "what scripts had written into it of tab 1" in resumed.connection.restore_report.lost

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import pytest
 from changing import Changing
@@ -10,6 +11,7 @@ from support.browsing import Browse, opened
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import records
+from statehold.tools.browser.snapshot.records import StorageRecords
 
 pytestmark = pytest.mark.anyio
 
@@ -35,22 +37,62 @@ async def test_checkpoints_name_the_storage_that_is_never_saved(
     assert lost == [f"Cache Storage of {site.url}", f"private files of {site.url}"]
 
 
-async def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
-    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
+def origin_state(number: int, *, items: str = "[]", other: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the state of an origin as page/storage.js reads it."""
+    return {
+        "origin": f"http://site{number}.test",
+        "items": items,
+        "databases": {},
+        "cut": [],
+        "other": list(other),
+    }
+
+
+def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(records, "NAMED_ORIGINS", 2)
+    storage = StorageRecords({})
     for number in range(1, 6):
-        await browse.text("navigate", url=site.at(number))
-        await browse.value(KEEP_FILES if number < 5 else "() => 1")
-        await browse.saved(light=True)
-    assert (await browse.saved()).data["lost"] == [
-        f"{what} of {which}"
-        for what in ("Cache Storage", "private files")
-        for which in (site.at(1), site.at(2), "2 more sites")
+        lost = ["Cache Storage", "private files"] if number < 5 else []
+        for _ in range(2):
+            storage.note(origin_state(number, other=lost))
+    assert storage.describe_losses() == [
+        f"{part} of {origins}"
+        for part in ("Cache Storage", "private files")
+        for origins in ("http://site1.test", "http://site2.test", "2 more sites")
     ]
 
 
-async def test_the_sites_that_were_read_last_are_kept_when_there_are_too_many(
+def test_the_storage_that_was_read_longest_ago_is_dropped_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "STORED_BYTES", 2500)
+    monkeypatch.setattr(records, "NAMED_ORIGINS", 1)
+    storage = StorageRecords({})
+    for number in (1, 2, 3, 4, 1):
+        storage.note(origin_state(number, items="x" * 1000))
+    assert list(storage.stored) == ["http://site4.test", "http://site1.test"]
+    assert storage.describe_losses() == [
+        "storage of http://site2.test (too much)",
+        "storage of 1 more sites (too much)",
+    ]
+
+
+def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "STORED_ORIGINS", 1)
+    monkeypatch.setattr(records, "REMEMBERED_ORIGINS", 2)
+    storage = StorageRecords({})
+    for number in range(1, 6):
+        storage.note(origin_state(number, items="[1]"))
+    assert storage.describe_losses() == [
+        "storage of http://site3.test (too much)",
+        "storage of http://site4.test (too much)",
+    ]
+
+
+@pytest.mark.thorough
+async def test_a_checkpoint_drops_the_storage_that_was_read_longest_ago(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "STORED_BYTES", 2500)
@@ -58,29 +100,16 @@ async def test_the_sites_that_were_read_last_are_kept_when_there_are_too_many(
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
-        found = await browse.saved(light=True)
-    assert set(found.data["origins"]) == {site.at(4), site.at(1)}
+        snapshot = await browse.saved(light=True)
+    assert set(snapshot.data["origins"]) == {site.at(4), site.at(1)}
     assert set(browse.connection.session.origins.records.stored) == {site.at(4), site.at(1)}
-    assert found.data["lost"] == [
+    assert snapshot.data["lost"] == [
         f"storage of {site.at(2)} (too much)",
         "storage of 1 more sites (too much)",
     ]
 
 
-async def test_the_list_of_lost_sites_is_bounded(
-    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "STORED_ORIGINS", 1)
-    monkeypatch.setattr(records, "REMEMBERED_ORIGINS", 2)
-    for number in range(1, 6):
-        await browse.text("navigate", url=site.at(number))
-        await browse.value("() => { localStorage.cart = 'full' }")
-        await browse.saved(light=True)
-    lost = (await browse.saved(light=True)).data["lost"]
-    assert len(lost) == 2
-    assert all(line.endswith("(too much)") for line in lost)
-
-
+@pytest.mark.thorough
 async def test_a_dropped_site_is_not_restored(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,11 +117,11 @@ async def test_a_dropped_site_is_not_restored(
         await browse.text("navigate", url=site.url)
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         await browse.text("navigate", url=site.at(2))
-        found = await browse.saved()
+        snapshot = await browse.saved()
     monkeypatch.setattr(records, "STORED_BYTES", 1500)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
-        found = await resumed.saved()
-        assert set(found.data["origins"]) == {site.at(2)}
+        snapshot = await resumed.saved()
+        assert set(snapshot.data["origins"]) == {site.at(2)}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.length") == 0

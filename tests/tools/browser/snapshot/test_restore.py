@@ -23,6 +23,8 @@ from support.saved_contexts import (
     resume,
     save,
 )
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
@@ -39,12 +41,12 @@ async def test_storage_and_history_state_are_there_before_the_scripts_of_the_pag
 ) -> None:
     async with resume(browser) as before:
         page = await open_filled(before, site.at(1) + "/everything")
-        given = await save(before, page)
+        snapshot = await save(before, page)
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         page = page_of(after)
-        found = await page.evaluate("() => ({...found, state: String(found.state.at)})")
-        assert found == {
+        values = await page.evaluate("() => ({...found, state: String(found.state.at)})")
+        assert values == {
             "state": "1,NaN",
             "session": "session",
             "local": "local",
@@ -62,10 +64,10 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
         pages = [await before.context.new_page() for _ in range(3)]
         for number, page in enumerate(pages, start=1):
             await log_in(before.context, page, site.at(number), f"user {number}")
-        given = await save(before, *pages, current=1)
+        snapshot = await save(before, *pages, current=1)
     site.hits.clear()
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         assert after.current == 1
         assert [hit for hit in site.hits if "account" in hit] == ["GET 127.0.0.2/account"]
         for number in (1, 2, 3):
@@ -86,15 +88,17 @@ async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
     browser: Browser, site: Keeping
 ) -> None:
     async with resume(browser) as before:
-        pages = [await open_filled(before, site.at(number) + "/everything") for number in (1, 2)]
-        given = await save(before, *pages)
+        current = await before.context.new_page()
+        await current.goto(site.at(1) + "/plain")
+        filled = await open_filled(before, site.at(2) + "/everything")
+        snapshot = await save(before, current, filled)
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         tab = dormant_tab(after, 1)
         assert (tab.url, tab.title) == (site.at(2) + "/everything", "Everything")
         again = await save(after, *after.tabs)
-        assert again.tabs[1] == replace(given.tabs[1], lost=[])
-        assert again.origins == given.origins
+        assert again.tabs[1] == replace(snapshot.tabs[1], lost=[])
+        assert again.origins == snapshot.origins
         woken: list[Page] = []
 
         async def wake() -> None:
@@ -108,8 +112,8 @@ async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
         assert await woken[0].input_value("#area") == "first\nsecond"
 
 
-async def visit(found: RestoredContext, how: str, frm: str, to: str) -> Page:
-    context = found.context
+async def visit(restored: RestoredContext, how: str, frm: str, to: str) -> Page:
+    context = restored.context
     page = await context.new_page()
     await page.goto(frm + "/plain")
     if how == "address":
@@ -121,7 +125,7 @@ async def visit(found: RestoredContext, how: str, frm: str, to: str) -> Page:
         await page.wait_for_url(to)
     else:
         target = to if how == "popup" else frm + "/to?" + to
-        ours = found.origins.watch.is_hidden
+        ours = restored.origins.watch.is_hidden
         async with context.expect_page(lambda page: not ours(page)) as opened:
             await page.evaluate("to => { window.open(to) }", target)
         page = await opened.value
@@ -129,7 +133,7 @@ async def visit(found: RestoredContext, how: str, frm: str, to: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize("how", ["redirect", "redirected popup"])
+@pytest.mark.parametrize("how", matrix("redirect", "redirected popup"))
 async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it_is_reached(
     browser: Browser, site: Keeping, how: str
 ) -> None:
@@ -137,17 +141,17 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
-        given = await save(before, page)
-    seen: list[Page] = []
+        snapshot = await save(before, page)
+    pages: list[Page] = []
 
-    async with resume(browser, given, pages=seen) as after:
+    async with resume(browser, snapshot, pages=pages) as after:
         assert after.origins.dormant == {site.at(2)}
         assert site.hits[-1] == "GET 127.0.0.1/plain"
         page = await visit(after, how, site.at(1), site.at(2) + "/account")
-        found = await logged_in(page)
-        assert (found["local"], found["database"]) == ("somebody", "somebody")
+        login = await logged_in(page)
+        assert (login["local"], login["database"]) == ("somebody", "somebody")
         assert after.origins.dormant == set()
-        assert set(seen) == set(after.context.pages)
+        assert set(pages) == set(after.context.pages)
         # From now on changes are the site's own: cleared values are not restored again.
         await page.evaluate("localStorage.clear()")
         await page.reload()
@@ -155,18 +159,19 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
         assert (await save(after, page)).origins.get(site.at(2), StoredOrigin()).items == "[]"
 
 
+@pytest.mark.thorough
 async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
     browser: Browser, site: Keeping
 ) -> None:
-    given: list[ContextSnapshot] = []
+    snapshots: list[ContextSnapshot] = []
     for name in ("one", "two"):
         async with resume(browser) as before:
             page = await before.context.new_page()
             await log_in(before.context, page, site.at(2), name)
             await page.goto(site.at(1) + "/plain")
-            given.append(await save(before, page))
+            snapshots.append(await save(before, page))
 
-    async with resume(browser, given[0]) as one, resume(browser, given[1]) as two:
+    async with resume(browser, snapshots[0]) as one, resume(browser, snapshots[1]) as two:
         page = await visit(one, "redirect", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] == "one"
         assert two.origins.dormant == {site.at(2)}
@@ -178,50 +183,53 @@ async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
     await gone_from_the_interceptor(browser)
 
 
-async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: Keeping) -> None:
+async def test_answers_to_forms_are_reported_and_not_sent_again(
+    browser: Browser, site: Keeping
+) -> None:
     async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/form")
         await page.click("button")
         await page.wait_for_url("**/answer")
-        given = await save(before, page)
-        assert given.tabs[0].posted
+        snapshot = await save(before, page)
+        assert snapshot.tabs[0].posted
     site.hits.clear()
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         assert "answer to a form" in after.report.lost
         assert not [hit for hit in site.hits if hit.startswith("POST")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("silent", [False, True])
-async def test_a_page_that_never_was_there_is_the_same_page_again(
+async def test_a_missing_page_is_the_same_page_again(
     browser: Browser, site: Keeping, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
     async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/never")
-        given = await save(before, page)
+        snapshot = await save(before, page)
         if silent:
             await page.evaluate("() => { setTimeout(() => { for (;;); }) }")
-            given = await save(before, page)
-            assert "did not answer" in str(given)
-    async with resume(browser, given) as after:
+            snapshot = await save(before, page)
+            assert "did not answer" in str(snapshot)
+    async with resume(browser, snapshot) as after:
         assert await page_of(after).title() == "Not found"
         assert "answers" not in after.report.lost
 
 
-async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) -> None:
+async def test_pages_that_are_gone_are_reported(browser: Browser, site: Keeping) -> None:
     async with resume(browser) as before:
         pages = [await before.context.new_page() for _ in range(4)]
         await pages[0].goto(site.at(1) + "/framed?secret=1")
         await pages[1].goto("data:text/html,<title>data</title>")
         await pages[2].goto(site.at(1) + "/plain")
-        given = await save(before, *pages)
-    assert "back and forward" not in str(given)
+        snapshot = await save(before, *pages)
+    assert "back and forward" not in str(snapshot)
 
     site.gone.add("/framed")
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         assert f"{site.at(1)}/framed answers 404 now" in after.report.lost
         assert "secret" not in after.report.lost
         tab = dormant_tab(after, 1)
@@ -236,27 +244,29 @@ async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) 
         assert "ERR_CONNECTION_REFUSED" in tab.report.lost[0]
 
 
-async def test_a_page_that_goes_elsewhere_is_said(browser: Browser, site: Keeping) -> None:
+@pytest.mark.thorough
+async def test_a_page_that_goes_elsewhere_is_saved_there(browser: Browser, site: Keeping) -> None:
     async with resume(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/onward")
         await page.evaluate("localStorage.out = 1")
-        given = await save(before, page)
+        snapshot = await save(before, page)
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         await page_of(after).wait_for_url("**/plain")
-        found = await save(after)
-        assert found.tabs[0].url == site.at(1) + "/plain"
+        state = await save(after)
+        assert state.tabs[0].url == site.at(1) + "/plain"
 
 
+@pytest.mark.thorough
 async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: Keeping) -> None:
     async with resume(browser) as before:
         pages = [await before.context.new_page() for _ in range(2)]
         for page in pages:
             await page.goto(site.at(1) + "/plain")
-        given = await save(before, *pages)
+        snapshot = await save(before, *pages)
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         requested = anyio.Event()
 
         async def hold(route: Route) -> None:
@@ -278,48 +288,49 @@ async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: K
         assert len(after.context.pages) == 2
 
 
+@pytest.mark.thorough
 async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
     browser: Browser, site: Keeping
 ) -> None:
     async with resume(browser) as before:
         page = await open_filled(before, site.at(1) + "/everything")
-        given = await save(before, page)
+        snapshot = await save(before, page)
     port = site.port
     site.close()
 
-    async with resume(browser, given) as away:
+    async with resume(browser, snapshot) as away:
         assert "ERR_CONNECTION_REFUSED" in away.report.lost
         again = await save(away, *away.tabs)
-    assert again.tabs[0].page == given.tabs[0].page
-    assert again.origins == given.origins
+    assert again.tabs[0].page == snapshot.tabs[0].page
+    assert again.origins == snapshot.origins
 
     with Keeping(port) as back:
         async with resume(browser, again) as after:
-            assert after.report.lost == given_lost(again)
+            assert after.report.lost == expected_losses(again)
             assert await page_of(after).input_value("#text") == "typed into #text"
             assert await page_of(after).evaluate("found.session") == "session"
             assert back.hits
 
 
-def given_lost(given: ContextSnapshot) -> str:
+def expected_losses(snapshot: ContextSnapshot) -> str:
     return ", ".join(
-        [f"{what} of tab 0" for what in given.tabs[0].lost]
+        [f"{what} of tab 0" for what in snapshot.tabs[0].lost]
         + ["3 form fields of tab 0", "what the scripts of the pages held in memory"]
     )
 
 
-async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keeping) -> None:
+async def test_addresses_before_and_after_are_saved(browser: Browser, site: Keeping) -> None:
     async with resume(browser) as before:
         page = await before.context.new_page()
         for path in ("/plain", "/form", "/account"):
             await page.goto(site.at(1) + path)
         await page.go_back()
-        given = await save(before, page)
-    tab = given.tabs[0]
+        snapshot = await save(before, page)
+    tab = snapshot.tabs[0]
     assert [url.rpartition("/")[2] for url in tab.history] == ["plain", "form", "account"]
     assert tab.position == 1
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         assert "back and forward (going back loads the pages again)" in after.report.lost
 
 
@@ -341,37 +352,40 @@ async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_
                 {"name": "p", "value": "2", "url": site.at(2), "expires": 4_000_000_000},
             ]
         )
-        given = await save(before, page)
-    given.cookies.append({"name": "broken", "value": "", "domain": "", "path": "nowhere"})
+        snapshot = await save(before, page)
+    snapshot.cookies.append({"name": "broken", "value": "", "domain": "", "path": "nowhere"})
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         assert sorted(c.get("name", "") for c in await after.context.cookies()) == ["p", "s"]
-        found = await after.context.cookies(site.at(1))
-        assert (found[0].get("httpOnly"), found[0].get("sameSite")) == (True, "Strict")
+        cookies = await after.context.cookies(site.at(1))
+        assert (cookies[0].get("httpOnly"), cookies[0].get("sameSite")) == (True, "Strict")
         assert "2 cookies" in after.report.restored
         assert "1 cookie" in after.report.lost
 
 
+@pytest.mark.thorough
 async def test_a_snapshot_survives_the_death_of_the_browser(shell: str, site: Keeping) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
         before = await restore_context(browser, None, context_options={})
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")
-        given = await save(before, page, light=True)
+        snapshot = await save(before, page, light=True)
         os.kill(await pid_of(browser), signal.SIGKILL)
         with pytest.raises(ConnectionLost):
             await save(before, page)
 
         browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
-        async with resume(browser, given) as after:
+        async with resume(browser, snapshot) as after:
             assert (await logged_in(page_of(after)))["database"] == "somebody"
         await browser.close()
 
 
 async def pid_of(browser: Browser) -> int:
-    found = await send_command(await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo")
-    return next(int(each["id"]) for each in found["processInfo"] if each["type"] == "browser")
+    processes = await send_command(
+        await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo"
+    )
+    return next(int(each["id"]) for each in processes["processInfo"] if each["type"] == "browser")
 
 
 async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keeping) -> None:
@@ -389,16 +403,17 @@ async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keep
     "snapshot",
     [Snapshot({"version": 99}), Snapshot(), Snapshot({"version": 1, "tabs": [{"x": 1}]})],
 )
-async def test_an_unreadable_snapshot_restores_nothing_and_says_so(
+async def test_an_unreadable_snapshot_is_reported_and_restores_nothing(
     browser: Browser, snapshot: Snapshot
 ) -> None:
-    given = ContextSnapshot.from_snapshot(snapshot)
-    async with resume(browser, given) as after:
+    state = ContextSnapshot.from_snapshot(snapshot)
+    async with resume(browser, state) as after:
         assert after.context.pages == []
         assert after.report.restored == ""
         assert "everything" in after.report.lost
 
 
+@pytest.mark.thorough
 async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
     browser: Browser, site: Keeping
 ) -> None:
@@ -412,52 +427,54 @@ async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
-        given = await save(before, page)
+        snapshot = await save(before, page)
     site.hits.clear()
 
-    async with resume(browser, given, prepare=prepare) as after:
+    async with resume(browser, snapshot, prepare=prepare) as after:
         with pytest.raises(Error, match="ERR_FAILED"):
             await page_of(after).goto(site.at(2) + "/account")
         await after.origins.restore_origin(site.at(2))
         assert after.origins.dormant == set()
-        assert (await save(after)).origins == given.origins
+        assert (await save(after)).origins == snapshot.origins
     assert site.hits == ["GET 127.0.0.1/plain"]
 
 
+@pytest.mark.thorough
 async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: Keeping) -> None:
     async with resume(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(2), "somebody")
         await page.goto(site.at(1) + "/plain")
-        given = await save(before, page)
+        snapshot = await save(before, page)
 
-    async with resume(browser, given) as after:
+    async with resume(browser, snapshot) as after:
         page = page_of(after)
         frame = "url => { document.body.append(Object.assign(document.createElement('iframe'), {src: url})) }"
         async with page.expect_event("framenavigated", lambda f: f.parent_frame is not None):
             await page.evaluate(frame, site.at(2) + "/plain")
-        with anyio.fail_after(10):
-            while after.origins.dormant:  # noqa: ASYNC110 - there is no event to wait for
-                await anyio.sleep(0.02)
+        await until(lambda: not after.origins.dormant)
 
 
+@pytest.mark.thorough
 async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
     browser: Browser, site: Keeping, leaks: Any
 ) -> None:
-    given: ContextSnapshot | None = None
+    snapshot: ContextSnapshot | None = None
     open_before = len(browser.contexts)
     for _ in range(3):
-        async with resume(browser, given) as found:
-            if given is None:
-                page = await found.context.new_page()
-                await log_in(found.context, page, site.at(2), "somebody")
-                await log_in(found.context, page, site.at(1), "somebody")
+        async with resume(browser, snapshot) as restored:
+            if snapshot is None:
+                page = await restored.context.new_page()
+                await log_in(restored.context, page, site.at(2), "somebody")
+                await log_in(restored.context, page, site.at(1), "somebody")
             async with anyio.create_task_group() as tasks:
                 for light in (True, False, False):
-                    tasks.start_soon(partial(save, found, page_of_or_first(found), light=light))
-            given = await save(found, page_of_or_first(found))
-            assert len(found.context.pages) == 1
-    assert sorted(given.origins if given else ()) == [site.at(1), site.at(2)]
+                    tasks.start_soon(
+                        partial(save, restored, page_of_or_first(restored), light=light)
+                    )
+            snapshot = await save(restored, page_of_or_first(restored))
+            assert len(restored.context.pages) == 1
+    assert sorted(snapshot.origins if snapshot else ()) == [site.at(1), site.at(2)]
     assert len(browser.contexts) == open_before
     await gone_from_the_interceptor(browser)
     await leaks.check()
@@ -465,11 +482,9 @@ async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
 
 async def gone_from_the_interceptor(browser: Browser, *, contexts: int = 0) -> None:
     nothing = f"<RequestInterceptor contexts={contexts} origins=0>"
-    with anyio.fail_after(5):
-        # The event of a closed context comes after close() has returned.
-        while repr(RequestInterceptor.for_browser(browser)) != nothing:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    # The event of a closed context comes after close() has returned.
+    await until(lambda: repr(RequestInterceptor.for_browser(browser)) == nothing)
 
 
-def page_of_or_first(found: RestoredContext) -> Page:
-    return page_of(found) if found.tabs else found.context.pages[0]
+def page_of_or_first(restored: RestoredContext) -> Page:
+    return page_of(restored) if restored.tabs else restored.context.pages[0]

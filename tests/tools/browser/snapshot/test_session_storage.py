@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 from changing import Changing
 from support.browsing import opened
+from support.selection import matrix
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import session_storage
@@ -21,6 +22,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
+@pytest.mark.thorough
 async def test_session_storage_waits_for_a_tab_to_come_back(
     service: BrowserService, site: Changing
 ) -> None:
@@ -31,24 +33,25 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         await browse.text("navigate", url=site.at(2))
         await browse.value("() => { sessionStorage.paid = 'yes' }")
         await browse.text("tabs", action="new", url=site.at(3))
-        found = await browse.saved(light=True)
+        snapshot = await browse.saved(light=True)
         # It may have been changed after it was read and before the tab left.
         late = ["the latest session storage of left sites"]
-        assert [tab["lost"] for tab in found.data["tabs"]] == [late, []]
+        assert [tab["lost"] for tab in snapshot.data["tabs"]] == [late, []]
         assert len(browse.connection.session.context.pages) == 2
     # Save once before the tab is used again, and once after.
-    async with opened(service, browse.loop_clock(), found) as slept:
-        found = await slept.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as slept:
+        snapshot = await slept.saved()
         await slept.text("tabs", action="select", index=0)
-        found = await slept.saved(light=True)
-        assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
-    async with opened(service, slept.loop_clock(), found) as resumed:
+        snapshot = await slept.saved(light=True)
+        assert [tab["lost"] for tab in snapshot.data["tabs"]] == [[], []]
+    async with opened(service, slept.loop_clock(), snapshot) as resumed:
         assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => ({...sessionStorage})") == {"cart": "full"}
 
 
-async def test_session_storage_that_was_never_read_is_said_and_none_that_was_empty(
+@pytest.mark.thorough
+async def test_unread_session_storage_is_reported_and_empty_one_is_not(
     service: BrowserService, site: Changing
 ) -> None:
     async with opened(service) as browse:
@@ -60,7 +63,7 @@ async def test_session_storage_that_was_never_read_is_said_and_none_that_was_emp
         assert tab["lost"] == ["the latest session storage of left sites"]
 
 
-@pytest.mark.parametrize("url", ["about:blank", "data:text/html,<p>made"])
+@pytest.mark.parametrize("url", matrix("about:blank", "data:text/html,<p>made"))
 async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
     service: BrowserService, site: Changing, url: str
 ) -> None:
@@ -69,18 +72,19 @@ async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
         await browse.value("() => { sessionStorage.step = localStorage.login = 'kept' }")
         await browse.saved()
         await browse.page.goto(url)
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value("location.href") == "about:blank"
         again = await resumed.saved()
-        assert again.data["tabs"][0]["sessions"] == found.data["tabs"][0]["sessions"]
+        assert again.data["tabs"][0]["sessions"] == snapshot.data["tabs"][0]["sessions"]
         assert again.data["tabs"][0]["history"] == [site.url + "/", "about:blank"]
         assert again.data["lost"] == []
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("[sessionStorage.step, localStorage.login]") == ["kept", "kept"]
 
 
-async def test_too_much_session_storage_is_said(
+@pytest.mark.thorough
+async def test_too_much_session_storage_is_reported(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_storage, "TAB_BYTES", 1500)
@@ -88,7 +92,7 @@ async def test_too_much_session_storage_is_said(
         for number in (1, 2):
             await browse.text("navigate", url=site.at(number))
             await browse.value("() => { sessionStorage.cart = 'x'.repeat(1000) }")
-            found = await browse.saved()
-        tab = found.data["tabs"][0]
+            snapshot = await browse.saved()
+        tab = snapshot.data["tabs"][0]
         assert tab["lost"] == [f"session storage of {site.at(1)} (too much)"]
         assert set(tab["sessions"]) == {site.at(2)}

@@ -13,6 +13,7 @@ import pytest
 from changing import Changing
 from served import Server
 from support.browsing import Browse, again, opened, until_pages_closed
+from support.selection import matrix
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import capture, opening, storage
@@ -44,6 +45,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
+@pytest.mark.thorough
 async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
     service: BrowserService, site: Changing
 ) -> None:
@@ -53,8 +55,8 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         await browse.value(LARGE)
         await browse.saved()
         await browse.value("() => localStorage.setItem('login', 'late')")
-        found = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved(light=True)
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert "the latest of the database large" in resumed.connection.restore_report.lost
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
@@ -82,15 +84,15 @@ LOGIN = """() => new Promise(done => {
 
 
 @pytest.mark.parametrize(
-    ("beside", "told"),
-    [
+    ("beside", "loss"),
+    matrix(
         ("a key", "1 records of the database beside"),
         ("x" * 2_500_000, "the latest of the database beside"),
-    ],
+    ),
     ids=["key", "large"],
 )
 async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cannot_read(
-    service: BrowserService, site: Changing, beside: str, told: str
+    service: BrowserService, site: Changing, beside: str, loss: str
 ) -> None:
     async with opened(service) as browse:
         # Keys are for pages of a safe origin only.
@@ -100,14 +102,15 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
             await page.evaluate(PUT, [name, value])
         await browse.saved()
         await page.evaluate(PUT, ["login", "late"])
-        found = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved(light=True)
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
-        assert told in lost
+        assert loss in lost
         assert "login" not in lost
         assert await resumed.value(LOGIN) == ["early", "late"]
 
 
+@pytest.mark.thorough
 async def test_a_checkpoint_names_a_database_that_was_never_read(
     service: BrowserService, site: Changing
 ) -> None:
@@ -116,8 +119,8 @@ async def test_a_checkpoint_names_a_database_that_was_never_read(
         await browse.page.evaluate(PUT, ["login", "early"])
         await browse.saved()
         await browse.page.evaluate(PUT, ["beside", "x" * 2_500_000])
-        found = await browse.saved(light=True)
-    assert found.data["lost"] == [f"the database beside of {site.url}"]
+        snapshot = await browse.saved(light=True)
+    assert snapshot.data["lost"] == [f"the database beside of {site.url}"]
 
 
 BUSY = """async () => {
@@ -130,6 +133,7 @@ BUSY = """async () => {
 }"""
 
 
+@pytest.mark.thorough
 async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +144,8 @@ async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
         await browse.value("localStorage.login = sessionStorage.step = 'kept'")
         await browse.value(BUSY)
         await browse.text("type", target="#field", text="typed")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert "the database busy" in resumed.connection.restore_report.lost
         state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
         assert state == ["typed", "kept", "kept"]
@@ -167,6 +171,7 @@ NUMBERED = """n => new Promise(done => {
 })"""
 
 
+@pytest.mark.thorough
 async def test_numbers_of_records_that_were_deleted_are_not_given_again(
     service: BrowserService, site: Changing
 ) -> None:
@@ -174,8 +179,8 @@ async def test_numbers_of_records_that_were_deleted_are_not_given_again(
         await browse.text("navigate", url=site.url)
         await browse.value(f"({NUMBERED})(3)")
         await browse.saved(light=True)
-        found = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved(light=True)
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value(f"({NUMBERED})(1)") == [4, [1, 2, 4], 4, [2, 3, 4]]
 
 
@@ -188,11 +193,12 @@ async def test_a_checkpoint_has_what_a_site_stored_that_was_left_at_once(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url + "/login")
         await browse.text("wait_for", text="hello")
-        found = await browse.saved(light=True)
-    assert found.data["tabs"][0]["url"] == site.at(2) + "/"
-    assert "ann" in str(found.data["origins"][site.url])
+        snapshot = await browse.saved(light=True)
+    assert snapshot.data["tabs"][0]["url"] == site.at(2) + "/"
+    assert "ann" in str(snapshot.data["origins"][site.url])
 
 
+@pytest.mark.thorough
 async def test_a_tab_that_does_not_answer_hides_no_storage_of_its_site(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,10 +208,11 @@ async def test_a_tab_that_does_not_answer_hides_no_storage_of_its_site(
         await browse.value("() => setTimeout(() => { while (true); })")
         await browse.text("tabs", action="new", url=site.url)
         await browse.value("() => localStorage.setItem('cart', 'full')")
-        found = await browse.saved(light=True)
-        assert "full" in str(found.data["origins"][site.url])
+        snapshot = await browse.saved(light=True)
+        assert "full" in str(snapshot.data["origins"][site.url])
 
 
+@pytest.mark.thorough
 async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,14 +221,14 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         await browse.text("navigate", url=site.url)
         await browse.text("type", target="#field", text="mine")
         await browse.value("() => sessionStorage.setItem('step', '2')")
-        found = await browse.saved()
+        snapshot = await browse.saved()
     monkeypatch.setattr("statehold.tools.browser.snapshot.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.loop_clock(), found) as slow:
+    async with opened(service, browse.loop_clock(), snapshot) as slow:
         assert "did not load within 1 seconds" in slow.connection.restore_report.lost
-        found = await slow.saved()
+        snapshot = await slow.saved()
     site.held.pop("/").set()
-    async with opened(service, slow.loop_clock(), found) as resumed:
+    async with opened(service, slow.loop_clock(), snapshot) as resumed:
         assert await resumed.value("[field.value, sessionStorage.step]") == ["mine", "2"]
         await resumed.text("navigate", url=site.at(2))
         assert (await resumed.saved()).data["tabs"][0]["url"] == site.at(2) + "/"
@@ -234,24 +241,25 @@ async def test_storage_states_have_and_replace_what_is_still_asleep(
         for number in (1, 2):
             await browse.text("navigate", url=site.at(number))
             await browse.value(f"() => localStorage.setItem('user', 'ann {number}')")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.text("storage_state", filename="state.json")
         data, _ = await resumed.connection.session.files.read("files/state.json")
         assert {origin["origin"] for origin in json.loads(data)["origins"]} == {
             site.at(1),
             site.at(2),
         }
-    async with opened(service, browse.loop_clock(), found) as resumed:
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         other = {"origin": site.at(3), "localStorage": [{"name": "user", "value": "bob"}]}
         state = json.dumps({"cookies": [], "origins": [other]}).encode()
         await resumed.connection.session.files.write("other.json", state)
         await resumed.text("set_storage_state", filename="other.json")
-        found = await resumed.saved()
-        assert "ann" not in str(found.data["origins"])
-        assert "bob" in str(found.data["origins"][site.at(3)])
+        snapshot = await resumed.saved()
+        assert "ann" not in str(snapshot.data["origins"])
+        assert "bob" in str(snapshot.data["origins"][site.at(3)])
 
 
+@pytest.mark.thorough
 async def test_cookies_that_expired_meanwhile_are_not_counted(
     service: BrowserService, site: Changing
 ) -> None:
@@ -260,9 +268,9 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
         await browse.connection.session.context.add_cookies(
             [{"name": "login", "value": "ann", "url": site.url, "expires": 4e9}]
         )
-        found = await browse.saved()
-    found.data["cookies"][0]["expires"] = 1.0
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    snapshot.data["cookies"][0]["expires"] = 1.0
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert (
             "cookie"
             not in resumed.connection.restore_report.restored
@@ -285,12 +293,13 @@ async def test_storage_that_a_redirecting_logout_clears_stays_cleared(
         await browse.text("navigate", url=site.at(2))
         await browse.saved()
         await browse.text("navigate", url=site.at(1) + "/logout")
-        found = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved(light=True)
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.text("navigate", url=site.at(1))
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
 
+@pytest.mark.thorough
 async def test_storage_that_a_logout_clears_at_an_ipv6_loopback_address_stays_cleared(
     service: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,12 +315,13 @@ async def test_storage_that_a_logout_clears_at_an_ipv6_loopback_address_stays_cl
             await browse.text("navigate", url=site.at(2))
             await browse.saved()
             await browse.text("navigate", url=here + "/logout")
-            found = await browse.saved(light=True)
-        async with opened(service, browse.loop_clock(), found) as resumed:
+            snapshot = await browse.saved(light=True)
+        async with opened(service, browse.loop_clock(), snapshot) as resumed:
             await resumed.text("navigate", url=here)
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
 
+@pytest.mark.thorough
 async def test_storage_that_a_logout_clears_stays_cleared_in_other_tabs(
     service: BrowserService, site: Changing
 ) -> None:
@@ -331,14 +341,15 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_other_tabs(
     async with opened(service, browse.loop_clock(), asleep) as resumed:
         await log_out(resumed)
         woken = await resumed.saved(light=True)
-    for found in (awake, woken):
-        async with opened(service, browse.loop_clock(), found) as resumed:
+    for snapshot in (awake, woken):
+        async with opened(service, browse.loop_clock(), snapshot) as resumed:
             for number in (0, 1):
                 await resumed.text("tabs", action="select", index=number)
                 await resumed.text("navigate", url=site.at(1))
                 assert await resumed.value(LOGGED_IN) == ["", ""]
 
 
+@pytest.mark.thorough
 async def test_storage_that_a_logout_clears_stays_cleared_in_a_tab_that_did_not_load(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,17 +357,17 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_a_tab_that_did_not_
     async with opened(service) as browse:
         await browse.text("navigate", url=site.at(1))
         await browse.value(OLD_LOGIN)
-        found = await browse.saved()
+        snapshot = await browse.saved()
     answering = site.held["/"] = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(opening, "RESTORE_SECONDS", 0.3)
-        async with opened(service, browse.loop_clock(), found) as resumed:
+        async with opened(service, browse.loop_clock(), snapshot) as resumed:
             assert "did not load" in resumed.connection.restore_report.lost
             await resumed.text("tabs", action="new", url=site.at(1) + "/logout")
             await resumed.text("tabs", action="close")
-            found = await resumed.saved()
+            snapshot = await resumed.saved()
     answering.set()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value("location.href") == site.at(1) + "/"
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -382,6 +393,7 @@ def framed(site: Changing) -> Generator[Changing]:
         yield other
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gone", [False, True])
 async def test_later_storage_of_a_frame_is_saved(
     service: BrowserService, site: Changing, framed: Changing, gone: bool
@@ -394,12 +406,13 @@ async def test_later_storage_of_a_frame_is_saved(
         await frame.evaluate("() => { localStorage.cart = 'late' }")
         if gone:
             await browse.text("evaluate", function="() => document.body.replaceChildren()")
-        found = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved(light=True)
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.text("navigate", url=framed.url)
         assert await resumed.value("localStorage.cart") == "late"
 
 
+@pytest.mark.thorough
 async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
     service: BrowserService, site: Changing
 ) -> None:
@@ -407,11 +420,11 @@ async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
         await browse.text("navigate", url=site.url)
         await browse.value("() => localStorage.setItem('cart', 'full')")
         await browse.text("close")
-        found = await browse.saved(light=True)
-        assert found.data["lost"] == []
+        snapshot = await browse.saved(light=True)
+        assert snapshot.data["lost"] == []
         assert len(browse.connection.session.tabs) == 0
         assert browse.connection.session.context.pages == []
-    async with opened(service, browse.loop_clock(), found) as resumed:
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.cart") == "full"
 
@@ -423,13 +436,14 @@ async def test_a_checkpoint_that_did_not_read_all_says_so_and_is_followed_by_ano
     await browse.text("close")
     with monkeypatch.context() as patch:
         patch.setattr(storage, "READ_SECONDS", 0)
-        found = await browse.saved(light=True)
-    assert found.data["lost"] == [f"the latest storage of {site.url}"]
+        snapshot = await browse.saved(light=True)
+    assert snapshot.data["lost"] == [f"the latest storage of {site.url}"]
     assert browse.connection.unsaved
     assert (await browse.saved(light=True)).data["lost"] == []
     assert not browse.connection.unsaved
 
 
+@pytest.mark.thorough
 async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
     service: BrowserService, site: Changing
 ) -> None:
@@ -437,8 +451,8 @@ async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
         for number in (1, 2):
             await browse.text("navigate", url=site.at(number))
             await browse.value("() => { localStorage.login = 'kept' }")
-        found = await browse.saved()
-    async with opened(service, browse.loop_clock(), found) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         context = resumed.connection.session.context
         for turns in range(1, 12):
             async with anyio.create_task_group() as tasks:

@@ -31,11 +31,12 @@ async def test_the_history_state_comes_back_that_the_page_saw_last(
         await browse.value("history.replaceState({at: new Date(1)}, '')")
         await browse.connection.checkpoint()
         await browse.value("history.pushState({at: new Date(2)}, '', '?step=2'); history.state")
-        given = await browse.saved()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value("[location.search, +history.state.at]") == ["?step=2", 2]
 
 
+@pytest.mark.thorough
 async def test_a_page_sees_the_state_of_its_entry_after_it_was_saved(
     service: BrowserService, site: Changing
 ) -> None:
@@ -55,14 +56,15 @@ async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("name = 'kept'")
-        given = await browse.saved()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value("[name, document.title]") == ["kept", "named kept"]
         await resumed.value("name = 'x'.repeat(2 ** 21)")
         tab = (await resumed.saved()).data["tabs"][0]
         assert (tab["entry"], tab["lost"]) == (None, ["the name of the window (too much)"])
 
 
+@pytest.mark.thorough
 async def test_the_state_of_an_entry_comes_back_to_a_page_that_wants_no_openers(
     service: BrowserService, site: Changing
 ) -> None:
@@ -70,15 +72,15 @@ async def test_the_state_of_an_entry_comes_back_to_a_page_that_wants_no_openers(
     async with opened(service) as browse:
         await browse.text("navigate", url=f"http://localhost:{site.port}")
         await browse.value("history.replaceState('kept', ''); name = 'kept'")
-        given = await browse.saved()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         assert await resumed.value("[history.state, name]") == ["kept", "kept"]
 
 
 @pytest.mark.parametrize(
     "state", ["new Blob(['x'])", "(window.CustomEvent = null, 'kept')"], ids=["file", "untold"]
 )
-async def test_a_state_that_cannot_be_saved_is_said(
+async def test_a_state_that_cannot_be_saved_is_reported(
     service: BrowserService, site: Changing, state: str
 ) -> None:
     async with opened(service) as browse:
@@ -99,14 +101,15 @@ async def test_session_storage_that_a_page_removes_at_its_start_is_not_restored_
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("sessionStorage.order = 'one'")
-        given = await browse.saved()
+        snapshot = await browse.saved()
     site.hits.clear()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         await resumed.text("wait_for", text="sent")
         assert await resumed.value("sessionStorage.length") == 0
         assert site.hits == ["GET /", "POST /order"]
 
 
+@pytest.mark.thorough
 async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_again(
     service: BrowserService, site: Changing
 ) -> None:
@@ -118,11 +121,11 @@ async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_ag
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("sessionStorage.login = 'old'")
-        given = await browse.saved()
+        snapshot = await browse.saved()
     del site.pages["/me"]
     for generation in range(2, 6):
         view = replace(browse.view, generation=generation)
-        async with opened(service, view, given) as resumed:
+        async with opened(service, view, snapshot) as resumed:
             await resumed.page.wait_for_url("**/login")
             await resumed.text("type", target=await resumed.ref("Name"), text="me")
             tab = (await resumed.saved()).data["tabs"][0]
@@ -131,7 +134,8 @@ async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_ag
         assert "me" in tab["page"]
 
 
-async def test_a_window_that_a_form_opened_is_said_to_be_its_answer(
+@pytest.mark.thorough
+async def test_a_window_that_a_form_opened_is_reported_as_its_answer(
     service: BrowserService, site: Changing
 ) -> None:
     site.pages["/"] = "<form method=post action=/pay target=_blank><button>Pay</button></form>"
@@ -140,7 +144,7 @@ async def test_a_window_that_a_form_opened_is_said_to_be_its_answer(
         await browse.text("navigate", url=site.url)
         await browse.text("click", target="button")
         await browse.text("tabs", action="select", index=1)
-        given = await browse.saved()
-    async with opened(service, browse.loop_clock(), given) as resumed:
+        snapshot = await browse.saved()
+    async with opened(service, browse.loop_clock(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the page of tab 1 (it was the answer to a form, which was not sent again)" in lost

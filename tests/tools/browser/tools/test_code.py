@@ -34,8 +34,7 @@ async def unsafe(
 
 
 async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab: str) -> None:
-    async with opened(unsafe) as other, opened(unsafe) as browse:
-        await other.text("navigate", url=f"{lab}/frame?name=other")
+    async with opened(unsafe) as browse:
         specs = {tool.name: tool.definition for tool in await unsafe.tools()}
         assert "Unsafe:" in specs["browser_run_code_unsafe"]["description"]
         code = f"""async page => {{ await page.goto('{lab}/counter');
@@ -44,16 +43,26 @@ async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab
         assert section(text, "Result") == '"Counter - Lab"'
         assert 'status [ref=e11]: "1"' in section(text, "Snapshot")
         assert section(text, "Ran Playwright code").startswith("```js\nasync page =>")
+        assert "no text file" in await browse.error("run_code_unsafe", filename="../x.js")
+        assert "Give the code" in await browse.error("run_code_unsafe")
+
+
+@pytest.mark.thorough
+async def test_code_comes_from_a_file_and_its_errors_are_reported(
+    unsafe: BrowserService, lab: str
+) -> None:
+    async with opened(unsafe) as other, opened(unsafe) as browse:
+        await other.text("navigate", url=f"{lab}/frame?name=other")
+        await browse.text("navigate", url=f"{lab}/counter")
         text = await browse.error("run_code_unsafe", code="async () => { throw new Error('no') }")
         assert section(text, "Error") == "no"
         await browse.connection.session.files.write("code.js", b"async page => page.url()")
         text = await browse.text("run_code_unsafe", filename="code.js")
         assert section(text, "Result") == f'"{lab}/counter"'
-        assert "no text file" in await browse.error("run_code_unsafe", filename="../x.js")
-        assert "Give the code" in await browse.error("run_code_unsafe")
         assert "Frame other" in await other.text("snapshot")
 
 
+@pytest.mark.thorough
 async def test_sessions_of_one_browser_run_code_at_the_same_time(
     unsafe: BrowserService, lab: str
 ) -> None:
@@ -69,6 +78,7 @@ async def test_sessions_of_one_browser_run_code_at_the_same_time(
             tasks.start_soon(run, bob, "bob")
 
 
+@pytest.mark.thorough
 async def test_code_does_not_get_the_browser_to_read_files(
     unsafe: BrowserService, tmp_path: Path
 ) -> None:
@@ -89,7 +99,7 @@ def _nowhere() -> str:
     return "nowhere"
 
 
-async def test_what_is_no_code_is_said_without_loading_playwright(
+async def test_invalid_code_is_refused_without_loading_playwright(
     unsafe: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "_package", _nowhere)
@@ -98,6 +108,7 @@ async def test_what_is_no_code_is_said_without_loading_playwright(
         assert "Unexpected token" in section(text, "Error")
 
 
+@pytest.mark.thorough
 async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
     async with (
         running(data, shell, caps=["unsafe"], script_seconds=2.5) as service,

@@ -39,16 +39,16 @@ HIDDEN = {
 
 
 @pytest.mark.peer
-async def test_the_configuration_is_told(browse: Browse) -> None:
-    told = json.loads(section(await browse.text("get_config"), "Result"))
-    assert told["browser"] == {
+async def test_a_caller_reads_the_configuration(browse: Browse) -> None:
+    settings = json.loads(section(await browse.text("get_config"), "Result"))
+    assert settings["browser"] == {
         "headless": True,
         "attach": "context",
         "executable": "chromium-headless-shell",
     }
-    assert told["pages"]["viewport"] == [1280, 720]
+    assert settings["pages"]["viewport"] == [1280, 720]
     caps = ["config", "devtools", "network", "pdf", "storage", "testing", "vision"]
-    assert told["tools"]["caps"] == caps
+    assert settings["tools"]["caps"] == caps
 
 
 def test_each_setting_is_shown_or_hidden_on_purpose() -> None:
@@ -57,7 +57,7 @@ def test_each_setting_is_shown_or_hidden_on_purpose() -> None:
     assert not HIDDEN.intersection(listed)
 
 
-def test_no_secret_and_no_path_is_told() -> None:
+def test_the_configuration_shows_no_secret_and_no_path() -> None:
     here = BrowserConfig(
         proxy="http://user:sesame@proxy.test:3128",
         init_script=["/srv/sesame/first.js"],

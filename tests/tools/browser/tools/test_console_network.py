@@ -35,6 +35,7 @@ async def test_new_errors_are_events_and_all_messages_can_be_had_by_level(
         await browse.call("console_messages", level="nonsense")
 
 
+@pytest.mark.thorough
 async def test_messages_of_the_pages_before_are_kept_apart(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/console")
     await browse.text("click", target="text=All levels")
@@ -43,6 +44,7 @@ async def test_messages_of_the_pages_before_are_kept_apart(browse: Browse, lab: 
     assert "an error" in await browse.text("console_messages", all=True)
 
 
+@pytest.mark.thorough
 async def test_a_flood_of_messages_is_bounded(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/console")
     await browse.text("click", target="text=Flood")
@@ -54,9 +56,8 @@ async def test_a_flood_of_messages_is_bounded(browse: Browse, lab: str) -> None:
     assert result.payload["content"][1]["uri"] == "files/console.txt"
 
 
-async def test_of_a_flood_of_errors_so_much_is_kept_and_the_rest_counted(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_a_flood_of_errors_is_kept_in_part_and_counted(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(
         f"() => {{ for (let n = 0; n < {EVENT_LINES} + 200; n++) console.error(`no ${{n}}`); }}"
@@ -82,6 +83,7 @@ async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(
     assert "no regular expression" in await browse.error("network_requests", filter="(")
 
 
+@pytest.mark.thorough
 async def test_the_redirects_that_led_to_a_page_are_listed_with_it(
     browse: Browse, lab: str
 ) -> None:
@@ -109,8 +111,8 @@ async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) ->
         "response-headers": "content-length: 4",
         "response-body": "said",
     }
-    for part, said in parts.items():
-        assert said in await browse.text("network_request", index=2, part=part)
+    for part, words in parts.items():
+        assert words in await browse.text("network_request", index=2, part=part)
     assert "has no body" in await browse.text("network_request", index=1, part="request-body")
     result = await browse.call(
         "network_request", index=2, part="response-body", filename="said.bin"
@@ -121,8 +123,8 @@ async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) ->
 
 async def test_a_body_that_is_no_text_becomes_a_file(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
-    given = "headers: {'content-type': 'image/gif'}, body: new Uint8Array([255, 0])"
-    send = f"fetch('/echo', {{method: 'POST', {given}}}).then(r => r.arrayBuffer())"
+    options = "headers: {'content-type': 'image/gif'}, body: new Uint8Array([255, 0])"
+    send = f"fetch('/echo', {{method: 'POST', {options}}}).then(r => r.arrayBuffer())"
     await browse.value("() => fetch('/api/picture').then(r => r.arrayBuffer()).then(() => 0)")
     await browse.value(f"() => {send}.then(() => 0)")
     for index, part, name in (
@@ -137,9 +139,7 @@ async def test_a_body_that_is_no_text_becomes_a_file(browse: Browse, lab: str) -
     assert data == bytes([255, 0])
 
 
-async def test_a_request_under_way_and_one_that_failed_are_said(
-    browse: Browse, lab_site: Lab
-) -> None:
+async def test_open_and_failed_requests_are_shown(browse: Browse, lab_site: Lab) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/frame")
     async with browse.page.expect_request("**/api/gate/late"):
         await browse.value("() => { fetch('/api/gate/late').catch(() => 0); }")

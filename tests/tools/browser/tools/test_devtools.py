@@ -25,6 +25,7 @@ async def test_an_element_is_marked_until_the_mark_is_taken_away(browse: Browse,
     assert await picture(browse) == before
 
 
+@pytest.mark.thorough
 async def test_all_marks_are_taken_away_at_once(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     before = await picture(browse)
@@ -58,7 +59,8 @@ async def test_a_step_holds_the_next_action_back_until_it_is_resumed(
     await browse.text("click", target="text=Increment")
 
 
-async def test_one_goes_on_step_by_step(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_actions_run_step_by_step(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("resume", step=True)
     await browse.text("click", target="text=Increment")
@@ -68,6 +70,7 @@ async def test_one_goes_on_step_by_step(browse: Browse, lab: str) -> None:
     assert '"2"' in section(await browse.text("resume"), "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_session_is_held_from_the_step_to_the_end_of_the_action(
     browse: Browse, lab: str
 ) -> None:
@@ -80,6 +83,7 @@ async def test_a_session_is_held_from_the_step_to_the_end_of_the_action(
     assert browse.connection.busy is None
 
 
+@pytest.mark.thorough
 async def test_an_action_that_was_held_back_may_open_a_dialog(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("resume", step=True)

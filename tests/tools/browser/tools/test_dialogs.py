@@ -6,9 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, section
 
 from statehold.sessions.json_codec import JSON
+from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import uploads
 from statehold.tools.upstream.quiet import InternalContext
 
@@ -20,24 +21,23 @@ async def test_a_dialog_is_part_of_the_answer_and_has_to_be_answered_first(
 ) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     text = await browse.text("click", target="text=Confirm")
-    said = '["confirm" dialog with message "Really?"]: can be handled by browser_handle_dialog'
-    assert section(text, "Modal state") == f"- {said}"
+    dialog = '["confirm" dialog with message "Really?"]: can be handled by browser_handle_dialog'
+    assert section(text, "Modal state") == f"- {dialog}"
     for tool, arguments in (("snapshot", {}), ("click", {"target": "e4"}), ("file_upload", {})):
-        assert said in section(await browse.error(tool, **arguments), "Modal state")
+        assert dialog in section(await browse.error(tool, **arguments), "Modal state")
     assert "(current)" in await browse.text("tabs", action="list")
     text = await browse.text("handle_dialog", accept=False)
     assert "### Modal state" not in text
     assert "confirm: false" in await browse.text("snapshot")
 
 
-async def test_what_asks_the_page_nothing_can_be_called_while_a_dialog_is_open(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_tools_without_the_page_work_while_a_dialog_is_open(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("click", target="text=Confirm")
     with anyio.fail_after(5):
         await browse.text("cookie_set", name="a", value="1")
-        for tool, arguments, said in (
+        for tool, arguments, line in (
             ("cookie_list", {}, "a=1"),
             ("cookie_get", {"name": "a"}, "a=1"),
             ("cookie_delete", {"name": "a"}, ""),
@@ -47,11 +47,12 @@ async def test_what_asks_the_page_nothing_can_be_called_while_a_dialog_is_open(
             ("get_config", {}, "settle_seconds"),
         ):
             text = await browse.text(tool, **arguments)
-            assert said in text, tool
+            assert line in text, tool
             assert "Really?" in section(text, "Modal state")
     await browse.text("handle_dialog", accept=True)
 
 
+@pytest.mark.thorough
 async def test_a_prompt_takes_a_text(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("click", target="text=Prompt")
@@ -59,7 +60,8 @@ async def test_a_prompt_takes_a_text(browse: Browse, lab: str) -> None:
     assert "prompt: Ada" in await browse.text("snapshot")
 
 
-async def test_the_dialog_after_a_dialog_is_told(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_the_dialog_after_a_dialog_is_reported(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/alerts")
     assert 'message "Alert 1"' in await browse.text("click", target="button >> text=Alert storm")
     text = await browse.text("handle_dialog", accept=True)
@@ -71,6 +73,7 @@ async def test_without_a_dialog_there_is_nothing_to_handle(browse: Browse) -> No
     assert "No file chooser is open" in await browse.error("file_upload", paths=[])
 
 
+@pytest.mark.thorough
 async def test_closing_is_possible_while_a_dialog_is_open(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("click", target="button >> text=/^Alert$/")
@@ -78,6 +81,7 @@ async def test_closing_is_possible_while_a_dialog_is_open(browse: Browse, lab: s
     assert "about:blank" in await browse.text("snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_guard_against_leaving_does_not_keep_the_page(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("click", target="text=Guard this page")
@@ -112,17 +116,16 @@ async def test_a_chooser_for_one_file_stays_open_when_given_two(browse: Browse, 
 
 
 async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
-    tmp_path: Path, shell: str, lab: str
+    service: BrowserService, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed, other):
         folder.mkdir()
         (folder / "file.txt").write_text(folder.name)
     (allowed / "link.txt").symlink_to(other / "file.txt")
-    async with (
-        running(tmp_path / "data", shell, uploads=[str(allowed)]) as service,
-        opened(service) as browse,
-    ):
+    settings = {"uploads": [str(allowed)]}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/chooser")
         await browse.text("click", target="text=Choose a file")
         own = browse.connection.session.files
@@ -170,17 +173,16 @@ async def test_roots_of_a_client_elsewhere_are_no_folders_for_uploads(
 
 
 async def test_a_folder_is_uploaded_where_its_page_wants_one(
-    tmp_path: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
+    service: BrowserService, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed / "photos" / "2024", other):
         folder.mkdir(parents=True)
         (folder / "one.txt").write_text("1")
     photos = str(allowed / "photos")
-    async with (
-        running(tmp_path / "data", shell, uploads=[str(allowed)], download_bytes=3000) as service,
-        opened(service) as browse,
-    ):
+    settings = {"uploads": [str(allowed)], "download_bytes": 3000}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/chooser")
         await browse.text("click", target="#folder")
 
@@ -210,6 +212,7 @@ async def test_a_folder_is_uploaded_where_its_page_wants_one(
         assert "### Modal state" not in await browse.text("file_upload")
 
 
+@pytest.mark.thorough
 async def test_a_chooser_whose_page_is_gone_asks_no_longer(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/chooser")
     await browse.connection.session.files.write("one.txt", b"1")

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from playwright.async_api import Error
 from support.browsing import Browse, ref_of, section
+from support.selection import matrix
 
 pytestmark = pytest.mark.peer
 
@@ -51,6 +52,7 @@ async def test_a_ref_that_is_gone_is_answered_at_once_with_a_fresh_snapshot(
     assert 'button "Fresh"' in section(text, "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_ref_of_the_page_before_is_no_ref_of_this_one(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     old = await browse.ref("Increment")
@@ -59,13 +61,13 @@ async def test_a_ref_of_the_page_before_is_no_ref_of_this_one(browse: Browse, la
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("Disabled", "not enabled"), ("Outside", "outside of the viewport")]
+    ("name", "reason"), matrix(("Disabled", "not enabled"), ("Outside", "outside of the viewport"))
 )
 async def test_an_element_that_cannot_be_clicked_says_why(
     browse: Browse, lab: str, name: str, reason: str
 ) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 1.0}
+        update={"action_seconds": 0.3}
     )
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.error("click", target=f"text={name}")
@@ -103,6 +105,7 @@ async def test_dropping_texts_and_files_of_the_session(browse: Browse, lab: str)
     )
 
 
+@pytest.mark.thorough
 async def test_frames_and_shadow_roots_are_within_reach(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/iframes")
     await browse.text("type", target=await browse.ref("Word"), text="hi")
@@ -129,6 +132,7 @@ async def test_a_ref_of_another_tab_is_refused(browse: Browse, lab: str) -> None
     assert text.startswith(f"Ref {second} is of another tab, which is closed; use a ref of")
 
 
+@pytest.mark.thorough
 async def test_a_ref_of_a_page_that_crashed_is_refused(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     old = await browse.ref("Increment")

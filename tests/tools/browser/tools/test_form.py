@@ -7,6 +7,7 @@ import re
 import anyio
 import pytest
 from support.browsing import Browse, section
+from support.selection import matrix
 
 pytestmark = pytest.mark.peer
 
@@ -30,36 +31,35 @@ async def test_typing_slowly_is_heard_key_by_key_and_enter_submits(
     assert "press('Enter')" in text
 
 
-@pytest.mark.parametrize(
-    ("field", "said"),
-    [
-        ("<input value=old>", "oldx1"),
-        ("<textarea>old\nolder</textarea>", "old\nolderx1"),
-        ("<input type=email value=a@b.test>", "a@b.testx1"),
-        ("<input type=number value=7>", "71"),
-        ("<div contenteditable><p>old</p><p>older</p></div>", "<p>old</p><p>olderx1</p>"),
-    ],
-)
-async def test_typing_slowly_goes_on_after_what_a_field_holds(
-    browse: Browse, lab: str, field: str, said: str
-) -> None:
+TYPED = {
+    "<input value=old>": "oldx1",
+    "<textarea>old\nolder</textarea>": "old\nolderx1",
+    "<input type=email value=a@b.test>": "a@b.testx1",
+    "<input type=number value=7>": "71",
+    "<div contenteditable><p>old</p><p>older</p></div>": "<p>old</p><p>olderx1</p>",
+}
+
+
+@pytest.mark.thorough
+async def test_typing_slowly_goes_on_after_what_a_field_holds(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
-    await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
-    await browse.text("type", target="body > *", text="x1", slowly=True)
-    found = "() => { const e = document.body.firstElementChild; return e.value ?? e.innerHTML; }"
-    assert await browse.value(found) == said
+    content = "() => { const e = document.body.firstElementChild; return e.value ?? e.innerHTML; }"
+    for field, result in TYPED.items():
+        await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
+        await browse.text("type", target="body > *", text="x1", slowly=True)
+        assert await browse.value(content) == result
 
 
 @pytest.mark.parametrize(
     ("kind", "wrong", "right", "wanted"),
-    [
+    matrix(
         ("date", "31/12/2024", "2024-12-31", "yyyy-MM-dd"),
         ("time", "9:30", "09:30", "HH:mm"),
         ("month", "Dec 2024", "2024-12", "yyyy-MM"),
         ("week", "52", "2024-W52", "yyyy-Www"),
         ("datetime-local", "tomorrow", "2024-12-31 10:00", "yyyy-MM-ddThh:mm"),
         ("color", "none of them", "red", "color"),
-    ],
+    ),
 )
 async def test_a_field_that_does_not_take_a_text_says_what_it_takes(
     browse: Browse, lab: str, kind: str, wrong: str, right: str, wanted: str
@@ -78,6 +78,7 @@ async def test_a_field_that_does_not_take_a_text_says_what_it_takes(
     assert wanted in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("slowly", [False, True])
 @pytest.mark.parametrize("by_ref", [False, True])
 async def test_a_slider_says_what_it_made_of_a_number_and_takes_nothing_else(
@@ -87,15 +88,16 @@ async def test_a_slider_says_what_it_made_of_a_number_and_takes_nothing_else(
     field = "<input type=range min=0 max=10 step=2 value=4 aria-label=Level>"
     await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
     target = await browse.ref('slider "Level"') if by_ref else "input"
-    given = {"target": target, "slowly": slowly}
-    text = section(await browse.error("type", text="loud", **given), "Error")
+    arguments = {"target": target, "slowly": slowly}
+    text = section(await browse.error("type", text="loud", **arguments), "Error")
     assert "a number from 0 to 10, not 'loud'" in text
-    made = "4" if slowly else "6"
-    text = section(await browse.text("type", text="5", **given), "Events")
-    assert text == f"- The field made {made} of 5."
-    assert "Events" not in await browse.text("type", text=made, **given)
+    value = "4" if slowly else "6"
+    text = section(await browse.text("type", text="5", **arguments), "Events")
+    assert text == f"- The field made {value} of 5."
+    assert "Events" not in await browse.text("type", text=value, **arguments)
 
 
+@pytest.mark.thorough
 async def test_a_field_that_leads_elsewhere_is_not_asked_any_more(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     field = "<input oninput=\"location.href = '/counter'\">"
@@ -104,6 +106,7 @@ async def test_a_field_that_leads_elsewhere_is_not_asked_any_more(browse: Browse
         assert "/counter" in section(await browse.text("type", target="input", text="x"), "Page")
 
 
+@pytest.mark.thorough
 async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("click", target=await browse.ref("I accept the terms"))
@@ -113,21 +116,24 @@ async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: 
     assert "Lovelace" in section(text, "Snapshot")
 
 
-async def test_what_is_no_field_says_so(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_typing_into_an_element_that_is_no_field_is_an_error(
+    browse: Browse, lab: str
+) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.error("type", target="text=Reset", text="x")
     assert "Element is not an <input>" in section(text, "Error")
 
 
-async def test_a_key_that_scrolls_has_scrolled_and_what_the_page_loads_then_is_there(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_the_effects_of_a_scrolling_key_are_there_at_once(browse: Browse, lab: str) -> None:
     assert "Item 20" in await browse.text("navigate", url=f"{lab}/scroll")
     for last in (40, 60, 80):
         await browse.text("press_key", key="End")
         assert f"Item {last}\n" in await browse.text("snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_key_that_could_scroll_may_press_a_button_that_goes_elsewhere(
     browse: Browse, lab: str
 ) -> None:
@@ -154,11 +160,12 @@ async def test_options_are_chosen_by_label_or_value(browse: Browse, lab: str) ->
         "select_option", target=await browse.ref("Sports"), values=["Rowing", "Chess"]
     )
     assert "select_option(['Rowing', 'Chess'])" in text
-    found = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
-    assert await browse.value(found) == ["Rowing", "Chess"]
+    chosen = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
+    assert await browse.value(chosen) == ["Rowing", "Chess"]
 
 
-async def test_who_names_an_option_means_the_list_that_it_is_in(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_the_ref_of_an_option_selects_in_its_list(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     chess = await browse.ref('option "Chess"')
     text = await browse.text("select_option", target=chess, values=["Rowing", "Chess"])
@@ -166,22 +173,25 @@ async def test_who_names_an_option_means_the_list_that_it_is_in(browse: Browse, 
     field = {"name": "Sports", "type": "combobox", "target": chess, "value": "Rowing"}
     text = await browse.text("fill_form", fields=[field])
     assert re.search(r"page\.get_by_label\(.*\)\.select_option\('Rowing'\)", text)
-    found = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
-    assert await browse.value(found) == ["Rowing"]
+    chosen = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
+    assert await browse.value(chosen) == ["Rowing"]
 
 
-async def test_a_missing_option_is_answered_with_those_there_are(browse: Browse, lab: str) -> None:
+async def test_a_missing_option_is_answered_with_the_existing_ones(
+    browse: Browse, lab: str
+) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 2.0}
+        update={"action_seconds": 0.5}
     )
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.error("select_option", target="[name=country]", values=["Atlantis"])
     assert "there are: 'Norway', 'Portugal', 'Japan', 'Peru'" in section(text, "Error")
 
 
-async def test_options_that_cannot_be_chosen_are_said(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_options_that_cannot_be_chosen_are_refused(browse: Browse, lab: str) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 1.0}
+        update={"action_seconds": 0.5}
     )
     await browse.text("navigate", url=f"{lab}/form")
     await browse.value("() => { document.querySelector('option:nth-child(2)').disabled = true; }")
@@ -197,7 +207,7 @@ async def test_options_that_cannot_be_chosen_are_said(browse: Browse, lab: str) 
 
 async def test_a_form_is_filled_in_one_call(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
-    given = {
+    values = {
         "First name": ("textbox", "[name=first]", "Ada"),
         "Level": ("slider", "[name=level]", "70"),
         "Country": ("combobox", "[name=country]", "Peru"),
@@ -207,7 +217,7 @@ async def test_a_form_is_filled_in_one_call(browse: Browse, lab: str) -> None:
     }
     fields = [
         {"name": name, "type": kind, "target": target, "value": value}
-        for name, (kind, target, value) in given.items()
+        for name, (kind, target, value) in values.items()
     ]
     text = await browse.text("fill_form", fields=fields)
     assert text.count("await page.") == 6
@@ -247,7 +257,7 @@ SECRETS = """<label>User <input id=user></label><label id=label>Password <input 
 <iframe srcdoc="<input id=inner type=password aria-label=Inner>"></iframe>"""
 
 
-async def test_what_goes_into_a_secret_field_is_shown_nowhere(browse: Browse, lab: str) -> None:
+async def test_the_text_of_a_secret_field_is_shown_nowhere(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(f"() => {{ document.body.innerHTML = {SECRETS!r}; }}")
     texts = {
@@ -256,23 +266,23 @@ async def test_what_goes_into_a_secret_field_is_shown_nowhere(browse: Browse, la
         "#code": "123",
         "#again": " open  sesame ",
     }
-    said = await browse.text(
+    output = await browse.text(
         "fill_form",
         fields=[
             {"target": target, "name": target, "type": "textbox", "value": text}
             for target, text in texts.items()
         ],
     )
-    said += await browse.text(
+    output += await browse.text(
         "type", target=await browse.ref("Inner"), text="in a frame", slowly=True
     )
-    said += await browse.text("type", target="#password", text=" 2nd", slowly=True)
+    output += await browse.text("type", target="#password", text=" 2nd", slowly=True)
     snapshot = await browse.text("snapshot")
-    assert "ada lovelace" in said
+    assert "ada lovelace" in output
     assert "ada lovelace" in section(snapshot, "Snapshot")
     assert snapshot.count("••••••") == 4
     for secret in ("hunter2", "123", "sesame", "in a frame", "2nd"):
-        assert secret not in said + snapshot
+        assert secret not in output + snapshot
     assert (
         await browse.value("() => document.querySelector('#password').value") == 'hunter2: "x" 2nd'
     )

@@ -11,6 +11,7 @@ import pytest
 from lab import Lab
 from playwright.async_api import CDPSession, Error
 from support.browsing import Browse, new_view, opened, section, text_of
+from support.selection import matrix
 
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import Snapshot
@@ -28,9 +29,10 @@ Resume = Callable[[Browse], Awaitable[Browse]]
 
 
 async def saved(browse: Browse) -> ContextSnapshot:
-    found = await browse.connection.snapshot()
-    assert found is not None
-    return ContextSnapshot.from_snapshot(Snapshot(json.loads(json.dumps(found.data)), found.blobs))
+    snapshot = await browse.connection.snapshot()
+    assert snapshot is not None
+    data = json.loads(json.dumps(snapshot.data))
+    return ContextSnapshot.from_snapshot(Snapshot(data, snapshot.blobs))
 
 
 @pytest.fixture
@@ -39,10 +41,10 @@ async def resume(service: BrowserService) -> AsyncGenerator[Resume]:
     async with AsyncExitStack() as stack:
 
         async def again(browse: Browse) -> Browse:
-            given = await saved(browse)
+            snapshot = await saved(browse)
             await browse.connection.aclose()
             view = new_view(generation=browse.view.generation + 1)
-            return await stack.enter_async_context(opened(service, view, given.to_snapshot()))
+            return await stack.enter_async_context(opened(service, view, snapshot.to_snapshot()))
 
         yield again
 
@@ -58,6 +60,7 @@ async def back(browse: Browse) -> str:
     return name_of(section(text, "Page")) + ("*" if AGAIN in text else "")
 
 
+@pytest.mark.thorough
 async def test_back_from_a_page_that_waits_for_its_server_goes_to_the_one_before(
     browse: Browse, lab_site: Lab
 ) -> None:
@@ -75,8 +78,8 @@ def name_of(text: str) -> str:
 async def names(browse: Browse) -> list[str]:
     """Return the history of the current tab as it would be saved, with the current page in capitals."""
     tab = (await saved(browse)).tabs[0]
-    found = [name_of(url) for url in tab.history]
-    return [name.upper() if n == tab.position else name for n, name in enumerate(found)]
+    entries = [name_of(url) for url in tab.history]
+    return [name.upper() if n == tab.position else name for n, name in enumerate(entries)]
 
 
 async def stays(browse: Browse, name: str) -> None:
@@ -99,9 +102,8 @@ async def test_the_first_page_of_a_tab_stays(browse: Browse, lab: str) -> None:
     await stays(browse, "b")
 
 
-async def test_an_empty_page_that_somebody_went_to_is_gone_back_to(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_going_back_opens_an_empty_page_that_was_visited(browse: Browse, lab: str) -> None:
     await visit(browse, lab, "a")
     await browse.text("navigate", url="about:blank")
     await visit(browse, lab, "b")
@@ -128,6 +130,7 @@ async def test_a_resumed_tab_goes_back_by_address_to_the_first_page(
     assert await names(again) == ["A", "b", "c"]
 
 
+@pytest.mark.thorough
 async def test_pages_visited_after_a_resume_are_gone_back_to_by_the_browser(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
@@ -140,6 +143,7 @@ async def test_pages_visited_after_a_resume_are_gone_back_to_by_the_browser(
     await stays(again, "a")
 
 
+@pytest.mark.thorough
 async def test_history_survives_one_pause_after_the_other(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
@@ -158,7 +162,8 @@ async def test_history_survives_one_pause_after_the_other(
     assert [await back(third) for _ in range(2)] == ["b", "a*"]
 
 
-async def test_of_a_long_history_as_much_is_kept_after_any_number_of_pauses(
+@pytest.mark.thorough
+async def test_a_long_history_is_cut_at_each_pause(
     browse: Browse, lab: str, resume: Resume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "HISTORY", 3)
@@ -169,6 +174,7 @@ async def test_of_a_long_history_as_much_is_kept_after_any_number_of_pauses(
     assert await names(again) == ["d", "e", "f", "G"]
 
 
+@pytest.mark.thorough
 async def test_a_tab_that_slept_goes_back_as_well(browse: Browse, lab: str, resume: Resume) -> None:
     await visit(browse, lab, "ab")
     await browse.text("tabs", action="new", url=f"{lab}/frame?name=x")
@@ -182,7 +188,8 @@ async def test_a_tab_that_slept_goes_back_as_well(browse: Browse, lab: str, resu
     await stays(third, "x")
 
 
-async def test_pages_go_nowhere_that_was_only_there_to_bring_them_back(
+@pytest.mark.thorough
+async def test_a_restored_page_has_no_history_of_its_restoration(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
     await visit(browse, lab, "a")
@@ -192,7 +199,8 @@ async def test_pages_go_nowhere_that_was_only_there_to_bring_them_back(
     await stays(again, "a")
 
 
-async def test_what_cannot_be_loaded_again_is_left_by_going_back(
+@pytest.mark.thorough
+async def test_going_back_leaves_a_page_that_cannot_be_loaded_again(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
     await visit(browse, lab, "ab")
@@ -203,7 +211,8 @@ async def test_what_cannot_be_loaded_again_is_left_by_going_back(
     assert await back(again) == "a*"
 
 
-async def test_a_page_that_cannot_be_loaded_is_said_and_passed(
+@pytest.mark.thorough
+async def test_going_back_passes_a_page_that_cannot_be_loaded(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
     await visit(browse, lab, "a")
@@ -216,16 +225,17 @@ async def test_a_page_that_cannot_be_loaded_is_said_and_passed(
     assert await names(again) == ["A", "", "c"]
 
 
-async def test_a_page_that_does_not_load_in_time_is_said_and_the_one_before_it_stays(
+@pytest.mark.thorough
+async def test_a_page_that_does_not_load_in_time_leaves_the_current_one(
     browse: Browse, lab_site: Lab, resume: Resume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab_site.open("once")
     await browse.text("navigate", url=f"{lab_site.url}/frame?name=b&gate=once")
     await visit(browse, lab_site.url, "c")
-    given = await saved(browse)
-    tab = given.tabs[0]
+    context = await saved(browse)
+    tab = context.tabs[0]
     tab.history[0] = tab.history[0].replace("once", "never")
-    again = await resume_with(resume, browse, given, monkeypatch)
+    again = await resume_with(resume, browse, context, monkeypatch)
     config = browse.service.config.model_copy(update={"navigation_seconds": 0.3})
     monkeypatch.setattr(again.connection.session, "config", config)
     text = await again.error("navigate_back")
@@ -237,31 +247,35 @@ async def test_a_page_that_does_not_load_in_time_is_said_and_the_one_before_it_s
 
 
 async def resume_with(
-    resume: Resume, browse: Browse, given: ContextSnapshot, monkeypatch: pytest.MonkeyPatch
+    resume: Resume, browse: Browse, context: ContextSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> Browse:
     """Resume a session from a changed snapshot."""
 
     async def snapshot() -> Snapshot:
-        return given.to_snapshot()
+        return context.to_snapshot()
 
     with monkeypatch.context() as patch:
         patch.setattr(browse.connection, "snapshot", snapshot)
         return await resume(browse)
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:alert(1)", "chrome://version"])
+@pytest.mark.parametrize(
+    "url", matrix("file:///etc/passwd", "javascript:alert(1)", "chrome://version")
+)
 async def test_a_saved_address_is_no_way_to_a_refused_scheme(
     browse: Browse, lab: str, resume: Resume, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     await visit(browse, lab, "ab")
-    given = await saved(browse)
-    given = replace(given, tabs=[replace(given.tabs[0], history=[url, given.tabs[0].url])])
-    again = await resume_with(resume, browse, given, monkeypatch)
+    context = await saved(browse)
+    tab = context.tabs[0]
+    context = replace(context, tabs=[replace(tab, history=[url, tab.url])])
+    again = await resume_with(resume, browse, context, monkeypatch)
     text = await again.error("navigate_back")
     assert "may not be opened" in section(text, "Error")
     assert "name=b" in section(text, "Page")
 
 
+@pytest.mark.thorough
 async def test_a_page_that_asks_before_it_is_left_is_gone_back_from_when_it_was_answered(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
@@ -302,6 +316,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     return fail
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", ["'Page.getNavigationHistory' wasn't found", "Not attached to an active page"]
 )
@@ -313,6 +328,7 @@ async def test_a_browser_that_does_not_tell_its_history_goes_back_all_the_same(
     assert await back(browse) == "a"
 
 
+@pytest.mark.thorough
 async def test_a_browser_is_asked_again_while_a_tab_changes_its_renderer(
     browse: Browse, lab: str, resume: Resume, failing: Failing
 ) -> None:
@@ -323,6 +339,7 @@ async def test_a_browser_is_asked_again_while_a_tab_changes_its_renderer(
     assert len(refused) == 3
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_keeps_its_history_is_resumed_all_the_same(
     browse: Browse, lab: str, resume: Resume, failing: Failing
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from support.browsing import Browse, section
+from support.selection import matrix
 
 pytestmark = pytest.mark.peer
 
@@ -18,6 +19,7 @@ async def shown(browse: Browse, lab: str, body: str) -> None:
     await browse.value(f"() => {{ document.body.innerHTML = {json.dumps(body)}; }}")
 
 
+@pytest.mark.thorough
 async def test_a_drag_onto_what_takes_nothing_fails_and_lets_go_of_the_mouse(
     browse: Browse, lab: str
 ) -> None:
@@ -27,6 +29,8 @@ async def test_a_drag_onto_what_takes_nothing_fails_and_lets_go_of_the_mouse(
         addEventListener(kind, e => { document.querySelector("#log").textContent += `${kind}-${e.target.id} `; });
       addEventListener("mousemove", e => { window.pressed = e.buttons; });
     }""")
+    config = browse.service.config.model_copy(update={"action_seconds": 0.5})
+    browse.connection.session.config = config
     text = await browse.error("drag", startTarget="#a", endTarget="#z")
     assert "element is not visible" in section(text, "Error")
     assert "mousedown-a mouseup-" in text
@@ -35,6 +39,7 @@ async def test_a_drag_onto_what_takes_nothing_fails_and_lets_go_of_the_mouse(
     assert await browse.value("() => window.pressed") == 0
 
 
+@pytest.mark.thorough
 async def test_a_drag_that_is_cancelled_lets_go_of_the_mouse(browse: Browse, lab: str) -> None:
     await shown(browse, lab, "<button id=a>a</button><p id=z hidden>z</p><p id=log>log</p>")
     await browse.value("""() => {
@@ -50,8 +55,9 @@ async def test_a_drag_that_is_cancelled_lets_go_of_the_mouse(browse: Browse, lab
     assert await browse.value("() => window.pressed") == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "value"), [("checkbox", "true"), ("radio", "true")])
-async def test_a_box_that_its_page_does_not_tick_is_not_said_to_be_ticked(
+async def test_a_box_that_its_page_does_not_tick_is_an_error(
     browse: Browse, lab: str, kind: str, value: str
 ) -> None:
     await shown(browse, lab, f'<input type={kind} id=box onclick="return false">')
@@ -60,6 +66,7 @@ async def test_a_box_that_its_page_does_not_tick_is_not_said_to_be_ticked(
     assert "the box: Clicking the checkbox did not change its state." in section(text, "Error")
 
 
+@pytest.mark.thorough
 async def test_a_key_that_is_none_leaves_no_other_one_held_down(browse: Browse, lab: str) -> None:
     await shown(browse, lab, '<button onclick="window.held = event.ctrlKey">b</button>')
     text = await browse.error("press_key", key="Control+Retrun")
@@ -70,12 +77,12 @@ async def test_a_key_that_is_none_leaves_no_other_one_held_down(browse: Browse, 
 
 @pytest.mark.parametrize(
     ("script", "value"),
-    [
+    matrix(
         ("() => confirm('go?') ? 'YES' : 'NO'", '"YES"'),
         ("async () => { alert('one'); return [1]; }", "[1]"),
-    ],
+    ),
 )
-async def test_what_a_script_returns_after_a_dialog_is_told_with_the_answer_to_it(
+async def test_the_value_of_a_script_comes_with_the_answer_to_its_dialog(
     browse: Browse, lab: str, script: str, value: str
 ) -> None:
     await shown(browse, lab, "")
@@ -83,13 +90,11 @@ async def test_what_a_script_returns_after_a_dialog_is_told_with_the_answer_to_i
     assert "### Result" not in text
     assert "has not returned yet" in section(text, "Events")
     text = await browse.text("handle_dialog", accept=True)
-    told = "".join(section(text, "Events").split())
-    assert f"-Thescriptthathadwaitedreturned{value}" in told
+    events = "".join(section(text, "Events").split())
+    assert f"-Thescriptthathadwaitedreturned{value}" in events
 
 
-async def test_a_form_that_asks_something_halfway_says_what_is_left(
-    browse: Browse, lab: str
-) -> None:
+async def test_a_dialog_in_a_form_leaves_the_other_fields_empty(browse: Browse, lab: str) -> None:
     await shown(browse, lab, "<input id=a oninput=\"alert('typed')\"><input id=b><input id=c>")
     fields: list[dict[str, Any]] = [
         {"name": f"field {name}", "type": "textbox", "target": f"#{name}", "value": "1"}
@@ -104,6 +109,7 @@ async def test_a_form_that_asks_something_halfway_says_what_is_left(
     assert await browse.value(values) == ["1", "1", "1"]
 
 
+@pytest.mark.thorough
 async def test_enter_is_not_pressed_where_the_page_asks_something_first(
     browse: Browse, lab: str
 ) -> None:
@@ -114,6 +120,7 @@ async def test_enter_is_not_pressed_where_the_page_asks_something_first(
     await browse.text("handle_dialog", accept=True)
 
 
+@pytest.mark.thorough
 async def test_a_slider_says_what_it_made_of_a_value(browse: Browse, lab: str) -> None:
     await shown(browse, lab, "<input type=range min=0 max=10 step=2>")
     field = {"name": "Level", "type": "slider", "target": "input", "value": "50"}

@@ -54,6 +54,7 @@ async def test_the_wheel_scrolls(browse: Browse, lab: str) -> None:
     await browse.page.wait_for_function("() => scrollY > 0")
 
 
+@pytest.mark.thorough
 async def test_a_click_that_opens_a_dialog_says_so(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     box = await browse.value(

@@ -13,6 +13,7 @@ from lab import Lab
 from playwright.async_api import Browser
 from support.browsing import Browse, section, text_of
 from support.loop_clock import LoopClock
+from support.selection import matrix
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
@@ -31,12 +32,12 @@ class Listener(InternalContext):
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, float | None, str | None]] = []
-        self.told = anyio.Event()
+        self.progressed = anyio.Event()
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.heard.append((progress, total, message))
-        self.told.set()
-        self.told = anyio.Event()
+        self.progressed.set()
+        self.progressed = anyio.Event()
 
 
 async def test_navigating_answers_with_the_page_and_its_snapshot(browse: Browse, lab: str) -> None:
@@ -48,7 +49,8 @@ async def test_navigating_answers_with_the_page_and_its_snapshot(browse: Browse,
     )
 
 
-async def test_what_a_site_lets_be_kept_is_asked_for_once(browse: Browse, lab_site: Lab) -> None:
+@pytest.mark.thorough
+async def test_a_cacheable_file_is_fetched_once(browse: Browse, lab_site: Lab) -> None:
     lab_site.hits.clear()
     for _ in range(3):
         await browse.text("navigate", url=f"{lab_site.url}/keeping")
@@ -61,9 +63,8 @@ async def test_a_url_without_a_scheme_is_understood(browse: Browse, lab: str) ->
     assert "Frame plain" in text
 
 
-async def test_a_page_that_cannot_be_opened_is_said_and_the_next_can_be(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_a_page_opens_after_one_that_could_not(browse: Browse, lab: str) -> None:
     assert "ERR_TOO_MANY_REDIRECTS" in await browse.error("navigate", url=f"{lab}/loop")
     # The error page of the first arrives while the second begins.
     for path, words in (("status/404", "This is 404"), ("status/500", "This is 500")):
@@ -71,7 +72,7 @@ async def test_a_page_that_cannot_be_opened_is_said_and_the_next_can_be(
     assert "redirected" in await browse.text("navigate", url=f"{lab}/redirect?times=2")
 
 
-async def test_what_came_in_place_of_a_page_is_said_beside_its_address(
+async def test_a_result_shows_the_status_and_the_failure_of_a_page(
     browse: Browse, lab: str
 ) -> None:
     opened = await browse.text("navigate", url=f"{lab}/status/404")
@@ -82,8 +83,8 @@ async def test_what_came_in_place_of_a_page_is_said_beside_its_address(
     await browse.value("() => { document.body.innerHTML = '<a href=/loop>Round</a>'; }")
     clicked = await browse.text("click", target="text=Round")
     for text in (clicked, await browse.text("snapshot")):
-        said = section(text, "Page").splitlines()
-        assert f"- Not opened: {lab}/loop (net::ERR_TOO_MANY_REDIRECTS)" in said
+        lines = section(text, "Page").splitlines()
+        assert f"- Not opened: {lab}/loop (net::ERR_TOO_MANY_REDIRECTS)" in lines
     assert "Not opened" not in await browse.text("navigate_back")
 
 
@@ -107,6 +108,7 @@ async def test_only_pages_of_the_web_are_opened(browse: Browse) -> None:
             assert "root:" not in text, url
 
 
+@pytest.mark.thorough
 async def test_a_site_that_takes_its_time_costs_no_page(
     browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,9 +118,9 @@ async def test_a_site_that_takes_its_time_costs_no_page(
     real = World.evaluate
 
     async def ask(self: World, expression: str) -> Any:
-        found = await real(self, expression)
+        value = await real(self, expression)
         answered.set()
-        return found
+        return value
 
     monkeypatch.setattr(World, "evaluate", ask)
 
@@ -137,19 +139,19 @@ async def test_a_site_that_takes_its_time_costs_no_page(
 
 
 @pytest.fixture
-def nobody() -> Generator[str]:
+def unreachable() -> Generator[str]:
     """A host, with its port, that refuses connections."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("way", ["http://", "https://", "/redirect?to=http://"])
-async def test_a_site_that_cannot_be_reached_is_an_error_and_why_is_said(
-    browse: Browse, lab: str, nobody: str, way: str
+@pytest.mark.parametrize("way", matrix("http://", "https://", "/redirect?to=http://"))
+async def test_an_unreachable_site_is_an_error_with_its_cause(
+    browse: Browse, lab: str, unreachable: str, way: str
 ) -> None:
-    url = f"{lab}{way}{nobody}/" if way.startswith("/") else f"{way}{nobody}/"
-    why = f"{url} could not be opened: Could not reach {nobody}: {nobody} refuses connections."
+    url = f"{lab}{way}{unreachable}/" if way.startswith("/") else f"{way}{unreachable}/"
+    why = f"{url} could not be opened: Could not reach {unreachable}: {unreachable} refuses connections."
     for text in (
         await browse.error("navigate", url=url),
         await browse.error("tabs", action="new", url=url),
@@ -184,10 +186,11 @@ ASK: Final = """async (urls) => {
 }"""
 
 
+@pytest.mark.thorough
 async def test_requests_to_sites_that_are_not_reached_fail_as_without_a_proxy(
-    browse: Browse, browser: Browser, lab: str, nobody: str
+    browse: Browse, browser: Browser, lab: str, unreachable: str
 ) -> None:
-    urls = [f"http://{nobody}/", "http://nowhere.invalid/", f"https://{nobody}/"]
+    urls = [f"http://{unreachable}/", "http://nowhere.invalid/", f"https://{unreachable}/"]
     direct = await browser.new_page()
     try:
         await direct.goto(f"{lab}/frame")
@@ -198,7 +201,7 @@ async def test_requests_to_sites_that_are_not_reached_fail_as_without_a_proxy(
     text = await browse.text("evaluate", function=f"() => ({ASK})({json.dumps(urls)})")
     assert json.loads(section(text, "Result")) == expected
     reasons = (
-        f"Could not reach {nobody}: {nobody} refuses connections.",
+        f"Could not reach {unreachable}: {unreachable} refuses connections.",
         "Could not reach nowhere.invalid: the name nowhere.invalid has no address.",
     )
     requests = await browse.text("network_requests")
@@ -208,45 +211,47 @@ async def test_requests_to_sites_that_are_not_reached_fail_as_without_a_proxy(
     assert "SOCKS" not in requests
 
 
+@pytest.mark.thorough
 async def test_a_link_to_a_site_that_is_not_reached_says_why(
-    browse: Browse, lab: str, nobody: str
+    browse: Browse, lab: str, unreachable: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
-    script = f"() => {{ location.href = 'http://{nobody}/'; }}"
+    script = f"() => {{ location.href = 'http://{unreachable}/'; }}"
     text = await browse.text("evaluate", function=script)
-    why = f"Could not reach {nobody}: {nobody} refuses connections"
-    assert f"- Not opened: http://{nobody}/ ({why})" in section(text, "Page")
+    why = f"Could not reach {unreachable}: {unreachable} refuses connections"
+    assert f"- Not opened: http://{unreachable}/ ({why})" in section(text, "Page")
 
 
+@pytest.mark.thorough
 async def test_an_error_of_a_site_is_its_page_whatever_else_cannot_be_reached(
-    browse: Browse, lab: str, nobody: str
+    browse: Browse, lab: str, unreachable: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
-    script = f"() => fetch('http://{nobody}/').then(() => 1, () => 0)"
+    script = f"() => fetch('http://{unreachable}/').then(() => 1, () => 0)"
     text = await browse.text("evaluate", function=script)
-    assert f"Could not reach {nobody}" in section(text, "Events")
+    assert f"Could not reach {unreachable}" in section(text, "Events")
     assert "This is 502" in await browse.text("navigate", url=f"{lab}/status/502")
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://[::1", "is no URL"),
-        (" ", "is empty"),
-        ("foo bar", "'foo bar' is no URL"),
-        ("https://what is this?", "is no URL"),
-        ("http://", "is no URL"),
-        ("http://127.0.0.1:99999/", "is no URL"),
-        ("http://127.0.0.1:0/", "is no URL"),
-    ],
-)
-async def test_what_is_no_url_is_said_to_be_none(browse: Browse, url: str, words: str) -> None:
+INVALID = {
+    "http://[::1": "is no URL",
+    " ": "is empty",
+    "foo bar": "'foo bar' is no URL",
+    "https://what is this?": "is no URL",
+    "http://": "is no URL",
+    "http://127.0.0.1:99999/": "is no URL",
+    "http://127.0.0.1:0/": "is no URL",
+}
+
+
+async def test_an_invalid_url_is_refused(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
-    for text in (
-        await browse.error("navigate", url=url),
-        await browse.error("tabs", action="new", url=url),
-    ):
-        assert words in section(text, "Error")
+    for url, words in INVALID.items():
+        for text in (
+            await browse.error("navigate", url=url),
+            await browse.error("tabs", action="new", url=url),
+        ):
+            assert words in section(text, "Error"), url
 
 
 @pytest.fixture
@@ -276,6 +281,7 @@ async def test_a_page_of_a_refused_scheme_is_left_before_anything_is_read_there(
     assert "Increment" in await browse.text("navigate", url=f"{lab}/counter")
 
 
+@pytest.mark.thorough
 async def test_a_new_tab_is_the_second_of_an_unused_browser(browse: Browse, lab: str) -> None:
     """As in @playwright/mcp, whose browser starts with an empty tab."""
     text = await browse.text("tabs", action="new", url=f"{lab}/counter")
@@ -283,7 +289,8 @@ async def test_a_new_tab_is_the_second_of_an_unused_browser(browse: Browse, lab:
     assert section(text, "Result") == section(text, "Open tabs") == listed
 
 
-async def test_what_a_call_saw_of_a_refused_scheme_is_no_part_of_its_answer(
+@pytest.mark.thorough
+async def test_an_answer_shows_nothing_of_a_page_with_a_refused_scheme(
     browse: Browse, lab: str, refused: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
@@ -296,12 +303,14 @@ async def test_what_a_call_saw_of_a_refused_scheme_is_no_part_of_its_answer(
     assert "(current) [](about:blank)" in section(text, "Open tabs")
 
 
+@pytest.mark.thorough
 async def test_back_goes_to_the_page_before(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame?name=one")
     await browse.text("navigate", url=f"{lab}/frame?name=two")
     assert "Frame one" in section(await browse.text("navigate_back"), "Snapshot")
 
 
+@pytest.mark.thorough
 async def test_back_within_a_page_that_routes_itself(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/routes")
     assert "View detail?id=7" in await browse.text("click", target="text=Detail")
@@ -310,6 +319,7 @@ async def test_back_within_a_page_that_routes_itself(browse: Browse, lab: str) -
     assert f"- Page URL: {lab}/routes\n" in text
 
 
+@pytest.mark.thorough
 async def test_waiting_for_a_text_ends_when_it_is_there(browse: Browse, lab_site: Lab) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/slow")
     await browse.value("() => { load('/api/gate/fetch'); }")
@@ -333,15 +343,16 @@ async def test_waiting_for_a_text_to_go(browse: Browse, lab: str) -> None:
     assert section(text, "Result") == "Waited for never there\nWaited for drawn"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "words"),
     [
         ({"text": "not here"}, "'not here' was not there yet"),
         ({"textGone": "Frame", "text": "not here"}, "'Frame' was still there"),
     ],
 )
-async def test_waiting_that_the_page_cuts_short_by_a_dialog_does_not_read_like_success(
-    browse: Browse, lab: str, wanted: dict[str, str], said: str
+async def test_a_wait_that_a_dialog_interrupts_is_no_success(
+    browse: Browse, lab: str, wanted: dict[str, str], words: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     texts: list[str] = []
@@ -356,7 +367,7 @@ async def test_waiting_that_the_page_cuts_short_by_a_dialog_does_not_read_like_s
             await browse.value("() => { setTimeout(() => alert('late')); }")
     assert "### Ran Playwright code" not in texts[0]
     assert "### Result" not in texts[0]
-    assert f"- {said} when the page asked something." in section(texts[0], "Events")
+    assert f"- {words} when the page asked something." in section(texts[0], "Events")
     await browse.text("handle_dialog", accept=True)
 
 
@@ -366,13 +377,14 @@ HIDDEN_AND_FRAMED = """() => {
 }"""
 
 
+@pytest.mark.thorough
 async def test_a_text_is_waited_for_where_it_can_be_seen_and_in_frames_too(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         browse.connection.session,
         "config",
-        browse.service.config.model_copy(update={"action_seconds": 1.0}),
+        browse.service.config.model_copy(update={"action_seconds": 0.3}),
     )
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(f"async () => {{ await ({HIDDEN_AND_FRAMED})(); }}")
@@ -387,7 +399,7 @@ async def test_a_text_is_waited_for_where_it_can_be_seen_and_in_frames_too(
     await browse.text("wait_for", textGone="Framed")
 
 
-async def test_a_text_that_never_comes_is_said_with_a_snapshot(
+async def test_a_text_that_never_comes_is_an_error_with_a_snapshot(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -422,25 +434,26 @@ async def test_waiting_tells_each_second_how_far_it_is(
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             for _ in range(3):
-                told = listener.told
+                progressed = listener.progressed
                 await loop_clock.by(1.0)
-                await told.wait()
+                await progressed.wait()
             await loop_clock.by(1.0)
     assert [heard[:2] for heard in listener.heard[:3]] == [(1.0, 3.5), (2.0, 3.5), (3.0, 3.5)]
     assert section(results[0], "Result") == "Waited for 3.5 seconds"
 
 
+@pytest.mark.thorough
 async def test_any_long_call_tells_how_far_it_is(browse: Browse, lab_site: Lab) -> None:
     browse.ctx = listener = Listener()
     browse.connection.progress_seconds = 0.01
-    told = listener.told
+    progressed = listener.progressed
     async with anyio.create_task_group() as tasks:
 
         async def navigate() -> None:
             await browse.text("navigate", url=f"{lab_site.url}/frame?gate=late")
 
         tasks.start_soon(navigate)
-        await told.wait()
+        await progressed.wait()
         lab_site.open("late")
     assert listener.heard[0][1] is None
     assert "Navigate to a URL" in str(listener.heard[0][2])

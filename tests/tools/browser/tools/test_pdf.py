@@ -25,9 +25,7 @@ async def test_a_name_leads_nowhere_else(browse: Browse, lab: str) -> None:
     assert await browse.connection.session.files.names() == ["evil.pdf"]
 
 
-async def test_without_room_nothing_is_printed_and_no_path_is_told(
-    browse: Browse, lab: str
-) -> None:
+async def test_a_pdf_without_room_is_an_error_without_a_path(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     files = browse.connection.session.files
     files._largest = 10  # pyright: ignore[reportPrivateUsage]

@@ -124,40 +124,41 @@ async def ask(peer: ClientSession, tool: str, arguments: dict[str, Any]) -> str:
 
 
 def sections(text: str) -> list[str]:
-    found = re.findall(r"^### (.+)$", text, re.M)
+    names = re.findall(r"^### (.+)$", text, re.M)
     # Ours describes no page during a dialog; the peer links a snapshot that it cannot have taken.
-    return [name for name in found if name != "Snapshot" or "Modal state" not in found]
+    return [name for name in names if name != "Snapshot" or "Modal state" not in names]
 
 
+@pytest.mark.thorough
 async def test_the_same_calls_answer_with_the_same_sections_and_snapshots(
     peer: ClientSession, browse: Browse, lab: str
 ) -> None:
-    for tool, given in STEPS:
-        arguments = given | ({"url": lab + given["url"]} if "url" in given else {})
+    for tool, template in STEPS:
+        arguments = template | ({"url": lab + template["url"]} if "url" in template else {})
         theirs = await ask(peer, tool, arguments)
         ours = text_of(await browse.call(tool, **arguments))
-        assert sections(ours) == sections(theirs), f"{tool} {given}\n{ours}\n---\n{theirs}"
+        assert sections(ours) == sections(theirs), f"{tool} {template}\n{ours}\n---\n{theirs}"
         if tool == "snapshot":
-            assert section(ours, "Snapshot") == section(theirs, "Snapshot"), (tool, given)
+            assert section(ours, "Snapshot") == section(theirs, "Snapshot"), (tool, template)
         if "### Page" in theirs:
-            assert section(ours, "Page") == section(theirs, "Page"), (tool, given)
+            assert section(ours, "Page") == section(theirs, "Page"), (tool, template)
 
 
 def shape(part: dict[str, Any]) -> object:
     """Return the types that a schema accepts, without descriptions, bounds and defaults."""
-    kept = ("type", "enum", "items", "properties", "anyOf", "additionalProperties")
-    found: dict[str, Any] = {}
-    for key in kept:
+    keywords = ("type", "enum", "items", "properties", "anyOf", "additionalProperties")
+    result: dict[str, Any] = {}
+    for key in keywords:
         value = part.get(key)
         if key == "properties" and value is not None:
-            found[key] = {name: shape(value[name]) for name in sorted(value)}
+            result[key] = {name: shape(value[name]) for name in sorted(value)}
         elif key == "anyOf" and value is not None:
-            found[key] = [shape(one) for one in value]
+            result[key] = [shape(one) for one in value]
         elif isinstance(value, dict):
-            found[key] = shape(value)  # pyright: ignore[reportUnknownArgumentType]
+            result[key] = shape(value)  # pyright: ignore[reportUnknownArgumentType]
         elif value is not None:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 LEFT_OUT = {"browser_annotate"}
@@ -182,6 +183,7 @@ PEERS_CAPS = ",".join(cap for cap in SHARED_CAPS if cap not in ("core", "unsafe"
 """The peer has the unsafe tools among its core ones."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("peer", [PEERS_CAPS], indirect=True, ids=["all"])
 async def test_all_tools_have_the_names_and_arguments_of_the_peer(peer: ClientSession) -> None:
     theirs = {tool.name: tool for tool in (await peer.list_tools()).tools}

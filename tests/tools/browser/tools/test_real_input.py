@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from support.browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, section
+from support.selection import matrix
+
+from statehold.tools.browser.service import BrowserService
 
 FRAME = """<body style="margin: 0"><input><div id=box style="height: 60px">Box</div>
 <div style="height: 3000px"></div>"""
@@ -36,7 +38,7 @@ async def show_frame(browse: Browse, lab: str, body: str, *, host: str = "127.0.
     return "iframe >> internal:control=enter-frame >> "
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+@pytest.mark.parametrize("host", matrix("127.0.0.2", "127.0.0.1"))
 async def test_pages_and_frames_get_trusted_events(browse: Browse, lab: str, host: str) -> None:
     frame = await show_frame(browse, lab, FRAME, host=host)
     inner = browse.page.frames[1]
@@ -53,6 +55,7 @@ async def test_pages_and_frames_get_trusted_events(browse: Browse, lab: str, hos
     assert await browse.value("() => document.hasFocus()")
 
 
+@pytest.mark.thorough
 async def test_a_drag_reaches_what_is_out_of_view(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(f"() => {{ document.body.innerHTML = {json.dumps(APPLE + FAR + BASKET)} }}")
@@ -61,6 +64,7 @@ async def test_a_drag_reaches_what_is_out_of_view(browse: Browse, lab: str) -> N
     assert await browse.value("() => b.title") == "appletrue"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("into_frame", [True, False])
 async def test_a_drag_crosses_the_border_of_a_frame(
     browse: Browse, lab: str, into_frame: bool
@@ -76,6 +80,7 @@ async def test_a_drag_crosses_the_border_of_a_frame(
     assert await target.evaluate("b.title") == "appletrue"
 
 
+@pytest.mark.thorough
 async def test_a_slider_of_another_sites_frame_is_dragged_by_the_mouse(
     browse: Browse, lab: str
 ) -> None:
@@ -88,11 +93,11 @@ async def test_a_slider_of_another_sites_frame_is_dragged_by_the_mouse(
 
 
 async def test_a_click_is_a_tap_where_pages_have_a_touch_screen(
-    tmp_path: Path, shell: str, lab: str
+    service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = ["touchstart", "touchend", "click"]
-    settings = {"device": "Pixel 7", "caps": ["vision"]}
-    async with running(tmp_path, shell, **settings) as service, opened(service) as browse:
+    monkeypatch.setattr(service, "config", service.config.model_copy(update={"device": "Pixel 7"}))
+    async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
         await browse.page.evaluate(LISTEN, kinds)
         text = await browse.text("click", target="text=Increment")

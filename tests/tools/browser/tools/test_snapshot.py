@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from changing import Changing
 from support.browsing import Browse, ref_of, section
+from support.selection import matrix
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.tools import snapshot
@@ -31,6 +32,7 @@ async def test_a_snapshot_may_be_of_one_element_less_deep_or_with_places(
     assert "Ref e999" in await browse.error("snapshot", target="e999")
 
 
+@pytest.mark.thorough
 async def test_a_page_without_a_body_has_a_snapshot_too(browse: Browse) -> None:
     with Changing() as site:
         site.pages |= {
@@ -72,6 +74,7 @@ async def test_find_shows_what_matches_below_what_it_is_in(browse: Browse, lab: 
     assert "\n----\n" in two
 
 
+@pytest.mark.thorough
 async def test_find_says_where_it_left_something_out(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     items = "Array.from({length: 9}, (_, n) => `<li>Item ${n}</li>`).join('')"
@@ -87,6 +90,7 @@ async def test_find_says_where_it_left_something_out(browse: Browse, lab: str) -
     assert await found("Item 8") == ["- list:", "  ...", *last]
 
 
+@pytest.mark.thorough
 async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     assert "Nothing matches 'zzz'." in await browse.text("find", text="zzz")
@@ -96,7 +100,7 @@ async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, 
     assert "no regular expression" in await browse.error("find", regex="(")
 
 
-async def test_an_endless_regular_expression_holds_up_nobody(
+async def test_an_endless_regular_expression_is_stopped(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("statehold.tools.browser.process.node.MATCH_SECONDS", 0.5)
@@ -119,12 +123,13 @@ async def test_a_picture_is_shown_and_kept_as_a_file(browse: Browse, lab: str) -
 
 @pytest.mark.parametrize(
     ("arguments", "mime", "begins"),
-    [
-        ({"type": "jpeg"}, "image/jpeg", b"\xff\xd8"),
+    matrix(
         ({"filename": "a.jpg", "fullPage": True}, "image/jpeg", b"\xff\xd8"),
-        ({"filename": "a.webp", "scale": "device"}, "image/webp", b"RIFF"),
         ({"target": "button >> text=Send", "element": "send"}, "image/png", b"\x89PNG"),
-    ],
+        ({"filename": "a.webp", "scale": "device"}, "image/webp", b"RIFF"),
+        ({"type": "jpeg"}, "image/jpeg", b"\xff\xd8"),
+        quick=2,
+    ),
 )
 async def test_pictures_of_other_kinds_and_parts(
     browse: Browse, lab: str, arguments: dict[str, Any], mime: str, begins: bytes
@@ -147,13 +152,14 @@ async def test_a_picture_has_the_name_of_what_it_is(browse: Browse) -> None:
         ("c.jpeg", "jpeg"): "c.jpeg",
     }
     for (wanted, kind), name in names.items():
-        given = {"filename": wanted} | ({"type": kind} if kind else {})
-        result = await browse.call("take_screenshot", **given)
+        arguments = {"filename": wanted} | ({"type": kind} if kind else {})
+        result = await browse.call("take_screenshot", **arguments)
         _, link = result.payload["content"]
         assert link["name"] == name
         assert link["mimeType"] == f"image/{'jpeg' if 'j' in name[-4:].lower() else 'png'}"
 
 
+@pytest.mark.thorough
 async def test_a_chosen_name_is_obeyed_and_other_names_never_collide(
     browse: Browse, lab: str
 ) -> None:
@@ -191,9 +197,8 @@ async def test_a_text_in_a_file_is_text_whatever_its_name(browse: Browse) -> Non
     assert read["contents"][0]["text"].startswith("Total messages: 0")
 
 
-async def test_a_page_longer_than_a_picture_may_be_is_cut_and_that_is_said(
-    browse: Browse, lab: str
-) -> None:
+@pytest.mark.thorough
+async def test_the_picture_of_a_very_long_page_is_cut_with_a_note(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/many?refs=1600")
     result = await browse.call("take_screenshot", fullPage=True)
     assert "it shows the upper part" in result.payload["content"][0]["text"]
@@ -202,6 +207,7 @@ async def test_a_page_longer_than_a_picture_may_be_is_cut_and_that_is_said(
     assert sides == (1280, snapshot.LONGEST)
 
 
+@pytest.mark.thorough
 async def test_a_picture_too_large_to_show_is_in_the_file_alone(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,30 +224,28 @@ async def test_a_picture_cannot_be_of_everything_and_one_element(browse: Browse,
         await browse.call("take_screenshot", type="gif")
 
 
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        ("() => document.title", '"Counter - Lab"'),
-        ("1 + 1", "2"),
-        ("() => ({a: [1, null]})", '{\n  "a": [\n    1,\n    null\n  ]\n}'),
-        ("async () => 'later'", '"later"'),
-        ("() => undefined", "null"),
-        ("() => new Date(0)", '"1970-01-01T00:00:00.000Z"'),
-        ("() => { const a = {}; a.a = a; return a; }", '{\n  "a": "[Circular]"\n}'),
-        ("() => { const a = []; return {b: a, c: a}; }", '{\n  "b": [],\n  "c": []\n}'),
-        ("() => new URL('http://a.test/b?c#d')", '"http://a.test/b?c#d"'),
-        ("() => /x/i", '"/x/i"'),
-        ("() => [NaN, -Infinity, -0]", "[\n  null,\n  null,\n  0\n]"),
-        ("() => window", '"ref: <Window>"'),
-    ],
-)
-async def test_a_script_answers_with_its_value(
-    browse: Browse, lab: str, function: str, said: str
-) -> None:
+VALUES = [
+    ("() => document.title", '"Counter - Lab"'),
+    ("1 + 1", "2"),
+    ("() => ({a: [1, null]})", '{\n  "a": [\n    1,\n    null\n  ]\n}'),
+    ("async () => 'later'", '"later"'),
+    ("() => undefined", "null"),
+    ("() => new Date(0)", '"1970-01-01T00:00:00.000Z"'),
+    ("() => { const a = {}; a.a = a; return a; }", '{\n  "a": "[Circular]"\n}'),
+    ("() => { const a = []; return {b: a, c: a}; }", '{\n  "b": [],\n  "c": []\n}'),
+    ("() => new URL('http://a.test/b?c#d')", '"http://a.test/b?c#d"'),
+    ("() => /x/i", '"/x/i"'),
+    ("() => [NaN, -Infinity, -0]", "[\n  null,\n  null,\n  0\n]"),
+    ("() => window", '"ref: <Window>"'),
+]
+
+
+async def test_a_script_answers_with_its_value(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
-    text = await browse.text("evaluate", function=function)
-    assert section(text, "Result") == said
-    assert "### Page" not in text
+    for function, value in VALUES:
+        text = await browse.text("evaluate", function=function)
+        assert section(text, "Result") == value
+        assert "### Page" not in text
 
 
 async def test_a_script_on_an_element_and_one_that_fails(browse: Browse, lab: str) -> None:
@@ -255,6 +259,7 @@ async def test_a_script_on_an_element_and_one_that_fails(browse: Browse, lab: st
     assert result.payload["content"][1]["uri"] == "files/value.json"
 
 
+@pytest.mark.thorough
 async def test_a_script_that_leads_elsewhere_is_waited_for(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.text("evaluate", function="() => { location.href = '/frame?name=next' }")

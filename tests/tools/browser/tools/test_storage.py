@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsing import Browse, again, new_view, opened, running, section, text_of
+from support.browsing import Browse, again, new_view, opened, section, text_of
+from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
@@ -28,8 +30,8 @@ async def test_a_cookie_is_set_for_the_site_of_the_page(browse: Browse, lab: str
 async def test_a_cookie_has_attributes_and_another_domain(browse: Browse) -> None:
     wanted: dict[str, Any] = {"httpOnly": True, "secure": True, "sameSite": "Strict"}
     await browse.text("cookie_set", name="b", value="2", domain="example.org", path="/x", **wanted)
-    found = section(await browse.text("cookie_get", name="b"), "Result")
-    assert found == (
+    cookie = section(await browse.text("cookie_get", name="b"), "Result")
+    assert cookie == (
         "b=2 (domain: example.org, path: /x, httpOnly: true, secure: true, sameSite: Strict)"
     )
 
@@ -73,7 +75,7 @@ async def test_a_cookie_of_no_site_says_what_to_give(browse: Browse) -> None:
     assert "give a domain, or open the site first" in text
 
 
-async def test_a_cookie_that_the_browser_refuses_is_said(browse: Browse) -> None:
+async def test_a_refused_cookie_is_an_error(browse: Browse) -> None:
     text = await browse.error("cookie_set", name="a", value="1;2\n", domain="example.org")
     assert "The cookie was not set" in text
 
@@ -97,7 +99,7 @@ async def test_items_are_set_read_and_deleted(
     assert await browse.value(f"() => {name}.length") == 0
 
 
-@pytest.mark.parametrize(("tool", "name"), AREAS)
+@pytest.mark.parametrize(("tool", "name"), matrix(*AREAS))
 async def test_a_page_of_no_site_has_no_storage(browse: Browse, tool: str, name: str) -> None:
     text = await browse.error(f"{tool}_list")
     assert f"The page about:blank has no {name}" in section(text, "Error")
@@ -124,7 +126,8 @@ async def test_a_saved_state_brings_a_login_back(browse: Browse, lab: str) -> No
         await browse.text("cookie_clear")
 
 
-async def test_a_saved_state_replaces_what_there_is(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_a_saved_state_replaces_the_current_one(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/logins")
     await browse.text("storage_state")
     saved = browse.connection.session.files.folder / "storage-state.json"
@@ -134,6 +137,7 @@ async def test_a_saved_state_replaces_what_there_is(browse: Browse, lab: str) ->
     assert "No cookies found" in await browse.text("cookie_list")
 
 
+@pytest.mark.thorough
 async def test_a_saved_state_has_the_databases_too(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/logins")
     await browse.value(
@@ -151,7 +155,7 @@ async def test_a_saved_state_has_the_databases_too(browse: Browse, lab: str) -> 
 
 
 async def test_new_sessions_begin_with_the_configured_state_and_restored_ones_do_not(
-    tmp_path: Path, shell: str, lab: str
+    service: BrowserService, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domain = {"domain": "127.0.0.1", "path": "/", "expires": -1}
     items = [{"name": "login", "value": "ada"}]
@@ -162,30 +166,30 @@ async def test_new_sessions_begin_with_the_configured_state_and_restored_ones_do
     file = tmp_path / "uploads" / "state.json"
     file.parent.mkdir()
     file.write_text(json.dumps(state))
-    settings = {"storage_state": str(file), "uploads": [str(file.parent)], "caps": ["storage"]}
-    async with running(tmp_path / "data", shell, **settings) as service:
-        async with opened(service) as browse:
-            text = await browse.text("navigate", url=f"{lab}/frame")
-            assert "Not taken from `storage_state`: 1 cookie" in text
-            assert browse.connection.restore_report.restored == ""
-            assert await browse.value("() => [document.cookie, localStorage.login]") == [
+    settings = {"storage_state": str(file), "uploads": [str(file.parent)]}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    async with opened(service) as browse:
+        text = await browse.text("navigate", url=f"{lab}/frame")
+        assert "Not taken from `storage_state`: 1 cookie" in text
+        assert browse.connection.restore_report.restored == ""
+        assert await browse.value("() => [document.cookie, localStorage.login]") == [
+            "a=1",
+            "ada",
+        ]
+        await browse.text("cookie_clear")
+        await browse.text("localstorage_clear")
+        async with again(browse) as later:
+            assert await later.value("() => [document.cookie, localStorage.length]") == ["", 0]
+            state["cookies"].pop()
+            file.write_text(json.dumps(state))
+            await later.text("set_storage_state", filename=str(file))
+            assert await later.value("() => [document.cookie, localStorage.login]") == [
                 "a=1",
                 "ada",
             ]
-            await browse.text("cookie_clear")
-            await browse.text("localstorage_clear")
-            async with again(browse) as later:
-                assert await later.value("() => [document.cookie, localStorage.length]") == ["", 0]
-                state["cookies"].pop()
-                file.write_text(json.dumps(state))
-                await later.text("set_storage_state", filename=str(file))
-                assert await later.value("() => [document.cookie, localStorage.login]") == [
-                    "a=1",
-                    "ada",
-                ]
-        file.write_text("{}")
-        with pytest.raises(ServiceUnavailable, match="`storage_state` is no saved storage state"):
-            await service.open(new_view(), None)
+    file.write_text("{}")
+    with pytest.raises(ServiceUnavailable, match="`storage_state` is no saved storage state"):
+        await service.open(new_view(), None)
 
 
 async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
@@ -203,7 +207,8 @@ async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
         assert "is no JSON" in await browse.error("set_storage_state", filename=filename)
 
 
-async def test_a_cookie_that_the_browser_refuses_is_said_and_the_others_are_taken(
+@pytest.mark.thorough
+async def test_a_refused_cookie_of_a_state_is_reported_and_the_others_are_set(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
@@ -225,7 +230,8 @@ async def test_a_cookie_that_the_browser_refuses_is_said_and_the_others_are_take
         assert "a cookie is none" in text
 
 
-async def test_a_saved_state_has_texts_that_are_no_texts(browse: Browse, lab: str) -> None:
+@pytest.mark.thorough
+async def test_a_saved_state_keeps_texts_that_are_invalid_unicode(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/logins")
     await browse.value("() => localStorage.setItem('packed', '\\ud83d')")
     await browse.text("storage_state", filename="packed.json")

@@ -32,21 +32,22 @@ async def test_an_element_that_is_hidden_is_there_but_not_visible(browse: Browse
     """A link around content that floats has no size, and is seen all the same."""
     page = """<button hidden>Save</button><a href='/'><b style='float:left'>Home</b></a>"""
     await browse.text("navigate", url=f"data:text/html,{page}")
-    given = {"role": "button", "accessibleName": "Save"}
-    error = section(await browse.error("verify_element_visible", **given), "Error")
+    element = {"role": "button", "accessibleName": "Save"}
+    error = section(await browse.error("verify_element_visible", **element), "Error")
     assert "is there, but not visible" in error
     await browse.text("verify_element_visible", role="link", accessibleName="Home")
 
 
+@pytest.mark.thorough
 async def test_an_element_in_a_frame_is_seen(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/iframes")
     button = {"role": "Button", "accessibleName": "Tell"}
-    for tool, given, end in (
+    for tool, arguments, end in (
         ("verify_element_visible", button, '.get_by_role("button", name="Tell")).to_be_visible()'),
         ("verify_text_visible", {"text": "Frame inner"}, ".to_be_visible()"),
         ("wait_for", {"text": "Frame inner"}, ".wait_for(state='visible')"),
     ):
-        code = section(await browse.text(tool, **given), "Ran Playwright code")
+        code = section(await browse.text(tool, **arguments), "Ran Playwright code")
         assert "page.locator(" in code, tool
         assert ".content_frame." in code, tool
         assert end in code, tool
@@ -79,7 +80,7 @@ async def test_a_list_shows_its_items(browse: Browse, lab: str) -> None:
 
 async def test_a_field_has_its_value(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
-    for kind, name, value, found in (
+    for kind, name, value, actual in (
         ("slider", "level", "50", None),
         ("textbox", "first", "", None),
         ("textbox", "first", "wrong", ""),
@@ -88,14 +89,15 @@ async def test_a_field_has_its_value(browse: Browse, lab: str) -> None:
         ("combobox", "country", "Norway", None),
         ("combobox", "country", "Japan", "Norway"),
     ):
-        given = {"type": kind, "element": name, "target": f"[name={name}]", "value": value}
-        if found is None:
-            assert "Done" in await browse.text("verify_value", **given)
+        arguments = {"type": kind, "element": name, "target": f"[name={name}]", "value": value}
+        if actual is None:
+            assert "Done" in await browse.text("verify_value", **arguments)
         else:
-            text = await browse.error("verify_value", **given)
-            assert f'Expected value "{value}", but got "{found}"' in text
+            text = await browse.error("verify_value", **arguments)
+            assert f'Expected value "{value}", but got "{actual}"' in text
 
 
+@pytest.mark.thorough
 async def test_a_choice_has_the_value_and_the_words_that_are_shown_for_it(browse: Browse) -> None:
     page = "<select><option value=no>Norway</option></select>"
     await browse.text("navigate", url=f"data:text/html,{page}")
@@ -105,17 +107,18 @@ async def test_a_choice_has_the_value_and_the_words_that_are_shown_for_it(browse
         )
 
 
+@pytest.mark.thorough
 async def test_a_field_that_is_no_input_has_a_value_too(browse: Browse) -> None:
     page = """<b role=slider aria-valuenow=7>seven</b><div role=textbox contenteditable>free</div>
 <i role=combobox>red</i><p></p>"""
     await browse.text("navigate", url=f"data:text/html,{page}")
-    for kind, target, value, said in (
+    for kind, target, value, call in (
         ("slider", "b", "7", "to_have_attribute('aria-valuenow', '7')"),
         ("textbox", "div", "free", "to_have_text('free')"),
         ("combobox", "i", "red", "to_have_text('red')"),
     ):
-        given = {"type": kind, "element": "field", "target": target}
-        code = f"await expect(page.locator({target!r})).{said}"
-        assert code in await browse.text("verify_value", value=value, **given)
+        arguments = {"type": kind, "element": "field", "target": target}
+        code = f"await expect(page.locator({target!r})).{call}"
+        assert code in await browse.text("verify_value", value=value, **arguments)
     text = await browse.error("verify_value", type="textbox", element="p", target="p", value="")
     assert "It is no field" in section(text, "Error")

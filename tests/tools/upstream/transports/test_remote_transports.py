@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -12,9 +11,12 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from callers import Caller, text_of, view
+from callers import UPSTREAMS, Caller, text_of, view
+from support.fork_server import ForkServer
 from support.runs import entries
+from support.selection import matrix
 from support.tcp_relay import relay
+from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -24,7 +26,7 @@ from statehold.tools.upstream.service import UpstreamService
 Era = Literal["legacy", "modern"]
 
 
-@pytest.fixture(params=["legacy", "modern"])
+@pytest.fixture(params=matrix("legacy", "modern"))
 def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
@@ -58,6 +60,7 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
         await connection.aclose()
 
 
+@pytest.mark.thorough
 async def test_a_call_in_flight_has_no_known_outcome_when_another_finds_the_session_forgotten(
     counter_server: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -79,9 +82,7 @@ async def test_a_call_in_flight_has_no_known_outcome_when_another_finds_the_sess
             async with anyio.create_task_group() as tasks:
                 for _ in range(8):
                     tasks.start_soon(call_slow)
-                with anyio.fail_after(20):
-                    while len(entries(log)) < 8:  # noqa: ASYNC110 - the upstream writes a file
-                        await anyio.sleep(0.01)
+                await until(lambda: len(entries(log)) == 8)
                 upstream.target = port_of(counter_server("http"))
                 with anyio.fail_after(10), pytest.raises(ConnectionLost):
                     await connection.call("inc", {}, Caller())
@@ -122,6 +123,7 @@ async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_no
         await service.resume(view(), token, None)
 
 
+@pytest.mark.thorough
 async def test_calls_over_http_share_their_tcp_connections(
     counter_server: Callable[..., str], era: Era
 ) -> None:
@@ -186,28 +188,26 @@ async def test_an_answer_that_is_too_long_over_sse_ends_the_connection(
 
 
 async def test_a_request_that_did_not_get_through_is_known_not_to_have_run(
-    counter_server: Callable[..., str], upstream: Callable[..., list[str]]
+    fork_server: ForkServer,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [*upstream("counter"), "--transport", "http", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: ASYNC220
+    program = (str(UPSTREAMS / "counter.py"), "--transport", "http", "--port", "0")
+    process = fork_server.start(*program, piped=True)
+    assert process.stdin is not None
     assert process.stdout is not None
-    process.stdout.readline()
-    service = UpstreamService(
-        "counter", UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
-    )
-    connection = await service.open(view(), None)
-    try:
-        process.kill()
-        process.wait()
-        with pytest.raises(ConnectionLost):
-            await connection.call("inc", {}, Caller())
-        with anyio.fail_after(5):
-            await connection.lost.wait()
-    finally:
-        process.stdout.close()
-        await connection.aclose()
+    with process.stdin, process.stdout:
+        port = json.loads(process.stdout.readline())["port"]
+        config = UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
+        connection = await UpstreamService("counter", config).open(view(), None)
+        try:
+            process.kill()
+            process.wait(10)
+            with pytest.raises(ConnectionLost):
+                await connection.call("inc", {}, Caller())
+            with anyio.fail_after(5):
+                await connection.lost.wait()
+        finally:
+            process.kill()
+            await connection.aclose()
 
 
 async def test_headers_reach_an_http_upstream_and_errors_do_not_show_them(
