@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
+import pytest
 from support.fork_server import ForkServer
+from support.waiting import until_blocking
 
 PROGRAM = "import time; print('up', flush=True); time.sleep(60)"
 
 
+@pytest.mark.thorough
 def test_a_program_and_the_process_that_asked_for_it_may_end_at_once(tmp_path: Path) -> None:
     before = ForkServer.current
     with ForkServer.running(tmp_path) as server:
@@ -29,8 +31,7 @@ def test_a_program_and_the_process_that_asked_for_it_may_end_at_once(tmp_path: P
             with socket.socket(socket.AF_UNIX) as silent:
                 silent.connect(str(tmp_path / "fork_server"))
                 program.kill()
-                while program.status() != psutil.STATUS_ZOMBIE:
-                    time.sleep(0.01)
+                until_blocking(lambda: program.status() == psutil.STATUS_ZOMBIE)
                 client.kill()
         following = server.start("-c", "pass")
         assert following.stderr is not None

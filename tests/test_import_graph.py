@@ -47,9 +47,9 @@ print(json.dumps({
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     command = [sys.executable, "-I", "-c", GRAPH, str(ROOT), str(tmp_path_factory.mktemp("graph"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found: Graph = json.loads(done.stdout)
-    assert "statehold.sessions.core" in dict(found["statehold.sessions.registry"])
-    return found
+    content: Graph = json.loads(done.stdout)
+    assert "statehold.sessions.core" in dict(content["statehold.sessions.registry"])
+    return content
 
 
 def layer_of(module: str) -> int:
@@ -77,30 +77,30 @@ def test_imports_lead_from_a_layer_to_itself_and_those_below(graph: Graph) -> No
 
 def test_sessions_import_no_protocol_web_or_browser_library(graph: Graph) -> None:
     forbidden = {"mcp", "mcp_types", "starlette", "uvicorn", "playwright", "httpx2"}
-    found = [
+    result = [
         (module, imported)
         for module, imports in graph.items()
         for imported, _ in imports
         if module.startswith("statehold.sessions") and imported in forbidden
     ]
-    assert found == []
+    assert result == []
 
 
 def test_the_keeper_imports_the_standard_library_alone(graph: Graph) -> None:
     own = {"child", "loop", "marks", "protocol"}
-    found = [
+    result = [
         (module, imported)
         for module, imports in graph.items()
         for imported, _ in imports
         if module.startswith("statehold.keeper")
         and imported.split(".")[0] not in sys.stdlib_module_names | own
     ]
-    assert found == []
+    assert result == []
 
 
 def test_egress_imports_nothing_else_of_the_browser(graph: Graph) -> None:
     egress, browser = "statehold.tools.browser.egress", "statehold.tools.browser"
-    found = [
+    result = [
         (module, imported)
         for module, imports in graph.items()
         for imported, _ in imports
@@ -108,7 +108,7 @@ def test_egress_imports_nothing_else_of_the_browser(graph: Graph) -> None:
         and imported.startswith(browser)
         and not imported.startswith(egress)
     ]
-    assert found == []
+    assert result == []
 
 
 def test_private_names_of_libraries_are_imported_in_the_sdk_modules_only(graph: Graph) -> None:
@@ -116,5 +116,5 @@ def test_private_names_of_libraries_are_imported_in_the_sdk_modules_only(graph: 
     private = re.compile(r"from (mcp|mcp_types|playwright)[\w.]*( import .*\b|\.)_[a-z]")
     lines = [(module, line) for module, imports in graph.items() for _, line in imports]
     assert any(private.match(line) for module, line in lines if module.startswith(sdk))
-    found = [each for each in lines if private.match(each[1]) and not each[0].startswith(sdk)]
-    assert found == []
+    result = [each for each in lines if private.match(each[1]) and not each[0].startswith(sdk)]
+    assert result == []

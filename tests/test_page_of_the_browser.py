@@ -53,6 +53,7 @@ class ExampleSite(Served):
     handler = Example
 
 
+@pytest.mark.thorough
 def test_program_of_the_page_runs_as_printed(headless_shell: str, tmp_path: Path) -> None:
     [(program, printed)] = re.findall(
         r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.M | re.S
@@ -76,8 +77,8 @@ def test_program_of_the_page_runs_as_printed(headless_shell: str, tmp_path: Path
 
 
 def test_groups_of_tools_are_those_of_the_configuration() -> None:
-    told = [re.findall(r"`(\w+)`", row[0])[0] for row in rows("| group, in `caps` | tools |")]
-    assert sorted(told) == sorted(CAPABILITIES)
+    reports = [re.findall(r"`(\w+)`", row[0])[0] for row in rows("| group, in `caps` | tools |")]
+    assert sorted(reports) == sorted(CAPABILITIES)
 
 
 def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_text_of_an_error_is_in_the_sources(row: list[str]) -> None:
 
 
 def test_readme_gives_the_file_for_clients_as_it_is() -> None:
-    [given] = re.findall(r"^```json\n(.*?)^```", README, re.M | re.S)
-    assert json.loads(given) == json.loads((ROOT / "mcp.json").read_text(encoding="utf-8"))
+    [arguments] = re.findall(r"^```json\n(.*?)^```", README, re.M | re.S)
+    assert json.loads(arguments) == json.loads((ROOT / "mcp.json").read_text(encoding="utf-8"))
     assert list(load(environ={}).browsers()) == ["browser"]
     assert "uv run python examples/browser_login.py" in README

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.fork_server import ForkServer
 from support.gateway_process import Way, serving
 
 from statehold.server.cli.commands import parse_command_line
@@ -57,7 +58,9 @@ def environ() -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-async def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
+async def test_the_example_of_the_readme_runs_as_printed(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     assert f"serve --config {NOTEBOOK.relative_to(ROOT)}" in "".join(blocks("README.md", "console"))
     [program], [printed, *_] = blocks("README.md", "python"), blocks("README.md", "text")
     with serving(NOTEBOOK, tmp_path / "data", env=environ(), as_installed=True) as running:
@@ -65,14 +68,16 @@ async def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None
         example = tmp_path / "example.py"
         example.write_text(program.replace(PORT, running.url.rpartition(":")[2]))
         with anyio.fail_after(40):
-            done = await anyio.run_process([sys.executable, str(example)], check=False)
+            done = await anyio.run_process(fork_server.command(str(example)), check=False)
         assert done.returncode == 0, done.stderr.decode()
         assert done.stdout.decode() == printed
         way = Way("http", "modern", NOTEBOOK, tmp_path, url=running.url)
         async with way.connect() as client:
             listed = (await client.list_tools()).tools
-    told = {name for row in rows("README.md", "| tool | what it does |") for name in quoted(row[0])}
-    assert told == {tool.name for tool in listed if tool.name.startswith(OURS)}
+    names = {
+        name for row in rows("README.md", "| tool | what it does |") for name in quoted(row[0])
+    }
+    assert names == {tool.name for tool in listed if tool.name.startswith(OURS)}
 
 
 def test_every_command_of_the_readme_can_be_parsed() -> None:
@@ -127,7 +132,7 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
 
 def test_the_default_times_are_those_of_the_settings() -> None:
     defaults = TimeoutSettings()
-    told = {
+    notice = {
         row[0]: row[1]
         for row in rows("README.md", "| state | what it means | left after (default) |")
     }
@@ -135,7 +140,7 @@ def test_the_default_times_are_those_of_the_settings() -> None:
         row[0]: row[2]
         for row in rows("README.md", "| state | what it means | left after (default) |")
     }
-    assert set(quoted(" ".join(told))) == {status.value for status in Status}
+    assert set(quoted(" ".join(notice))) == {status.value for status in Status}
     assert left["`creating`"] == format_duration(defaults.connect)
     assert left["`idle`"].startswith(f"{format_duration(defaults.idle)}: ")
     assert left["`active`"].startswith(format_duration(defaults.call))
@@ -149,14 +154,14 @@ def test_the_default_times_are_those_of_the_settings() -> None:
 
 
 def test_the_table_of_states_is_that_of_the_lifecycle() -> None:
-    told: set[tuple[str, str, str]] = set()
+    notice: set[tuple[str, str, str]] = set()
     for code, sources, target, _ in rows("docs/sessions.md", "| # | from | to | when |"):
-        told |= {
+        notice |= {
             (code, source, source if target == "the same" else target)
             for source in sources.split(", ")
         }
     known = {(t.code, t.source or "", t.target or "") for t in TABLE.values()}
-    assert told == {(code, str(source), str(target)) for code, source, target in known}
+    assert notice == {(code, str(source), str(target)) for code, source, target in known}
 
 
 def test_every_error_code_is_documented_and_no_other() -> None:

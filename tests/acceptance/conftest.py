@@ -9,14 +9,11 @@ from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Literal
 
-import anyio
 import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
-    Era,
     Running,
-    Transport,
     Way,
     serving,
     statehold,
@@ -24,15 +21,20 @@ from support.gateway_process import (
     toml,
 )
 from support.machines import cluster
+from support.selection import matrix
+from support.waiting import until
 
 Asked = Literal["owner", "edge"]
 
-WAYS: list[tuple[Asked, tuple[Transport, Era]]] = [
+WAYS = matrix(
+    ("owner", ("stdio", "modern")),
     ("edge", ("http", "modern")),
     ("owner", ("sse", "legacy")),
-    ("owner", ("stdio", "modern")),
-]
-"""Each transport, era and node once: tests of the transports and of forwarding cross them."""
+)
+"""Each transport, era and node once: tests of the transports and of forwarding cross them.
+
+The quick selection has no database server, so its way is the one without an edge.
+"""
 OLDER: list[tuple[Asked, Literal["http", "stdio"]]] = [
     ("edge", "http"),
     ("owner", "stdio"),
@@ -110,12 +112,12 @@ def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Gener
 def way(
     request: pytest.FixtureRequest,
     config_file: Path,
-    server: Running,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Way:
     """Each way of the SDK's client: over HTTP and SSE to one server, over stdio to one that it starts."""
     transport, era = request.param
-    return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=server.url)
+    url = "" if transport == "stdio" else request.getfixturevalue("server").url
+    return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=url)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +143,12 @@ def in_flight(
     way = Way("http", "modern", config_file, tmp_path, url=server.url)
 
     async def reached(session: str, calls: int) -> None:
-        with anyio.fail_after(20):
-            async with way.connect() as client:
-                found = None
-                while found != calls:
-                    info = await client.call_tool("session_info", {"session_id": session})
-                    found = structured(info)["in_flight"]
+        async with way.connect() as client:
+
+            async def are_in_flight() -> bool:
+                info = await client.call_tool("session_info", {"session_id": session})
+                return structured(info)["in_flight"] == calls
+
+            await until(are_in_flight)
 
     return reached

@@ -17,7 +17,7 @@ import anyio
 import pytest
 from support.gateway_process import JSON, Running
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 TOOL_ERROR = 5
 """The exit code for a result with isError."""
@@ -54,8 +54,8 @@ class Inspector(NamedTuple):
 
 
 def options_of(tool: str, **arguments: object) -> list[str]:
-    given = json.dumps(arguments)
-    return ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", given]
+    text = json.dumps(arguments)
+    return ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", text]
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +101,8 @@ async def test_tools_are_listed_with_portable_schemas(inspector: Inspector) -> N
 
 @pytest.mark.parametrize("era", ["legacy", "modern"], indirect=True, scope="module")
 async def test_calls_that_reconnect_count_on(inspector: Inspector, session: str) -> None:
-    found = [await inspector.call("inc", session_id=session) for _ in range(2)]
-    assert [ended.result["structuredContent"]["count"] for ended in found] == [1, 2]
+    results = [await inspector.call("inc", session_id=session) for _ in range(2)]
+    assert [ended.result["structuredContent"]["count"] for ended in results] == [1, 2]
 
 
 async def test_a_bad_id_is_an_error_of_the_tool(inspector: Inspector) -> None:
@@ -113,9 +113,9 @@ async def test_a_bad_id_is_an_error_of_the_tool(inspector: Inspector) -> None:
 
 async def test_a_question_is_refused(inspector: Inspector, session: str) -> None:
     """The program has no way to answer and declares no elicitation."""
-    asked = await inspector.call("ask", session_id=session)
-    assert asked.code == 1
-    assert "The caller cannot answer elicitation/create." in asked.errors
+    question = await inspector.call("ask", session_id=session)
+    assert question.code == 1
+    assert "The caller cannot answer elicitation/create." in question.errors
 
 
 async def test_an_image_arrives(inspector: Inspector, session: str, tmp_path: Path) -> None:

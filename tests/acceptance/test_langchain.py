@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.gateway_process import JSON, Running, Way, structured
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 LangChain = Callable[[JSON], Awaitable[JSON]]
 
@@ -23,8 +23,8 @@ def servers(url: str) -> JSON:
     return {"counter": {"transport": "streamable_http", "url": url}}
 
 
-def counts(found: JSON) -> list[int]:
-    return [result["artifact"]["structured_content"]["count"] for result in found["results"]]
+def counts(answer: JSON) -> list[int]:
+    return [result["artifact"]["structured_content"]["count"] for result in answer["results"]]
 
 
 async def test_the_address_of_a_session_makes_every_call_count_on(
@@ -32,18 +32,18 @@ async def test_the_address_of_a_session_makes_every_call_count_on(
 ) -> None:
     """The state survives calls that share only the address of the session."""
     url = f"{server.url}/s/chain/mcp"
-    found = await langchain(
+    result = await langchain(
         {
             "servers": servers(url),
             "calls": [{"tool": "inc"}] * 3,
         }
     )
-    assert found["version"] == "0.3.2"
-    assert counts(found) == [1, 2, 3]
+    assert result["version"] == "0.3.2"
+    assert counts(result) == [1, 2, 3]
     # Another program continues where the first one ended.
     assert counts(await langchain({"servers": servers(url), "calls": [{"tool": "inc"}]})) == [4]
-    assert "session_id" not in str(found["schemas"]["inc"])
-    assert "session_create" not in found["tools"]
+    assert "session_id" not in str(result["schemas"]["inc"])
+    assert "session_create" not in result["tools"]
 
 
 async def test_an_explicit_session_makes_every_call_count_on(
@@ -53,10 +53,10 @@ async def test_an_explicit_session_makes_every_call_count_on(
     session = structured(await way.call("session_create"))["session_id"]
     call = {"tool": "inc", "arguments": {"session_id": session}}
     url = f"{server.url}/mcp"
-    found = await langchain(
+    result = await langchain(
         {
             "servers": servers(url),
             "calls": [call, call, call],
         }
     )
-    assert counts(found) == [1, 2, 3]
+    assert counts(result) == [1, 2, 3]

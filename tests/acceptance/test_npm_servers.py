@@ -46,8 +46,8 @@ class Human:
         content = params.messages[0].content
         assert isinstance(content, types.TextContent)
         self.asked.append(content.text)
-        said = types.TextContent(text="a poem about harbours")
-        return types.CreateMessageResult(role="assistant", content=said, model="a human")
+        reply = types.TextContent(text="a poem about harbours")
+        return types.CreateMessageResult(role="assistant", content=reply, model="a human")
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         if "level" in str(params.data):
@@ -80,10 +80,10 @@ async def session(client: Client) -> str:
 async def test_tools_of_both_servers_work_unmodified(client: Client, session: str) -> None:
     names = {tool.name for tool in (await client.list_tools()).tools}
     assert {"echo", "get-sum", "create_entities", "read_graph", "session_create"} <= names
-    given = {"session_id": session, "a": 2, "b": 40}
-    found = await client.call_tool("get-sum", given)
-    assert "42" in text_of(found)
-    assert meta_of(found)["statehold/session"]["id"] == session
+    arguments = {"session_id": session, "a": 2, "b": 40}
+    result = await client.call_tool("get-sum", arguments)
+    assert "42" in text_of(result)
+    assert meta_of(result)["statehold/session"]["id"] == session
     image = await client.call_tool("get-tiny-image", {"session_id": session})
     assert "image" in {block.type for block in image.content}
     weather = {"session_id": session, "location": "Chicago"}
@@ -91,26 +91,28 @@ async def test_tools_of_both_servers_work_unmodified(client: Client, session: st
 
 
 async def test_progress_of_a_long_operation_arrives(client: Client, session: str) -> None:
-    seen: list[float] = []
+    progress_values: list[float] = []
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
-        seen.append(progress)
+        progress_values.append(progress)
 
-    given = {"session_id": session, "duration": 0.2, "steps": 4}
+    arguments = {"session_id": session, "duration": 0.2, "steps": 4}
     with anyio.fail_after(20):
-        await client.call_tool("trigger-long-running-operation", given, progress_callback=told)
-    assert seen == [1, 2, 3, 4]
+        await client.call_tool("trigger-long-running-operation", arguments, progress_callback=told)
+    assert progress_values == [1, 2, 3, 4]
 
 
-async def test_what_a_server_logs_arrives(client: Client, session: str, human: Human) -> None:
-    given = {"session_id": session}
+async def test_a_log_message_of_a_server_arrives(
+    client: Client, session: str, human: Human
+) -> None:
+    arguments = {"session_id": session}
     with anyio.fail_after(20):
-        await client.call_tool("toggle-simulated-logging", given)
+        await client.call_tool("toggle-simulated-logging", arguments)
         await human.heard.wait()
-        await client.call_tool("toggle-simulated-logging", given)
+        await client.call_tool("toggle-simulated-logging", arguments)
 
 
-async def test_what_a_server_asks_reaches_the_human(
+async def test_questions_of_a_server_reach_the_user(
     client: Client, session: str, human: Human
 ) -> None:
     one = {"session_id": session}
@@ -128,8 +130,8 @@ async def test_resources_are_read_through_their_session(client: Client, session:
         t.uri_template for t in (await client.list_resource_templates()).resource_templates
     ]
     assert "session://{session_id}/everything/{uri}" in templates
-    found = await client.call_tool("get-resource-links", {"session_id": session, "count": 2})
-    links = [block for block in found.content if isinstance(block, types.ResourceLink)]
+    result = await client.call_tool("get-resource-links", {"session_id": session, "count": 2})
+    links = [block for block in result.content if isinstance(block, types.ResourceLink)]
     assert len(links) == 2
     for link in links:
         assert link.uri.startswith(f"session://{session}/everything/demo%3A")
@@ -143,11 +145,12 @@ async def test_prompts_take_the_session_as_their_first_argument(
     prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
     arguments = prompts["args-prompt"].arguments or []
     assert [argument.name for argument in arguments][:2] == ["session_id", "city"]
-    given = {"session_id": session, "city": "Bergen"}
-    found = await client.get_prompt("args-prompt", given)
-    assert "Bergen" in str(found.messages)
+    values = {"session_id": session, "city": "Bergen"}
+    result = await client.get_prompt("args-prompt", values)
+    assert "Bergen" in str(result.messages)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_pinned_address_lists_the_resources_of_its_session(
     server: Running, config_file: Path, tmp_path: Path, era: Era
@@ -163,17 +166,19 @@ async def test_a_pinned_address_lists_the_resources_of_its_session(
         assert read.text
 
 
+@pytest.mark.thorough
 async def test_two_sessions_have_memories_of_their_own(client: Client, session: str) -> None:
     other = await opened_session(client, services=["memory"])
     entity = {"name": "Ada", "entityType": "person", "observations": ["likes harbours"]}
-    given = {"session_id": session, "entities": [entity]}
-    assert not (await client.call_tool("create_entities", given)).is_error
+    arguments = {"session_id": session, "entities": [entity]}
+    assert not (await client.call_tool("create_entities", arguments)).is_error
     mine = structured(await client.call_tool("read_graph", {"session_id": session}))
     others = structured(await client.call_tool("read_graph", {"session_id": other}))
-    assert [found["name"] for found in mine["entities"]] == ["Ada"]
+    assert [each["name"] for each in mine["entities"]] == ["Ada"]
     assert others["entities"] == []
 
 
+@pytest.mark.thorough
 async def test_an_older_client_uses_all_of_it(older: JSON, mcp130: Older) -> None:
     name = f"older {older.get('transport', 'stdio')}"
     one = {"session_id": name}
@@ -195,9 +200,11 @@ async def test_an_older_client_uses_all_of_it(older: JSON, mcp130: Older) -> Non
         "elicit": {"action": "accept", "content": ANSWERS},
         "sample": "a poem about harbours",
     }
-    asked: list[JSON] = [{"do": "list"}, {"do": "prompts"}]
-    asked += [{"do": "call", "tool": tool, "arguments": given} for tool, given in commands]
-    listed, prompts, *answers = await mcp130(settings, asked)
+    requests: list[JSON] = [{"do": "list"}, {"do": "prompts"}]
+    requests += [
+        {"do": "call", "tool": tool, "arguments": arguments} for tool, arguments in commands
+    ]
+    listed, prompts, *answers = await mcp130(settings, requests)
     assert "echo" in {tool["name"] for tool in listed["result"]["tools"]}
     assert "args-prompt" in {prompt["name"] for prompt in prompts["result"]["prompts"]}
     for answer in answers:

@@ -19,10 +19,11 @@ import psutil
 import pytest
 from support.gateway_process import JSON, Running, Way, serving, toml
 from support.process_exit import until_gone
+from support.waiting import until
 
 from statehold.sessions.live.snapshots import decode_snapshot
 
-pytestmark = [pytest.mark.peer, pytest.mark.fault]
+pytestmark = [pytest.mark.peer, pytest.mark.fault, pytest.mark.thorough]
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "open sesame"
@@ -65,7 +66,9 @@ class OlderAgent:
 
     async def use(self, *calls: Call) -> list[JSON]:
         """Make calls, each over a connection of its own, and return the results as JSON."""
-        commands = [{"do": "call", "tool": tool, "arguments": given} for tool, given in calls]
+        commands = [
+            {"do": "call", "tool": tool, "arguments": arguments} for tool, arguments in calls
+        ]
         answers = await self._mcp130(self._settings, commands)
         assert all(answer["ok"] for answer in answers), answers
         return [answer["result"] for answer in answers]
@@ -110,12 +113,12 @@ async def goes_on(agent: Agent, name: str, session: str, site: str) -> JSON:
         ("browser_snapshot", one),
         ("browser_take_screenshot", one),
     )
-    [found] = listed["structuredContent"]["sessions"]
-    assert (found["session_id"], found["name"], found["status"]) == (session, name, "paused")
-    told = first["content"][1]["text"]
-    assert "generation 1 to 2; the server was restarted" in told
-    assert "Restored: the login (cookies and local storage)." in told
-    assert "Lost: open pages, what was typed into them, and session storage." in told
+    [result] = listed["structuredContent"]["sessions"]
+    assert (result["session_id"], result["name"], result["status"]) == (session, name, "paused")
+    notice = first["content"][1]["text"]
+    assert "generation 1 to 2; the server was restarted" in notice
+    assert "Restored: the login (cookies and local storage)." in notice
+    assert "Lost: open pages, what was typed into them, and session storage." in notice
     assert "about:blank" in said(first)
     assert "Counter" not in said(first)
     assert first["_meta"]["statehold/session"]["generation"] == 2
@@ -131,9 +134,7 @@ def said(result: JSON) -> str:
 
 async def saved(data: Path, sessions: Iterable[str]) -> None:
     """Wait until the login of each session is in the database, which its recipe promises within its checkpoint."""
-    with anyio.fail_after(15):
-        while not all(_is_saved(data, session) for session in sessions):  # noqa: ASYNC110
-            await anyio.sleep(0.05)
+    await until(lambda: all(_is_saved(data, session) for session in sessions))
 
 
 def _is_saved(data: Path, session: str) -> bool:

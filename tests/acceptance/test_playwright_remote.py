@@ -14,7 +14,7 @@ import pytest
 from support.agent import Agent
 from support.gateway_process import Way, opened_session, serving, toml
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 PASSWORD = "open sesame"
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.gateway_process import JSON, Running
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 Steps = Callable[..., Awaitable[list[JSON]]]
 
@@ -24,8 +24,8 @@ def steps(
 ) -> Steps:
     """Runs steps, each on a connection of its own."""
 
-    async def run(*given: JSON) -> list[JSON]:
-        return await pydantic_ai(f"{server.url}/mcp", list(given))
+    async def run(*requests: JSON) -> list[JSON]:
+        return await pydantic_ai(f"{server.url}/mcp", list(requests))
 
     return run
 
@@ -43,7 +43,7 @@ async def test_calls_that_reconnect_use_one_session(
     assert "session_id" in listed["result"]["inc"]["properties"]
     session = created["result"]["session_id"]
     slow = call("slow", session, seconds=0.2, steps=4)
-    *counted, refused, long, image, asked, cancelled, after = await steps(
+    *counted, refused, long, image, question, cancelled, after = await steps(
         *[call("inc", session)] * 3,
         call("inc", "sh_unknown"),
         slow,
@@ -59,5 +59,5 @@ async def test_calls_that_reconnect_use_one_session(
     assert (cancelled["progress"], cancelled["error"]) == ([1], "cancelled")
     assert after["result"]["count"] == 4
     await in_flight(session, 0)
-    assert asked["asked"] == ["counter asks: What is the answer?"]
-    assert '"answer": "42"' in asked["result"]
+    assert question["asked"] == ["counter asks: What is the answer?"]
+    assert '"answer": "42"' in question["result"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from support.gateway_process import JSON, Running
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 RELEASES = {
     "1": ({"sdk": "1"}, "2025-11-25"),
@@ -27,9 +27,9 @@ class Caller(NamedTuple):
     url: str
 
     async def steps(self, *steps: JSON) -> list[JSON]:
-        found = await self.run({**self.settings, "url": self.url, "steps": steps})
-        assert {step["version"] for step in found} == {self.version}
-        return found
+        results = await self.run({**self.settings, "url": self.url, "steps": steps})
+        assert {step["version"] for step in results} == {self.version}
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def caller(
     server: Running,
     typescript: Callable[[JSON], Awaitable[list[JSON]]],
 ) -> Caller:
-    given, version = RELEASES[request.param]
-    return Caller(typescript, given, version, f"{server.url}/mcp")
+    connection, version = RELEASES[request.param]
+    return Caller(typescript, connection, version, f"{server.url}/mcp")
 
 
 def call(tool: str, session: str, **arguments: object) -> JSON:
@@ -60,7 +60,7 @@ async def test_calls_that_reconnect_use_one_session(
     assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
     assert "session_id" in schemas["inc"]["properties"]
     session = created["result"]["structuredContent"]["session_id"]
-    *counted, refused, slow, asked, shown, aborted = await caller.steps(
+    *counted, refused, slow, question, shown, aborted = await caller.steps(
         *[call("inc", session)] * 3,
         call("inc", "sh_unknown"),
         call("slow", session, seconds=0.2, steps=4),
@@ -73,8 +73,8 @@ async def test_calls_that_reconnect_use_one_session(
     assert refused["result"]["content"][0]["text"].startswith("session_not_found: ")
     assert slow["progress"] == [1, 2, 3, 4]
     assert slow["result"]["content"][0]["text"] == "done"
-    assert asked["asked"] == ["counter asks: What is the answer?"]
-    assert '"answer": "42"' in asked["result"]["content"][0]["text"]
+    assert question["asked"] == ["counter asks: What is the answer?"]
+    assert '"answer": "42"' in question["result"]["content"][0]["text"]
     [image] = shown["result"]["content"]
     assert (image["type"], image["mimeType"]) == ("image", "image/png")
     assert image["data"].startswith("iVBORw0KGgo")

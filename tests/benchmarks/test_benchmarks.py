@@ -30,10 +30,10 @@ def measured(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    for part in set(found) - {"about", "targets"}:
-        assert found[part]["title"] in done.stdout
-    return found
+    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    for part in set(figures) - {"about", "targets"}:
+        assert figures[part]["title"] in done.stdout
+    return figures
 
 
 @pytest.mark.usefixtures("postgresql")
@@ -42,8 +42,8 @@ def test_the_store_is_measured_at_1_10_and_100_writers(
 ) -> None:
     databases = ("sqlite", "postgresql")
     only = ("--databases", ",".join(databases))
-    found = measured(fork_server, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
-    rows = found["store"]["rows"]
+    figures = measured(fork_server, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
+    rows = figures["store"]["rows"]
     assert [(row["database"], row["what"], row["writers"]) for row in rows] == [
         (database, what, writers)
         for database in databases
@@ -51,19 +51,19 @@ def test_the_store_is_measured_at_1_10_and_100_writers(
         for writers in (1, 10, 100)
     ]
     assert all(row["per second"] > 0 for row in rows)
-    assert [target["target"] for target in found["targets"]] == [
+    assert [target["target"] for target in figures["targets"]] == [
         f"durable writes at 100 writers ({database})" for database in databases
     ]
-    assert found["about"]["packages"]["mcp"]
-    assert len(found["about"]["load_before"]) == 3
+    assert figures["about"]["packages"]["mcp"]
+    assert len(figures["about"]["load_before"]) == 3
 
 
 def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_path: Path) -> None:
     only = ("--over", "http", "--era", "modern", "--routes", "direct,statehold")
-    found = measured(
+    figures = measured(
         fork_server, tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4"
     )
-    rows = found["hop"]["rows"]
+    rows = figures["hop"]["rows"]
     assert {(row["route"], row["result"], row["at once"]) for row in rows} == {
         (route, size, at_once)
         for route in ("direct", "statehold")
@@ -106,14 +106,14 @@ def test_a_wrong_part_is_refused(fork_server: ForkServer) -> None:
     assert "nonsense" in done.stderr
 
 
-def test_what_a_state_costs_is_measured_at_three_sizes(
+def test_the_cost_of_a_state_is_measured_at_three_sizes(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found = measured(fork_server, tmp_path, "state", "--quick", "--seconds", "0.1")
-    rows = found["state"]["rows"]
+    figures = measured(fork_server, tmp_path, "state", "--quick", "--seconds", "0.1")
+    rows = figures["state"]["rows"]
     assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]
     assert all(row["copy us"] > 0 and row["updates"] > 0 and row["reads"] > 0 for row in rows)
-    assert [target["bound"] for target in found["targets"]] == [
+    assert [target["bound"] for target in figures["targets"]] == [
         "at most 5 us",
         "at most 50 us",
         "at most 250 us",
@@ -124,15 +124,15 @@ def test_the_python_client_is_measured_beside_the_sdks(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     few = ("--quick", "--over", "http", "--rounds", "1", "--calls", "4")
-    found = measured(fork_server, tmp_path, "client", *few)
-    assert [(row["over"], row["client"]) for row in found["client"]["rows"]] == [
+    figures = measured(fork_server, tmp_path, "client", *few)
+    assert [(row["over"], row["client"]) for row in figures["client"]["rows"]] == [
         ("http", "sdk"),
         ("http", "sdk, operation id"),
         ("http", "statehold"),
         ("embedded", "sdk"),
         ("embedded", "statehold"),
     ]
-    assert [target["bound"] for target in found["targets"]] == ["at most 1.05 x"] * 2 + [
+    assert [target["bound"] for target in figures["targets"]] == ["at most 1.05 x"] * 2 + [
         "at most 3 x"
     ] * 2
 
@@ -141,25 +141,25 @@ def test_the_session_layer_is_measured_around_a_tool_that_does_nothing(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     few = ("--quick", "--rounds", "1", "--calls", "4")
-    found = measured(fork_server, tmp_path, "layer", *few)
-    assert [(row["journal"], row["calls"]) for row in found["layer"]["rows"]] == [
+    figures = measured(fork_server, tmp_path, "layer", *few)
+    assert [(row["journal"], row["calls"]) for row in figures["layer"]["rows"]] == [
         ("on", 100),
         ("off", 100),
     ]
-    assert [target["bound"] for target in found["targets"]] == ["at most 0.3 ms", "at most 1 ms"]
+    assert [target["bound"] for target in figures["targets"]] == ["at most 0.3 ms", "at most 1 ms"]
 
 
 @needs_browsers
 def test_delayed_effects_are_looked_for_in_the_answers_of_ours_and_the_peer(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found = measured(fork_server, tmp_path, "settle", "--quick")["settle"]
-    rows = {row["route"]: row for row in found["rows"]}
+    figures = measured(fork_server, tmp_path, "settle", "--quick")["settle"]
+    rows = {row["route"]: row for row in figures["rows"]}
     assert rows["peer stdio"]["seen %"] == 100
     assert rows["peer stdio"]["total s"] > 1
     assert all(row["does nothing, ms"] > 0 for row in rows.values())
-    assert found["details"]["rows"][0]["page"] == "timer of 50 ms"
-    assert found["details"]["rows"][0]["peer stdio"].startswith("yes")
+    assert figures["details"]["rows"][0]["page"] == "timer of 50 ms"
+    assert figures["details"]["rows"][0]["peer stdio"].startswith("yes")
 
 
 @needs_browsers
@@ -167,29 +167,29 @@ def test_the_size_of_answers_is_counted_with_the_files_that_they_name(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     # The pages are as large as in a whole run.
-    found = measured(fork_server, tmp_path, "tokens", "--quick", seconds=110)
-    rows = {row["what"]: row for row in found["tokens"]["rows"]}
+    figures = measured(fork_server, tmp_path, "tokens", "--quick", seconds=110)
+    rows = {row["what"]: row for row in figures["tokens"]["rows"]}
     long = rows["navigate to a page of 200,000 tokens"]
     assert long["peer"] < 1000
     assert long["peer, files"] > 150_000
     assert rows["navigate to a page with 60 console errors"]["peer, files"] > 1000
     assert rows["tools/list"]["ours"] > rows["tools/list of a pinned session"]["ours"] > 1000
-    assert len(found["targets"]) == 5
+    assert len(figures["targets"]) == 5
 
 
 @needs_browsers
 def test_the_start_is_measured_until_the_tools_are_listed(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found = measured(fork_server, tmp_path, "start", "--quick")
-    assert [(row["route"], row["times"]) for row in found["start"]["rows"]] == [
+    figures = measured(fork_server, tmp_path, "start", "--quick")
+    assert [(row["route"], row["times"]) for row in figures["start"]["rows"]] == [
         ("statehold, first start", 1),
         ("statehold", 1),
         ("statehold --session", 1),
         ("statehold --shared", 1),
         ("peer", 1),
     ]
-    bounds = {target["bound"] for target in found["targets"]}
+    bounds = {target["bound"] for target in figures["targets"]}
     assert bounds == {"at most 1.8 x", "at most 100 ms"}
 
 
@@ -197,11 +197,11 @@ def test_the_start_is_measured_until_the_tools_are_listed(
 def test_actions_on_a_large_page_are_measured_beside_the_peer(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found = measured(fork_server, tmp_path, "large", "--quick")
-    rows = found["large"]["rows"]
+    figures = measured(fork_server, tmp_path, "large", "--quick")
+    rows = figures["large"]["rows"]
     assert {row["what"] for row in rows} == {"navigate", "click", "snapshot"}
     assert {row["route"] for row in rows} >= {"statehold stdio", "peer stdio"}
-    assert [target["bound"] for target in found["targets"]] == [
+    assert [target["bound"] for target in figures["targets"]] == [
         "at most 1 x",
         "at most 0.3 x",
         "at most 1 x",
@@ -227,10 +227,10 @@ def test_the_agent_does_its_tasks_through_statehold(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     only = ("--routes", "statehold", "--tasks", "shop with type-ahead,payment in a frame")
-    found = measured(fork_server, tmp_path, "agent", "--quick", *only)
-    assert [(row["task"], row["done"]) for row in found["agent"]["rows"]] == [
+    figures = measured(fork_server, tmp_path, "agent", "--quick", *only)
+    assert [(row["task"], row["done"]) for row in figures["agent"]["rows"]] == [
         ("shop with type-ahead", "1 of 1"),
         ("payment in a frame", "1 of 1"),
         ("all", "2 of 2"),
     ]
-    assert all(row["tokens"] > 0 and row["seconds"] > 0 for row in found["agent"]["rows"])
+    assert all(row["tokens"] > 0 and row["seconds"] > 0 for row in figures["agent"]["rows"])

@@ -91,20 +91,21 @@ async def test_a_refused_link_loses_its_connections_and_takes_no_new_ones() -> N
 @asynccontextmanager
 async def database(*, follow: bool) -> AsyncGenerator[Database]:
     async with run_relays() as relays:
-        found = Database(relays)
+        server = Database(relays)
         try:
-            await found.start(follow=follow)
-            yield found
+            await server.start(follow=follow)
+            yield server
         finally:
-            found.stop()
+            server.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("postgresql")
 async def test_a_failover_loses_the_commits_that_it_reports_and_no_others() -> None:
     findings = Findings()
     with anyio.fail_after(SECONDS * 3):
-        async with database(follow=True) as found:
-            await found.query("CREATE TABLE written (at float8)")
+        async with database(follow=True) as server:
+            await server.query("CREATE TABLE written (at float8)")
             write = (
                 "INSERT INTO written VALUES (extract(epoch FROM clock_timestamp())) RETURNING at"
             )
@@ -113,48 +114,50 @@ async def test_a_failover_loses_the_commits_that_it_reports_and_no_others() -> N
             async def write_until_it_is_away() -> None:
                 while True:
                     try:
-                        written.append((await found.query(write))[0]["at"])
+                        written.append((await server.query(write))[0]["at"])
                     except OperationalError:
                         return
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(write_until_it_is_away)
-                await found.fail_over(0.3, findings, anyio.lowlevel.checkpoint)
+                await server.fail_over(0.3, findings, anyio.lowlevel.checkpoint)
                 tasks.cancel_scope.cancel()
-            kept = {row["at"] for row in await found.query("SELECT at FROM written")}
-            lost = [at for at in written if at not in kept]
+            stored = {row["at"] for row in await server.query("SELECT at FROM written")}
+            lost = [at for at in written if at not in stored]
             assert lost
             assert all(findings.explains(at) for at in lost)
             # The new server has a standby of its own.
-            await found.fail_over(0.0, findings, anyio.lowlevel.checkpoint)
-            assert await found.query("SELECT 1 AS one") == [{"one": 1}]
+            await server.fail_over(0.0, findings, anyio.lowlevel.checkpoint)
+            assert await server.query("SELECT 1 AS one") == [{"one": 1}]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("postgresql")
 async def test_the_clock_of_the_database_is_put_ahead() -> None:
     difference = "SELECT extract(epoch FROM clock_timestamp() - now())::int AS seconds"
     with anyio.fail_after(SECONDS * 3):
-        async with database(follow=False) as found:
-            await found.set_clock(60)
-            assert await found.query(difference) == [{"seconds": 60}]
+        async with database(follow=False) as server:
+            await server.set_clock(60)
+            assert await server.query(difference) == [{"seconds": 60}]
 
 
 @asynccontextmanager
 async def cluster_with_tables(folder: Path, *, follow: bool = False) -> AsyncGenerator[Cluster]:
     """Yield a cluster without nodes, whose database has one session with a state and two entries, of epoch 2."""
-    async with database(follow=follow) as found:
+    async with database(follow=follow) as server:
         for statement in (
             "CREATE TABLE session AS SELECT 'sh_1'::text AS id, 2::bigint AS epoch",
             "CREATE TABLE state AS SELECT 'sh_1'::text AS session_id, 4::bigint AS version",
             "CREATE TABLE journal (session_id text, seq bigint, epoch bigint)",
             "INSERT INTO journal VALUES ('sh_1', 1, 2), ('sh_1', 2, 2)",
         ):
-            await found.query(statement)
+            await server.query(statement)
         cluster = Cluster(folder, Findings(), lease_seconds=4.0)
-        cluster.database = found
+        cluster.database = server
         yield cluster
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("postgresql")
 async def test_a_number_that_falls_is_found_unless_the_database_failed_over(tmp_path: Path) -> None:
     with anyio.fail_after(SECONDS * 3):
@@ -171,6 +174,7 @@ async def test_a_number_that_falls_is_found_unless_the_database_failed_over(tmp_
             assert cluster.findings.of("stale writes") == stale
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("postgresql")
 async def test_an_entry_that_an_older_owner_replaced_is_found(tmp_path: Path) -> None:
     with anyio.fail_after(SECONDS * 3):
@@ -181,5 +185,5 @@ async def test_an_entry_that_an_older_owner_replaced_is_found(tmp_path: Path) ->
             assert not cluster.findings.of("stale writes")
             await cluster.database.query("UPDATE journal SET epoch = 1 WHERE seq = 2")
             await image.compare()
-            [found] = cluster.findings.of("stale writes")
-            assert found == "sh_1: entry 2 of epoch 2 was replaced by one of 1"
+            [finding] = cluster.findings.of("stale writes")
+            assert finding == "sh_1: entry 2 of epoch 2 was replaced by one of 1"

@@ -37,5 +37,5 @@ def test_a_missing_safeguard_is_found(
     )
     assert done.returncode == 1, done.stderr
     results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    found = {row["what"]: row["found"] for row in results["chaos"]["rows"]}
-    assert found[kind] > 0
+    counts = {row["what"]: row["found"] for row in results["chaos"]["rows"]}
+    assert counts[kind] > 0

@@ -48,8 +48,8 @@ def left_by(
 
 
 def run(operation: str, *, pid: int = 1, caller: str = "ann") -> dict[str, Any]:
-    given = {"operation": operation, "caller": caller, "of": "sh_1"}
-    return {"pid": pid, "time": ANSWERED_AT, "arguments": given}
+    fields = {"operation": operation, "caller": caller, "of": "sh_1"}
+    return {"pid": pid, "time": ANSWERED_AT, "arguments": fields}
 
 
 def http_run(operation: str, connection: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One Statehold per test module, and the client's three ways to connect to it."""
+"""One Statehold for all tests of the client, and the client's three ways to connect to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import JSON, MODULE, Running, service, serving, toml
+from support.selection import matrix
 
 from statehold.client import Client, connect
 
@@ -21,7 +22,7 @@ def _fork_server(fork_server: ForkServer) -> None:
     """Use the fork server for all tests here, because they start the same programs many times."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def settings() -> JSON:
     return {
         "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin"],
@@ -29,20 +30,20 @@ def settings() -> JSON:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("config") / "statehold.toml"
     path.write_text(toml(settings))
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     with serving(config_file, tmp_path_factory.mktemp("http")) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=["http", "stdio", "embedded"])
+@pytest.fixture(scope="module", params=matrix("http", "stdio", "embedded"))
 def way(
     request: pytest.FixtureRequest,
     config_file: Path,
@@ -58,8 +59,8 @@ def way(
             return connect(url, **options)
         if request.param == "embedded":
             return connect(config=config_file, **options)
-        given = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
-        return connect(stdio=[*fork_server.command(*MODULE), *given], **options)
+        arguments = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
+        return connect(stdio=[*fork_server.command(*MODULE), *arguments], **options)
 
     return connected
 

@@ -24,6 +24,7 @@ async def test_nothing_is_left_when_a_client_is_closed(way: Any, leaks: Any) -> 
         await client.__aenter__()
 
 
+@pytest.mark.parametrize("way", ["http", "stdio", "embedded"], indirect=True, scope="module")
 async def test_a_client_may_be_entered_and_left_in_different_tasks(way: Any, leaks: Any) -> None:
     client = way()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import Running, serving
+from support.selection import matrix
 
 from statehold.client import Client, Session, errors
 from statehold.client.sync import Client as BlockingClient
@@ -41,7 +42,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
         yield running
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+@pytest.mark.parametrize("number", matrix(*range(len(PROGRAMS)), quick=2))
 def test_a_program_of_the_page_runs_as_printed(
     number: int, notebook: Running, fork_server: ForkServer, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_every_name_that_the_page_uses_exists() -> None:
         assert name in known[owner], f"{owner}.{name}"
 
 
+@pytest.mark.thorough
 def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

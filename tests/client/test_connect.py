@@ -54,7 +54,7 @@ def test_the_blocking_client_takes_no_async_callback(callback: Any) -> None:
     connect(services={}, elicitation_callback=callback)
 
 
-def test_what_returns_something_to_await_is_async_enough() -> None:
+def test_a_function_that_returns_an_awaitable_counts_as_async() -> None:
     @functools.wraps(answer_at_once)
     async def wrapper(question: Question) -> None: ...
 
@@ -75,7 +75,7 @@ def test_without_asyncio_it_says_what_it_needs() -> None:
             opening().send(None)
 
 
-async def test_a_program_that_is_not_there_is_told_in_whole_sentences() -> None:
+async def test_an_error_about_a_missing_program_has_whole_sentences() -> None:
     with pytest.raises(ServerUnreachable) as caught:
         async with connect(stdio=["no-such-program-of-statehold"]):
             raise AssertionError

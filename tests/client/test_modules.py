@@ -41,12 +41,12 @@ KEPT: dict[str, Any] = {
 
 def test_modules_are_found_at_any_depth_and_come_first() -> None:
     agent = Agent()
-    found = agent.state_dict()
-    assert list(found) == ["memory", "name", "plan"]
-    assert found["memory"] == {"pages": [], "since": "2026-07-28"}
+    state = agent.state_dict()
+    assert list(state) == ["memory", "name", "plan"]
+    assert state["memory"] == {"pages": [], "since": "2026-07-28"}
     agent.memory.pages.append("later")
-    found["plan"]["steps"].append(2)
-    assert found["memory"]["pages"] == []
+    state["plan"]["steps"].append(2)
+    assert state["memory"]["pages"] == []
     assert agent.plan == {"steps": [1, None]}
     del agent.memory
     assert "memory" not in agent.state_dict()
@@ -70,7 +70,7 @@ def test_a_state_is_loaded_as_a_copy() -> None:
         ({"memory": {"pages": ["x"], "since": "never"}}, ValueError),
     ],
 )
-def test_what_is_wrong_changes_nothing(changes: Any, kind: type[Exception]) -> None:
+def test_an_invalid_state_changes_nothing(changes: Any, kind: type[Exception]) -> None:
     agent = Agent()
     before = agent.state_dict()
     with pytest.raises(kind):
@@ -78,7 +78,7 @@ def test_what_is_wrong_changes_nothing(changes: Any, kind: type[Exception]) -> N
     assert agent.state_dict() == before
 
 
-def test_what_cannot_be_set_undoes_what_was() -> None:
+def test_an_attribute_that_cannot_be_set_undoes_the_others() -> None:
     class Stubborn(StateModule):
         def __init__(self) -> None:
             self.first = 1
@@ -95,14 +95,14 @@ def test_what_cannot_be_set_undoes_what_was() -> None:
     assert module.first == 1
 
 
-def test_what_is_missing_stays_when_that_is_allowed() -> None:
+def test_missing_attributes_stay_if_that_is_allowed() -> None:
     agent = Agent()
     loaded = agent.load_state_dict({"name": "carol"}, strict=False)
     assert loaded.missing == ["memory", "plan"]
     assert (agent.name, agent.plan) == ("carol", {"steps": [1, None]})
 
 
-def test_what_is_registered_is_checked() -> None:
+def test_registered_attributes_are_checked() -> None:
     agent = Agent()
     agent.made = {1, 2}  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(TypeError, match="made"):

@@ -15,6 +15,7 @@ import anyio.lowlevel
 import psutil
 import pytest
 from support.gateway_process import JSON, Running
+from support.selection import matrix
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import (
@@ -56,8 +57,8 @@ def start_program(program: str, **values: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-async def test_ctrl_c_ends_the_session_and_is_what_the_program_sees(
+@pytest.mark.parametrize("inside", matrix(*INSIDE))
+async def test_ctrl_c_ends_the_session_and_reaches_the_program(
     inside: str, server: Running, settings: JSON
 ) -> None:
     services = {"quick": settings["services"]["quick"]}
@@ -68,10 +69,10 @@ async def test_ctrl_c_ends_the_session_and_is_what_the_program_sees(
         children = psutil.Process(process.pid).children(recursive=True)
         assert bool(children) is (inside == "never left")
         process.send_signal(signal.SIGINT)
-        said = await anyio.to_thread.run_sync(process.stderr.read)
+        output = await anyio.to_thread.run_sync(process.stderr.read)
         assert process.wait(10) == -signal.SIGINT
-    assert said.rstrip().endswith("KeyboardInterrupt"), said
-    assert "ExceptionGroup" not in said
+    assert output.rstrip().endswith("KeyboardInterrupt"), output
+    assert "ExceptionGroup" not in output
     assert psutil.wait_procs(children, 5)[1] == []
     async with connect(server.url) as client:
         with pytest.raises(SessionNotFound):
@@ -115,10 +116,10 @@ async def test_a_cancelled_task_closes_its_session(client: Client) -> None:
 
 
 async def open_sessions_of(client: Client, test: str) -> list[str]:
-    return [found.session_id for found in await client.list_sessions(metadata={"test": test})]
+    return [each.session_id for each in await client.list_sessions(metadata={"test": test})]
 
 
-async def test_what_is_cancelled_while_it_is_made_is_notopen_sessions_of(server: Running) -> None:
+async def test_a_session_cancelled_during_its_creation_is_not_left_open(server: Running) -> None:
     async with connect(server.url) as client, client.session() as parent:
         for number in range(12):
             with anyio.move_on_after(0.0007 * number):

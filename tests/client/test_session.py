@@ -31,7 +31,7 @@ async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(client:
         assert (s.name, s.status, s.attached, s.is_open) == ("shop", "idle", False, True)
         counts = [(await s.call("inc")).structured_content for _ in range(2)]
         counts.append((await client.call("inc")).structured_content)
-        assert [found["count"] for found in counts if found] == [1, 2, 3]
+        assert [each["count"] for each in counts if each] == [1, 2, 3]
         info = await s.info()
         assert (info.metadata, info.in_flight) == ({"a": 1}, 0)
         assert [(service.service, service.connected) for service in info.services] == [
@@ -46,12 +46,12 @@ async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(client:
 
 async def test_the_answer_has_text_content_structure_and_session(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
-        found = await s.call("inc", {"n": 2}, mark="x")
-        assert found.text == "2"
-        assert found.content[0].type == "text"
-        assert (found.notice, found.images, found.is_error) == (None, [], False)
-        assert found.session is not None
-        assert (found.session.id, found.session.generation) == (s.id, s.generation)
+        result = await s.call("inc", {"n": 2}, mark="x")
+        assert result.text == "2"
+        assert result.content[0].type == "text"
+        assert (result.notice, result.images, result.is_error) == (None, [], False)
+        assert result.session is not None
+        assert (result.session.id, result.session.generation) == (s.id, s.generation)
 
 
 async def test_a_name_that_is_open_is_attached_to_and_left(client: Client) -> None:
@@ -69,13 +69,13 @@ async def test_a_name_that_is_open_is_attached_to_and_left(client: Client) -> No
 async def test_a_session_that_is_kept_is_found_again(client: Client) -> None:
     async with client.session("later", keep=True, services=["quick"]) as s:
         await s.call("inc")
-    found = await client.get("later")
-    assert (found.id, found.attached) == (s.id, True)
-    assert (await found.call("inc")).text == "2"
+    again = await client.get("later")
+    assert (again.id, again.attached) == (s.id, True)
+    assert (await again.call("inc")).text == "2"
     with pytest.raises(NameTaken):
         await client.create("later")
     assert [each.session_id for each in await client.list_sessions(name="late")] == [s.id]
-    await found.delete()
+    await again.delete()
     with pytest.raises(SessionNotFound):
         await client.get("later")
 
@@ -99,11 +99,11 @@ async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client
 
 async def test_blocks_nest_and_each_task_has_its_own(embedded: Client) -> None:
     client = embedded
-    seen: dict[str, str] = {}
+    ids: dict[str, str] = {}
 
     async def other() -> None:
         async with client.session() as mine:
-            seen["other"] = mine.id
+            ids["other"] = mine.id
             await anyio.lowlevel.checkpoint()
             assert client.current_session is mine
 
@@ -139,12 +139,12 @@ async def test_calls_outside_of_blocks_share_a_session_when_asked_to(embedded: C
     client.auto_session("switch")
     await client.call("inc")
     await client.manual_session(close=False)
-    kept = await client.get("switch")
-    assert (await kept.call("inc")).text == "2"
-    await kept.close()
+    session = await client.get("switch")
+    assert (await session.call("inc")).text == "2"
+    await session.close()
 
 
-async def test_what_a_tool_says_went_wrong_is_raised_with_its_result(client: Client) -> None:
+async def test_an_error_of_a_tool_is_raised_with_its_result(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         with pytest.raises(ToolFailed) as caught:
             await s.call("fail")
@@ -177,28 +177,30 @@ async def test_a_call_that_takes_too_long_is_cancelled(client: Client) -> None:
 async def test_a_tool_with_a_session_id_of_its_own_gets_both(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         assert (await s.call("own_session", session_id="theirs")).text == "theirs"
-        given = {"session_id": "theirs too"}
-        assert (await client.call_tool("own_session", {**given, "statehold_session_id": s.id})).text
-        assert (await s.call("own_session", given)).text == "theirs too"
+        arguments = {"session_id": "theirs too"}
+        assert (
+            await client.call_tool("own_session", {**arguments, "statehold_session_id": s.id})
+        ).text
+        assert (await s.call("own_session", arguments)).text == "theirs too"
 
 
 async def test_an_operation_id_runs_a_call_once(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
-        found = [await s.call_tool("inc", operation_id="a", run_id="r") for _ in range(3)]
-        assert {result.text for result in found} == {"1"}
+        results = [await s.call_tool("inc", operation_id="a", run_id="r") for _ in range(3)]
+        assert {result.text for result in results} == {"1"}
         page = await s.history(kind="call", run="r")
         assert [(entry.tool, entry.operation_id) for entry in page.entries] == [("inc", "a")]
 
 
-async def test_progress_is_told(client: Client) -> None:
-    told: list[tuple[float, float | None]] = []
+async def test_progress_is_reported(client: Client) -> None:
+    reports: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append((done, total))
+        reports.append((done, total))
 
     async with client.session(services=["quick"]) as s:
         await s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
-    assert told == [(float(step), 5.0) for step in range(1, 6)]
+    assert reports == [(float(step), 5.0) for step in range(1, 6)]
 
 
 async def test_a_state_is_read_changed_and_compared(client: Client) -> None:
@@ -225,7 +227,7 @@ async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Clien
     client = embedded
     async with client.session("parent", state={"n": 1}) as s:
         left, right = await s.fork(2)
-        (kept,) = await s.fork(names=["child"], keep=True)
+        (lasting,) = await s.fork(names=["child"], keep=True)
         await left.state.update({"left": 1, "n": 2})
         await right.state.update({"n": 3})
         merged = await s.merge([left, right.id])
@@ -235,8 +237,8 @@ async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Clien
     for child in (left, right, grandchild):
         assert not child.is_open
         assert (await child.info()).status == "closed"
-    assert (await kept.info()).status == "idle"
-    await kept.close()
+    assert (await lasting.info()).status == "idle"
+    await lasting.close()
 
 
 async def test_a_life_of_a_session(embedded: Client) -> None:
@@ -256,9 +258,9 @@ async def test_a_life_of_a_session(embedded: Client) -> None:
         result = await client.call("session_restart", session_id=s.id)
         assert result.notice is not None
         assert result.notice not in result.text
-        found = await s.call("inc")
-        assert found.text == "1"
-        assert found.notice is None
+        counted = await s.call("inc")
+        assert counted.text == "1"
+        assert counted.notice is None
         assert (await s.rename("other name", metadata={"x": 1})).name == s.name == "other name"
         assert {each.service for each in (await s.bind("other")).services} == {"quick", "other"}
         await s.unbind("quick")
@@ -266,16 +268,16 @@ async def test_a_life_of_a_session(embedded: Client) -> None:
             await s.call("inc")
 
 
-async def test_what_was_lost_is_told_once_and_not_mixed_with_the_answer(client: Client) -> None:
+async def test_a_loss_is_reported_once_and_apart_from_the_answer(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         await s.call("inc")
         with pytest.raises(OutcomeUnknown):
             await s.call("crash")
-        found = await s.call("inc")
-        assert found.text == "1"
-        assert found.notice is not None
-        assert found.session is not None
-        assert found.session.generation == 2
+        result = await s.call("inc")
+        assert result.text == "1"
+        assert result.notice is not None
+        assert result.session is not None
+        assert result.session.generation == 2
         assert (await s.call("inc")).notice is None
 
 

@@ -64,7 +64,7 @@ def test_the_blocking_client_offers_what_the_other_one_does() -> None:
         assert getattr(sync, name) is getattr(statehold.client, name)
 
 
-def test_what_connect_raises_can_be_caught_by_the_client_alone() -> None:
+def test_errors_of_connect_can_be_caught_with_the_client_alone() -> None:
     with pytest.raises(errors.ConfigError):
         statehold.client.connect(services={"one": {"nosuch": 1}})
     assert statehold.client.ConfigError is errors.ConfigError
@@ -72,9 +72,10 @@ def test_what_connect_raises_can_be_caught_by_the_client_alone() -> None:
         getattr(statehold.client, "nosuch")  # noqa: B009 it is not there
 
 
+@pytest.mark.thorough
 def test_only_asking_for_the_error_of_the_settings_imports_them() -> None:
-    found = imported("from statehold.client import errors; errors.ConfigError")
-    assert "statehold.server.config.model" in found
+    modules = imported("from statehold.client import errors; errors.ConfigError")
+    assert "statehold.server.config.model" in modules
 
 
 def test_every_code_of_the_server_has_a_class_of_the_client() -> None:
@@ -99,16 +100,16 @@ def imported(program: str) -> set[str]:
 
 def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
     """This limits its time too: it takes a small part of the time of `import mcp.client`."""
-    found = imported(
+    modules = imported(
         "import statehold.client, statehold.client.sync, statehold.client.integrations.mcpstore"
     )
-    assert found.isdisjoint(HEAVY), found.intersection(HEAVY)
-    assert not any(name.startswith("statehold.server") for name in found)
+    assert modules.isdisjoint(HEAVY), modules.intersection(HEAVY)
+    assert not any(name.startswith("statehold.server") for name in modules)
 
 
 def test_a_client_over_http_needs_no_server_either() -> None:
-    found = imported("from statehold.client import connect; connect('http://127.0.0.1:1')")
-    assert found.isdisjoint(HEAVY)
+    modules = imported("from statehold.client import connect; connect('http://127.0.0.1:1')")
+    assert modules.isdisjoint(HEAVY)
 
 
 def test_the_environment_says_nothing_to_an_embedded_statehold(

@@ -20,6 +20,8 @@ from statehold.sessions.transitions.close import DRAIN_BOUND
 
 kubernetes_validate: Any = pytest.importorskip("kubernetes_validate")
 
+pytestmark = pytest.mark.thorough
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = DEPLOY / "kubernetes"
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
@@ -49,11 +51,11 @@ def kustomization(folder: Path) -> Manifest:
 
 def resources(folder: Path) -> list[Manifest]:
     """The manifests of an overlay before its patches."""
-    found: list[Manifest] = []
+    results: list[Manifest] = []
     for name in kustomization(folder).get("resources", []):
         path = (folder / name).resolve()
-        found += resources(path) if path.is_dir() else documents(path.read_text())
-    return found
+        results += resources(path) if path.is_dir() else documents(path.read_text())
+    return results
 
 
 def rendered(folder: Path) -> list[Manifest]:
@@ -74,8 +76,8 @@ def name_of(manifest: Manifest) -> tuple[str, str]:
 
 
 def one(manifests: list[Manifest], kind: str, name: str = "statehold") -> Manifest:
-    (found,) = [each for each in manifests if name_of(each) == (kind, name)]
-    return found
+    (match,) = [each for each in manifests if name_of(each) == (kind, name)]
+    return match
 
 
 @pytest.fixture
@@ -171,14 +173,14 @@ def test_every_file_of_kustomize_is_there_and_used() -> None:
 
 def test_all_selectors_select_the_pods_of_statehold_only() -> None:
     for overlay in OVERLAYS:
-        found = resources(FOLDER / overlay)
+        result = resources(FOLDER / overlay)
         label = {"app.kubernetes.io/name": "statehold"}
-        deployment = one(found, "Deployment")
+        deployment = one(result, "Deployment")
         assert deployment["spec"]["template"]["metadata"]["labels"] == label
         assert deployment["spec"]["selector"] == {"matchLabels": label}
-        assert one(found, "Service")["spec"]["selector"] == label
-        assert one(found, "PodDisruptionBudget")["spec"]["selector"] == {"matchLabels": label}
-        assert one(found, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": label}
+        assert one(result, "Service")["spec"]["selector"] == label
+        assert one(result, "PodDisruptionBudget")["spec"]["selector"] == {"matchLabels": label}
+        assert one(result, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": label}
 
 
 def test_only_pods_of_statehold_reach_the_peer_port(base: list[Manifest]) -> None:

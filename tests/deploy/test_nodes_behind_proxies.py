@@ -20,6 +20,8 @@ from support.reverse_proxies import StartProxy
 from statehold.client import State, connect
 from statehold.client.errors import OutcomeUnknown, StateConflict
 
+pytestmark = pytest.mark.thorough
+
 WRITES = 40
 ERAS: tuple[Era, ...] = ("modern", "legacy")
 

@@ -15,7 +15,10 @@ from support.subscribers import subscribed
 
 from statehold.server.http.request_body import BODY_LIMIT
 
-pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
 
 VERSION = "2026-07-28"
 
@@ -105,8 +108,8 @@ async def test_host_and_origin_are_checked_by_the_node(proxy: str) -> None:
             ({"origin": "https://foreign.example"}, 403),
             ({"origin": "http://localhost:3000"}, 200),
         ):
-            given = {**headers("server/discover"), **changed}
-            answer = await http.post("/mcp", content=message, headers=given)
+            sent = {**headers("server/discover"), **changed}
+            answer = await http.post("/mcp", content=message, headers=sent)
             assert answer.status_code == status
 
 

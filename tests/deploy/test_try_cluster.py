@@ -17,6 +17,8 @@ from support.databases import PostgreSQL
 from support.machines import free_port
 from support.reverse_proxies import StartProxy
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = 20
 """The calls of the example."""
@@ -30,12 +32,12 @@ def running(port: int) -> Generator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None
-            said = ""
-            while "Ctrl-C ends all" not in said:
+            output = ""
+            while "Ctrl-C ends all" not in output:
                 line = process.stdout.readline()
-                assert line, said
-                said += line
-            yield process, said
+                assert line, output
+                output += line
+            yield process, output
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -56,10 +58,10 @@ def test_the_example_counts_while_a_node_is_killed(
     program = tmp_path / "count.py"
     assert example().count(":8931") == 1
     program.write_text(example().replace(":8931", f":{port}"))
-    with running(port) as (cluster, said):
+    with running(port) as (cluster, output):
         nodes = psutil.Process(cluster.pid).children(recursive=True)
-        (pid,) = re.findall(r"kill -9 (\d+)", said)
-        (folder,) = re.findall(r"tail -f (\S+)/\*\.log", said)
+        (pid,) = re.findall(r"kill -9 (\d+)", output)
+        (folder,) = re.findall(r"tail -f (\S+)/\*\.log", output)
         with subprocess.Popen(
             [sys.executable, str(program)],
             stdout=subprocess.PIPE,

@@ -210,17 +210,17 @@ def _digest(paths: list[Path]) -> str:
 
 
 def _program(name: str, remedy: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise Missing(f"{name} is not installed. {remedy}")
-    return found
+    return path
 
 
 def _check_node() -> None:
-    said = subprocess.run([_program("node", NODE), "--version"], capture_output=True, text=True)
-    major = said.stdout.strip().removeprefix("v").partition(".")[0]
+    version = subprocess.run([_program("node", NODE), "--version"], capture_output=True, text=True)
+    major = version.stdout.strip().removeprefix("v").partition(".")[0]
     if not major.isdecimal() or int(major) < 20:
-        raise Missing(f"node {said.stdout.strip()} is too old. {NODE}")
+        raise Missing(f"node {version.stdout.strip()} is too old. {NODE}")
 
 
 def _run(command: list[str], remedy: str, environment: dict[str, str]) -> None:

@@ -14,22 +14,22 @@ async def work() -> str:
     return "done"
 
 
-async def test_what_was_done_is_returned_to_who_is_cancelled_when_it_ends() -> None:
+async def test_a_caller_that_is_cancelled_at_the_end_gets_the_result() -> None:
     async def other() -> None:
         try:
             await anyio.sleep_forever()
         finally:
             scope.cancel()
 
-    found: list[str] = []
+    results: list[str] = []
     with anyio.CancelScope() as scope:
-        found.append(await race(other, work))
+        results.append(await race(other, work))
         await anyio.lowlevel.checkpoint()
-        found.append("went on")
-    assert found == ["done"]
+        results.append("went on")
+    assert results == ["done"]
 
 
-async def test_who_is_overtaken_is_told() -> None:
+async def test_an_overtaken_caller_gets_an_error() -> None:
     async def other() -> None:
         pass
 
@@ -37,7 +37,7 @@ async def test_who_is_overtaken_is_told() -> None:
         await race(other, anyio.sleep_forever)
 
 
-async def test_what_the_work_raises_is_raised_as_it_is() -> None:
+async def test_an_exception_of_the_work_is_raised_unchanged() -> None:
     async def fail() -> None:
         raise ValueError("no")
 

@@ -71,8 +71,8 @@ class Machine(RuleBasedStateMachine):
 
     async def live(self) -> None:
         try:
-            async with engine(self.counter, policy=POLICY) as found:
-                self.opened.set_result(found)
+            async with engine(self.counter, policy=POLICY) as opened:
+                self.opened.set_result(opened)
                 await self.over.wait()
         except BaseException as problem:
             if self.opened.done():
@@ -295,8 +295,7 @@ def _open(status: str) -> str:
     return "idle" if status == "active" else status
 
 
-Machine.TestCase.settings = settings(
-    max_examples=15,
+STEPS = settings(
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[
@@ -309,6 +308,15 @@ Machine.TestCase.settings = settings(
 )
 
 
-@pytest.mark.timeout(300)
 class TestSessionMachine(Machine.TestCase):
+    """Two hundred and forty random steps."""
+
+    settings = settings(STEPS, max_examples=4)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+class TestSessionMachineForLong(Machine.TestCase):
     """Nine hundred random steps."""
+
+    settings = settings(STEPS, max_examples=15)

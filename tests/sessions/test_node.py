@@ -62,9 +62,9 @@ async def store(tmp_path: Path) -> AsyncGenerator[SQLStore]:
 async def test_a_node_holds_its_lock_until_it_leaves(store: SQLStore, tmp_path: Path) -> None:
     file = tmp_path / "nodes" / "n_test.lock"
     async with started(store, tmp_path) as node:
-        found = await store.nodes()
-        assert [record.id for record in found] == [node.id] == ["n_test"]
-        assert (found[0].address, found[0].pid, found[0].started_at) == ("test", os.getpid(), 100.0)
+        nodes = await store.nodes()
+        assert [record.id for record in nodes] == [node.id] == ["n_test"]
+        assert (nodes[0].address, nodes[0].pid, nodes[0].started_at) == ("test", os.getpid(), 100.0)
         with file.open() as opened, pytest.raises(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
         assert file.stat().st_mode & 0o777 == 0o600
@@ -90,7 +90,7 @@ async def test_a_store_in_memory_needs_no_lock() -> None:
         assert await store.nodes() == []
 
 
-async def test_a_folder_without_room_for_locks_is_told(store: SQLStore, tmp_path: Path) -> None:
+async def test_a_folder_without_room_for_locks_is_an_error(store: SQLStore, tmp_path: Path) -> None:
     (tmp_path / "nodes").touch()
     with pytest.raises(StoreUnavailable, match="data folder"):
         async with started(store, tmp_path):
@@ -128,7 +128,7 @@ def ended_pid() -> int:
         (False, False, True, True),
     ],
 )
-async def test_what_proves_that_a_node_is_dead(
+async def test_a_node_is_dead_by_its_lock_or_its_process(
     store: SQLStore, tmp_path: Path, file: bool, same_key: bool, running: bool, dead: bool
 ) -> None:
     async with started(store, tmp_path) as node:
@@ -214,12 +214,12 @@ def workers(folder: Path, place: str, *sessions: str) -> Generator[Workers]:
     command = [sys.executable, str(WORKER), str(folder), place, *sessions]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        found = Workers(process)
+        nodes = Workers(process)
         try:
-            yield found
+            yield nodes
         finally:
             if process.stdin is not None and not process.stdin.closed:
-                found.end()
+                nodes.end()
 
 
 async def made(place: str, *sessions: str) -> None:
@@ -270,8 +270,8 @@ async def main():
 
 anyio.run(main)
 """
-    [said] = fork_server.told_by("-c", program, str(tmp_path), lines=1)
-    child, name = said.split()
+    [output] = fork_server.told_by("-c", program, str(tmp_path), lines=1)
+    child, name = output.split()
     try:
         async with SQLStore.sqlite(tmp_path) as store, started(store, tmp_path) as node:
             assert await node.find_dead() == [name]
@@ -279,7 +279,7 @@ anyio.run(main)
         os.kill(int(child), signal.SIGKILL)
 
 
-@pytest.fixture(params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)])
+@pytest.fixture(params=["file", "postgresql", "mariadb"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A folder, or the URL of a database, in which there is nothing yet."""
     match request.param:
@@ -290,6 +290,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return server.emptied()
 
 
+@pytest.mark.thorough
 @pytest.mark.fault
 @pytest.mark.parametrize("seed", [1])
 async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_lose_a_write(
@@ -345,14 +346,14 @@ async def check_end(folder: Path, place: str, log: list[list[str]]) -> None:
             while len(await store.nodes()) > 1:
                 await node.recover()
         assert [path.name for path in (folder / "nodes").iterdir()] == ["n_test.lock"]
-        found, _ = await store.list_sessions(SessionFilter())
-        assert {record.node for record in found} == {None}
+        sessions, _ = await store.list_sessions(SessionFilter())
+        assert {record.node for record in sessions} == {None}
         assert await store.check() == []
-        for record in found:
-            said = [int(w[4]) for w in log if w[0] == "ack" and w[1] == record.id]
+        for record in sessions:
+            versions = [int(w[4]) for w in log if w[0] == "ack" and w[1] == record.id]
             state = await store.state(record.id)
             assert state is not None
-            assert state.version >= max(said)
+            assert state.version >= max(versions)
             assert state.value == {"n": state.version}
             seqs = [entry.seq for entry in await store.journal(record.id, last=100_000)]
             assert seqs == list(range(1, len(seqs) + 1))

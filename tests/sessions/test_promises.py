@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from sqlalchemy import Connection, text
 from support.counting import Counter as Connected
 from support.counting import Counting
 from support.engine import Build, Engine
+from support.waiting import until
 
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -40,11 +40,11 @@ def test_ids_are_unguessable_and_say_nothing():
     """An id has 130 random bits behind a fixed prefix, and each character is equally frequent at each position."""
     ids = [new_id() for _ in range(20_000)]
     assert len(set(ids)) == len(ids)
-    assert {(len(found), found[:3]) for found in ids} == {(29, "sh_")}
-    for signs in zip(*(found[3:] for found in ids), strict=True):
-        seen = Counter(signs)
-        assert set(seen) == set("abcdefghijklmnopqrstuvwxyz234567")
-        assert max(seen.values()) < 2 * len(ids) / 32
+    assert {(len(each), each[:3]) for each in ids} == {(29, "sh_")}
+    for signs in zip(*(each[3:] for each in ids), strict=True):
+        counts = Counter(signs)
+        assert set(counts) == set("abcdefghijklmnopqrstuvwxyz234567")
+        assert max(counts.values()) < 2 * len(ids) / 32
 
 
 async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
@@ -69,16 +69,17 @@ async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
         engine.clock.advance(21)
         await engine.pass_time(lambda: old.ownership_ended.is_set())
 
-        async def gone(session: str) -> bool:
-            return await engine.store.get(session) is None
+        async def is_closed() -> bool:
+            return await engine.status(old.id) == "closed"
 
-        while await engine.status(old.id) != "closed":
-            await anyio.lowlevel.checkpoint()
+        async def are_purged() -> bool:
+            engine.clock.advance(1)
+            return not any([await engine.store.get(each.id) for each in (short, old)])
+
+        await until(is_closed)
         assert (await engine.registry.info(LOCAL, old.id))["reason"] == "paused_timeout"
         engine.clock.advance(1001)
-        while not await gone(short.id) or not await gone(old.id):
-            engine.clock.advance(1)
-            await anyio.lowlevel.checkpoint()
+        await until(are_purged)
         for session in (short.id, old.id):
             with pytest.raises(SessionNotFound):
                 await engine.registry.info(LOCAL, session)
@@ -198,7 +199,7 @@ async def test_a_name_never_becomes_a_path(build: Build, tmp_path: Path):
             with pytest.raises(InvalidArgument):
                 await engine.registry.rename_delete.rename(LOCAL, session.id, name)
         assert (await engine.registry.find(LOCAL, "work")).id == session.id
-    there = [found for found in sorted(os.walk(tmp_path)) if "data" not in found[0]]
+    there = [each for each in sorted(os.walk(tmp_path)) if "data" not in each[0]]
     assert there == [(str(tmp_path), ["data"], [])]
     assert before == [(str(tmp_path), [], [])]
 
@@ -216,12 +217,12 @@ async def test_names_that_look_alike_are_different_and_come_back_exactly(build: 
             "a_b",
             "'; DROP TABLE session; --",
         ]
-        made = {name: (await engine.create(name=name)).id for name in names}
-        assert len(set(made.values())) == len(names)
-        for name, session in made.items():
+        ids = {name: (await engine.create(name=name)).id for name in names}
+        assert len(set(ids.values())) == len(names)
+        for name, session in ids.items():
             assert (await engine.registry.find(LOCAL, name)).id == session
             assert (await engine.registry.info(LOCAL, session))["name"] == name
-        assert (await engine.registry.find(LOCAL, "wo\u0308rk")).id == made["w\xf6rk"]
+        assert (await engine.registry.find(LOCAL, "wo\u0308rk")).id == ids["w\xf6rk"]
 
 
 async def test_a_save_that_waits_does_not_hold_up_a_call(build: Build, tmp_path: Path):

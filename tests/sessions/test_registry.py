@@ -40,15 +40,15 @@ async def test_two_sessions_never_see_each_others_state(build: Build):
 async def test_twenty_first_calls_open_one_connection(build: Build):
     async with build() as engine:
         session = await engine.create()
-        seen: list[int] = []
+        counts: list[int] = []
 
         async def one() -> None:
-            seen.append(await engine.count(session.id))
+            counts.append(await engine.count(session.id))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(one)
-        assert sorted(seen) == list(range(1, 21))
+        assert sorted(counts) == list(range(1, 21))
         assert engine.counter.opened == 1
 
 
@@ -214,23 +214,23 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
     async with build() as engine:
         held, closed = await engine.create(ANN), await engine.create(ANN)
         await engine.registry.close(ANN, closed.id)
-        asked: list[str] = []
+        requested: list[str] = []
         loaded: list[object] = []
         read = engine.store._read  # pyright: ignore[reportPrivateUsage]
 
         async def watched(query: Any) -> Any:
-            asked.append(query.func.__name__)
-            loaded.append(found := await read(query))
-            return found
+            requested.append(query.func.__name__)
+            loaded.append(record := await read(query))
+            return record
 
         monkeypatch.setattr(engine.store, "_read", watched)
         queries: list[list[str]] = []
         for ref in ("sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", held.id, closed.id):
-            asked.clear()
+            requested.clear()
             for look in (engine.registry.find, engine.registry.info, engine.registry.states.read):
                 with pytest.raises(SessionNotFound):
                     await look(BOB, ref)
-            queries.append(list(asked))
+            queries.append(list(requested))
         assert queries[1:] == queries[:1] * 2
         assert queries[0]
         assert loaded == [None] * len(loaded)

@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from support.counting import Counter, Counting, Nobody
 from support.engine import Build, Engine, failing
+from support.selection import matrix
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
@@ -80,7 +81,7 @@ async def test_no_other_process_opens_a_session_that_is_still_being_paused(
         assert await there.count(session.id) == 1
 
 
-@pytest.mark.parametrize("change", ["extend", "rename", "pause"])
+@pytest.mark.parametrize("change", matrix("rename", "extend", "pause"))
 async def test_a_paused_session_is_free_again_after_a_change(
     build: Build, tmp_path: Path, change: str
 ):
@@ -90,9 +91,9 @@ async def test_a_paused_session_is_free_again_after_a_change(
     ):
         session = await here.create()
         await here.registry.pause(LOCAL, session.id)
-        given: dict[str, Any] = {"extend": {"seconds": 5.0}, "rename": {"name": "new"}}
+        arguments: dict[str, Any] = {"extend": {"seconds": 5.0}, "rename": {"name": "new"}}
         of = there.registry.rename_delete if change == "rename" else there.registry
-        await getattr(of, change)(LOCAL, session.id, **given.get(change, {}))
+        await getattr(of, change)(LOCAL, session.id, **arguments.get(change, {}))
         assert there.registry.statistics()["owned"] == 0
         assert await here.count(session.id) == 1
 
@@ -136,12 +137,12 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
     """After a kill right after the first call, the loss of the connection must still be reported."""
     async with build(Counting()) as engine:
         session = await engine.create()
-        asked, may, real = anyio.Event(), anyio.Event(), engine.store.write
+        requested, may, real = anyio.Event(), anyio.Event(), engine.store.write
         answers: list[object] = []
         early: list[object] = []
 
         async def write(*args: Any, **kwargs: Any) -> object:
-            asked.set()
+            requested.set()
             await may.wait()
             return await real(*args, **kwargs)
 
@@ -151,7 +152,7 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
         monkeypatch.setattr(engine.store, "write", write)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await asked.wait()
+            await requested.wait()
             for _ in range(20):
                 await anyio.lowlevel.checkpoint()
             early += answers
@@ -330,8 +331,8 @@ async def test_renaming_at_once_leaves_one_name(build: Build):
             for name in ("a", "b", "c"):
                 tasks.start_soon(engine.registry.rename_delete.rename, LOCAL, session.id, name)
         name = session.record.name
-        found = {n for n in ("first", "a", "b", "c") if await known(engine, n)}
-        assert found == {name}
+        known_names = {n for n in ("first", "a", "b", "c") if await known(engine, n)}
+        assert known_names == {name}
         await engine.registry.close(LOCAL, session.id)
         assert not await known(engine, name or "")
 
@@ -387,24 +388,24 @@ async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
             return self.live[-1]
 
     counter = Stubborn()
-    made: list[str] = []
+    ids: list[str] = []
     ended: list[str] = []
     async with (
         anyio.create_task_group() as tasks,
         build(counter, folder=tmp_path, policy=Policy(close_grace=0.0)) as engine,
     ):
-        made.append((await engine.create()).id)
+        ids.append((await engine.create()).id)
 
         async def call() -> None:
-            await engine.call(made[0], "hold")
-            ended.extend(made)
+            await engine.call(ids[0], "hold")
+            ended.extend(ids)
 
         tasks.start_soon(call)
         await counter.holding.wait()
         counter.live[0].aclose = released(counter)
-    assert ended == made
+    assert ended == ids
     async with build(folder=tmp_path) as engine:
-        assert await engine.status(made[0]) == "paused"
+        assert await engine.status(ids[0]) == "paused"
 
 
 def released(counter: Counting) -> Any:

@@ -140,8 +140,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.server.visitors.get(self.token())
 
     def token(self) -> str:
-        found = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
-        return found.value if found is not None else ""
+        cookie = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
+        return cookie.value if cookie is not None else ""
 
     def page(self, title: str, body: str, *, status: int = 200, cookie: str = "") -> None:
         content = PAGE.format(title=title, body=body).encode()

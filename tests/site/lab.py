@@ -168,8 +168,8 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def cookie(self, name: str) -> str:
-        found = [part.strip().partition("=") for part in self.headers.get("Cookie", "").split(";")]
-        return next((value for key, _, value in found if key == name), "nobody")
+        pairs = [part.strip().partition("=") for part in self.headers.get("Cookie", "").split(";")]
+        return next((value for key, _, value in pairs if key == name), "nobody")
 
     def answer(
         self,
@@ -373,9 +373,9 @@ def _websocket(handler: Handler, rest: str, query: Query) -> None:
         if size > 125:  # more than a test says
             return
         mask = handler.rfile.read(4)
-        said = bytes(byte ^ mask[n % 4] for n, byte in enumerate(handler.rfile.read(size)))
+        text = bytes(byte ^ mask[n % 4] for n, byte in enumerate(handler.rfile.read(size)))
         time.sleep(ms / 1000)
-        handler.wfile.write(bytes([head[0], len(said)]) + said)
+        handler.wfile.write(bytes([head[0], len(text)]) + text)
         if head[0] & 15 == 8:
             return
 
@@ -414,15 +414,15 @@ ROUTES: list[tuple[str, Respond]] = [
 def _files(kind: str, body: bytes) -> list[tuple[str, str]]:
     """The names and sizes in a multipart body."""
     message = message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
-    found: list[tuple[str, str]] = []
+    names: list[tuple[str, str]] = []
     for part in chain(message.walk()):
         name = part.get_filename()
         content = part.get_payload(decode=True)
         if name is not None and isinstance(content, bytes):
-            found.append(
+            names.append(
                 (name, f"{len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()}")
             )
-    return found
+    return names
 
 
 def main() -> None:

@@ -359,10 +359,10 @@ def found_boats(words: str) -> dict[int, tuple[str, str]]:
 
 def search(words: str) -> bytes:
     """Return the search page for boats, with its results."""
-    found = found_boats(words)
-    links = "".join(f'<li><a href="/boats/{n}">{boat[0]}</a></li>' for n, boat in found.items())
-    told = f"<h2>{len(found)} found</h2><ul>{links}</ul>" if words else ""
-    return page("Search", SEARCH.format(words=escape(words, quote=True), found=told))
+    boats = found_boats(words)
+    links = "".join(f'<li><a href="/boats/{n}">{boat[0]}</a></li>' for n, boat in boats.items())
+    heading = f"<h2>{len(boats)} found</h2><ul>{links}</ul>" if words else ""
+    return page("Search", SEARCH.format(words=escape(words, quote=True), found=heading))
 
 
 def boat(number: int) -> bytes:

@@ -36,7 +36,7 @@ class Apps(Quick):
         uri = str(params.get("uri"))
         if method == "resources/list":
             uris = [PAGE, VALUE, *self.added]
-            return {"resources": [{"uri": found, "name": found} for found in uris]}
+            return {"resources": [{"uri": each, "name": each} for each in uris]}
         if method == "resources/templates/list":
             return {"resourceTemplates": []}
         if method == "resources/read":
@@ -51,30 +51,30 @@ class Apps(Quick):
         return super().request(method, params, request_id, modern)
 
     def initialize(self, params: JSON) -> JSON:
-        found = super().initialize(params)
-        found["capabilities"]["resources"] = {"subscribe": True, "listChanged": True}
-        return found
+        result = super().initialize(params)
+        result["capabilities"]["resources"] = {"subscribe": True, "listChanged": True}
+        return result
 
     def tool_show(self, *_: object) -> JSON:
         block: JSON = {"type": "resource", "resource": {"uri": PAGE, "mimeType": MIME, "text": ""}}
         return {"content": [block], "_meta": {"ui": {"resourceUri": PAGE}}}
 
-    def tool_write(self, given: JSON, *_: object) -> JSON:
-        self.value = str(given.get("value"))
+    def tool_write(self, values: JSON, *_: object) -> JSON:
+        self.value = str(values.get("value"))
         if VALUE in self.followed:
             self.tell("notifications/resources/updated", {"uri": VALUE})
         return text("written")
 
-    def tool_add(self, given: JSON, *_: object) -> JSON:
-        self.added.append(str(given["uri"]))
+    def tool_add(self, values: JSON, *_: object) -> JSON:
+        self.added.append(str(values["uri"]))
         self.tell("notifications/resources/list_changed", {})
         return text("added")
 
     def text_of(self, uri: str) -> str:
         if uri != PAGE or self.page is None:
             return self.value
-        with open(self.page) as found:
-            return found.read()
+        with open(self.page) as page:
+            return page.read()
 
     def tell(self, method: str, params: JSON) -> None:
         self.write({"jsonrpc": "2.0", "method": method, "params": params})

@@ -95,11 +95,11 @@ class Asking(Quick):
         if method == "resources/templates/list":
             return {"resourceTemplates": [], **cached}
         if method == "resources/read" and params["uri"] == "quick://asked":
-            asked = self._question(QUESTION, params)
-            if "inputRequests" in asked:
-                return asked
-            said = asked["content"][0]["text"]
-            return {"contents": [{"uri": params["uri"], "text": said}], **cached}
+            question = self._question(QUESTION, params)
+            if "inputRequests" in question:
+                return question
+            words = question["content"][0]["text"]
+            return {"contents": [{"uri": params["uri"], "text": words}], **cached}
         if method == "resources/read":
             if params["uri"] != "quick://value":
                 raise Refused(-32602, f"Unknown resource: {params['uri']}")
@@ -108,27 +108,27 @@ class Asking(Quick):
             report = {"name": "report", "arguments": [{"name": "tone", "required": False}]}
             return {"prompts": [report, {"name": "quiz"}], **cached}
         if method == "prompts/get" and params["name"] == "quiz":
-            asked = self._question(QUESTION, params)
-            if "inputRequests" in asked:
-                return asked
-            return {"messages": [{"role": "user", "content": asked["content"][0]}]}
+            question = self._question(QUESTION, params)
+            if "inputRequests" in question:
+                return question
+            return {"messages": [{"role": "user", "content": question["content"][0]}]}
         if method == "prompts/get":
-            given: JSON = params.get("arguments") or {}
-            tone = given.get("tone", "plain")
-            said = {"type": "text", "text": f"Report {self.count} in a {tone} tone."}
-            return {"messages": [{"role": "user", "content": said}]}
+            values: JSON = params.get("arguments") or {}
+            tone = values.get("tone", "plain")
+            words = {"type": "text", "text": f"Report {self.count} in a {tone} tone."}
+            return {"messages": [{"role": "user", "content": words}]}
         if method == "logging/setLevel":
             self.level = params["level"]
             return {}
-        found = super().request(method, params, request_id, modern)
+        result = super().request(method, params, request_id, modern)
         if method in {"initialize", "server/discover"}:
-            found["capabilities"] = {
+            result["capabilities"] = {
                 "tools": {"listChanged": True},
                 "resources": {},
                 "prompts": {},
                 "logging": {},
             }
-        return found
+        return result
 
     def ask(self, question: JSON) -> JSON:
         """Ask a legacy client a question and wait for its answer."""
@@ -144,13 +144,13 @@ class Asking(Quick):
 
     def _question(self, question: JSON, params: JSON) -> JSON:
         if VERSION_KEY not in (params.get("_meta") or {}):
-            said = self.ask(question)
-            return text(json.dumps(said.get("result", said.get("error"))))
+            words = self.ask(question)
+            return text(json.dumps(words.get("result", words.get("error"))))
         if params.get("inputResponses") is None:
-            asked: JSON = {"question": question}
+            request: JSON = {"question": question}
             return {
                 "resultType": "input_required",
-                "inputRequests": asked,
+                "inputRequests": request,
                 "requestState": "asked",
             }
         return text(f"{json.dumps(params['inputResponses']['question'])}")
@@ -177,20 +177,20 @@ class Asking(Quick):
     def tool_roots(self, _given: JSON, params: JSON, _: Any) -> JSON:
         return self._question(ROOTS, params)
 
-    def tool_log(self, given: JSON, params: JSON, _: Any) -> JSON:
+    def tool_log(self, values: JSON, params: JSON, _: Any) -> JSON:
         meta: JSON = params.get("_meta") or {}
         if VERSION_KEY not in meta or LEVEL_KEY in meta:
             message = {
-                "level": given.get("level", "info"),
+                "level": values.get("level", "info"),
                 "logger": "asking",
-                "data": given["text"],
+                "data": values["text"],
             }
             self.write({"jsonrpc": "2.0", "method": "notifications/message", "params": message})
         return text("logged")
 
-    def tool_grow(self, given: JSON, *_: object) -> JSON:
-        name = str(given.get("name", "extra"))
-        if given.get("gone"):
+    def tool_grow(self, values: JSON, *_: object) -> JSON:
+        name = str(values.get("name", "extra"))
+        if values.get("gone"):
             self.tools = [known for known in self.tools if known["name"] != name]
         else:
             self.tools.append(tool(name))
@@ -200,11 +200,11 @@ class Asking(Quick):
         self.write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("told")
 
-    def tool_own_session(self, given: JSON, *_: object) -> JSON:
-        return text(str(given["session_id"]), given)
+    def tool_own_session(self, values: JSON, *_: object) -> JSON:
+        return text(str(values["session_id"]), values)
 
-    def tool_shaped(self, given: JSON, *_: object) -> JSON:
-        return {**text("shaped"), "structuredContent": given.get("value")}
+    def tool_shaped(self, values: JSON, *_: object) -> JSON:
+        return {**text("shaped"), "structuredContent": values.get("value")}
 
     def tool_refuse(self, *_: object) -> JSON:
         raise Refused(-32077, "not today", {"why": "it is late"})

@@ -102,10 +102,10 @@ class InvalidLists(Quick):
         if method == "resources/list":
             good = {"uri": "x://a", "name": "a"}
             return {"resources": [{"name": "no uri"}, "loose", good, {"uri": "x://b"}]}
-        found = super().request(method, params, request_id, modern)
+        result = super().request(method, params, request_id, modern)
         if method in {"initialize", "server/discover"}:
-            found["capabilities"] = {"tools": {}, "resources": {}, "prompts": {}}
-        return found
+            result["capabilities"] = {"tools": {}, "resources": {}, "prompts": {}}
+        return result
 
 
 class Lying(Quick):
@@ -230,7 +230,7 @@ class CrashLoop(Quick):
         if method == "notifications/initialized":
             threading.Timer(0.2, self.die).start()
 
-    def call(self, name: str, given: JSON, params: JSON, request_id: Any) -> JSON:
+    def call(self, name: str, arguments: JSON, params: JSON, request_id: Any) -> JSON:
         self.die()
         raise Refused(-32603, "unreachable")
 
@@ -281,10 +281,10 @@ MODES: dict[str, Callable[[str | None], Quick]] = {
 
 
 def main() -> None:
-    given = sys.argv[1:]
-    log = option(given, "--log")
-    rest = given[1:] if log is None else given[1 : given.index("--log")]
-    made(given[0], rest, log).run()
+    options = sys.argv[1:]
+    log = option(options, "--log")
+    rest = options[1:] if log is None else options[1 : options.index("--log")]
+    made(options[0], rest, log).run()
 
 
 if __name__ == "__main__":

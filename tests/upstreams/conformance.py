@@ -141,8 +141,8 @@ class Conformance:
 
     async def sampling(self, ctx: Context, params: JSON) -> JSON:
         request = sample(str(params["arguments"]["prompt"]), 100)
-        found = await self._answers(ctx, params, {"sample": request})
-        return text(f"LLM response: {found['sample']['content']['text']}")
+        answers = await self._answers(ctx, params, {"sample": request})
+        return text(f"LLM response: {answers['sample']['content']['text']}")
 
     async def elicitation(self, ctx: Context, params: JSON) -> JSON:
         question = form(str(params["arguments"]["message"]), username=STRING, email=STRING)
@@ -157,9 +157,9 @@ class Conformance:
         return await self._elicited(ctx, params, {"method": ELICIT, "params": question})
 
     async def _elicited(self, ctx: Context, params: JSON, question: JSON) -> JSON:
-        found = (await self._answers(ctx, params, {"elicit": question}))["elicit"]
-        said = json.dumps(found.get("content"))
-        return text(f"User response: action={found['action']}, content={said}")
+        answers = (await self._answers(ctx, params, {"elicit": question}))["elicit"]
+        words = json.dumps(answers.get("content"))
+        return text(f"User response: action={answers['action']}, content={words}")
 
     async def reconnection(self, ctx: Context, params: JSON) -> JSON:
         if ctx.close_sse_stream is None:
@@ -170,8 +170,8 @@ class Conformance:
         return text("Reconnection test completed")
 
     async def missing_capability(self, ctx: Context, params: JSON) -> JSON:
-        found = ctx.session.client_capabilities
-        if found is None or found.sampling is None:
+        capabilities = ctx.session.client_capabilities
+        if capabilities is None or capabilities.sampling is None:
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
                 "This tool needs sampling",
@@ -198,17 +198,17 @@ class Conformance:
     # Tools that ask for input.
 
     async def ask_name(self, ctx: Context, params: JSON) -> JSON:
-        found = await self._answers(ctx, params, {"user_name": ASK_NAME})
-        return text(f"Hello, {filled(found, 'user_name').get('name')}!")
+        answers = await self._answers(ctx, params, {"user_name": ASK_NAME})
+        return text(f"Hello, {filled(answers, 'user_name').get('name')}!")
 
     async def ask_model(self, ctx: Context, params: JSON) -> JSON:
         question = sample("What is the capital of France?", 100)
-        found = await self._answers(ctx, params, {"capital_question": question})
-        return text(str(found["capital_question"]["content"]["text"]))
+        answers = await self._answers(ctx, params, {"capital_question": question})
+        return text(str(answers["capital_question"]["content"]["text"]))
 
     async def ask_roots(self, ctx: Context, params: JSON) -> JSON:
-        found = await self._answers(ctx, params, {"client_roots": ROOTS})
-        return text(f"roots: {', '.join(root['uri'] for root in found['client_roots']['roots'])}")
+        answers = await self._answers(ctx, params, {"client_roots": ROOTS})
+        return text(f"roots: {', '.join(root['uri'] for root in answers['client_roots']['roots'])}")
 
     async def ask_with_state(self, ctx: Context, params: JSON) -> JSON:
         await self._answers(ctx, params, {"confirm": CONFIRM}, "confirm")
@@ -216,32 +216,32 @@ class Conformance:
 
     async def ask_many(self, ctx: Context, params: JSON) -> JSON:
         greeting = sample("Generate a greeting", 50)
-        asked = {"user_name": ASK_NAME, "greeting": greeting, "client_roots": ROOTS}
-        await self._answers(ctx, params, asked, "many")
+        questions = {"user_name": ASK_NAME, "greeting": greeting, "client_roots": ROOTS}
+        await self._answers(ctx, params, questions, "many")
         return text("all inputs received")
 
     async def ask_twice(self, ctx: Context, params: JSON) -> JSON:
-        said = "first"
+        words = "first"
         if "step2" not in (params.get("inputResponses") or {}):
             first = form("Step 1: What is your name?", name=STRING)
-            found = await self._answers(ctx, params, {"step1": first}, said)
-            said = str(filled(found, "step1").get("name"))
+            answers = await self._answers(ctx, params, {"step1": first}, words)
+            words = str(filled(answers, "step1").get("name"))
         second = form("Step 2: What is your favorite color?", color=STRING)
-        found = await self._answers(ctx, params, {"step2": second}, said)
-        return text(f"Step 2: {filled(found, 'step2').get('color')}")
+        answers = await self._answers(ctx, params, {"step2": second}, words)
+        return text(f"Step 2: {filled(answers, 'step2').get('color')}")
 
     async def ask_declared(self, ctx: Context, params: JSON) -> JSON:
-        found = ctx.session.client_capabilities
-        asked: JSON = {}
-        if found is not None and found.elicitation is not None:
-            asked["elicit"] = ASK_NAME
-        if found is not None and found.sampling is not None:
-            asked["sample"] = sample("Sample request", 50)
-        await self._answers(ctx, params, asked, "declared")
+        capabilities = ctx.session.client_capabilities
+        questions: JSON = {}
+        if capabilities is not None and capabilities.elicitation is not None:
+            questions["elicit"] = ASK_NAME
+        if capabilities is not None and capabilities.sampling is not None:
+            questions["sample"] = sample("Sample request", 50)
+        await self._answers(ctx, params, questions, "declared")
         return text("capabilities-ok")
 
     async def _answers(
-        self, ctx: Context, params: JSON, asked: JSON, state: str | None = None
+        self, ctx: Context, params: JSON, questions: JSON, state: str | None = None
     ) -> JSON:
         """Return the answers to questions, asked in the way of the caller's era.
 
@@ -249,21 +249,23 @@ class Conformance:
             Pending: a 2026-07-28 caller has to answer first, and send `state` back unchanged.
         """
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return {key: await self._answer(ctx, request) for key, request in asked.items()}
-        given: JSON = params.get("inputResponses") or {}
-        if not all(isinstance(given.get(key), dict) for key in asked):
-            found: JSON = {"resultType": "input_required", "inputRequests": asked}
-            raise Pending(found if state is None else {**found, "requestState": self._seal(state)})
+            return {key: await self._answer(ctx, request) for key, request in questions.items()}
+        responses: JSON = params.get("inputResponses") or {}
+        if not all(isinstance(responses.get(key), dict) for key in questions):
+            result: JSON = {"resultType": "input_required", "inputRequests": questions}
+            raise Pending(
+                result if state is None else {**result, "requestState": self._seal(state)}
+            )
         if state is not None:
             self._check_seal(str(params.get("requestState")))
-        return given
+        return responses
 
     async def _answer(self, ctx: Context, request: JSON) -> JSON:
         kind, answer = QUESTIONS[request["method"]]
         metadata = ServerMessageMetadata(ctx.request_id)
-        asked = kind.model_validate(request)
-        found = await ctx.session.send_request(asked, answer, metadata=metadata)
-        return found.model_dump(by_alias=True, exclude_none=True, mode="json")
+        request_model = kind.model_validate(request)
+        result = await ctx.session.send_request(request_model, answer, metadata=metadata)
+        return result.model_dump(by_alias=True, exclude_none=True, mode="json")
 
     def _seal(self, value: str) -> str:
         """Return a state that says `value` and cannot be changed."""
@@ -276,20 +278,20 @@ class Conformance:
     # Prompts, resources, lists.
 
     async def prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> Any:
-        given = params.arguments or {}
+        values = params.arguments or {}
         if params.name == "test_input_required_result_prompt":
             question = {"user_context": form("What context should it use?", context=STRING)}
             try:
-                found = await self._answers(ctx, dict(ctx.params or {}), question)
+                answers = await self._answers(ctx, dict(ctx.params or {}), question)
             except Pending as pending:
                 return pending.result
-            said = filled(found, "user_context").get("context")
-            return messages({"type": "text", "text": f"Prompt with context: {said}"})
+            words = filled(answers, "user_context").get("context")
+            return messages({"type": "text", "text": f"Prompt with context: {words}"})
         if params.name == "test_prompt_with_arguments":
-            said = f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"
-            return messages({"type": "text", "text": said})
+            words = f"Prompt with arguments: arg1='{values['arg1']}', arg2='{values['arg2']}'"
+            return messages({"type": "text", "text": words})
         if params.name == "test_prompt_with_embedded_resource":
-            resource = embedded(given["resourceUri"], "text/plain", "Embedded resource content.")
+            resource = embedded(values["resourceUri"], "text/plain", "Embedded resource content.")
             return messages(
                 resource, {"type": "text", "text": "Please process the resource above."}
             )
@@ -305,8 +307,8 @@ class Conformance:
             part = {"uri": uri, "mimeType": "image/png", "blob": IMAGE["data"]}
         elif uri.startswith("test://template/") and uri.endswith("/data"):
             number = uri.removeprefix("test://template/").removesuffix("/data")
-            said = {"id": number, "templateTest": True, "data": f"Data for ID: {number}"}
-            part = {"uri": uri, "mimeType": "application/json", "text": json.dumps(said)}
+            content = {"id": number, "templateTest": True, "data": f"Data for ID: {number}"}
+            part = {"uri": uri, "mimeType": "application/json", "text": json.dumps(content)}
         elif uri in {resource["uri"] for resource in RESOURCES}:
             part = {"uri": uri, "mimeType": "text/plain", "text": f"The content of {uri}."}
         else:
@@ -431,9 +433,9 @@ def complete(handler: Callable[[Context, Any], Awaitable[Any]], **more: Any) -> 
     """Return a handler whose results have the type, and `more`, that 2026-07-28 demands."""
 
     async def handled(ctx: Context, params: Any) -> Any:
-        found = await handler(ctx, params)
+        result = await handler(ctx, params)
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return {"resultType": "complete", **more, **found} if modern else found
+        return {"resultType": "complete", **more, **result} if modern else result
 
     return handled
 
@@ -470,7 +472,7 @@ def build() -> ConformanceServer:
 
 def main() -> None:
     warnings.filterwarnings("ignore", category=MCPDeprecationWarning)
-    given = arguments(__doc__ or "").parse_args()
+    options = arguments(__doc__ or "").parse_args()
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=["127.0.0.1:*", "localhost:*"],
@@ -478,7 +480,7 @@ def main() -> None:
     )
     run(
         build(),
-        given,
+        options,
         lambda: None,
         event_store=Events(),
         retry_interval=RETRY_MS,

@@ -124,22 +124,22 @@ class Counter:
         count = ctx.lifespan_context.counts.get(ctx.lifespan_context.key(ctx), 0)
         return text(str(count), {"count": count, "pid": os.getpid()})
 
-    async def inc(self, ctx: Context, given: Arguments, _: object) -> Answer:
+    async def inc(self, ctx: Context, values: Arguments, _: object) -> Answer:
         state = ctx.lifespan_context
         key = state.key(ctx)
-        state.counts[key] = state.counts.get(key, 0) + int(given.get("n", 1))
+        state.counts[key] = state.counts.get(key, 0) + int(values.get("n", 1))
         return self.shown(ctx)
 
     async def get(self, ctx: Context, _given: Arguments, _: object) -> Answer:
         return self.shown(ctx)
 
-    async def fail(self, _ctx: Context, given: Arguments, _: object) -> Answer:
-        return text(str(given.get("message", "it failed")), is_error=True)
+    async def fail(self, _ctx: Context, values: Arguments, _: object) -> Answer:
+        return text(str(values.get("message", "it failed")), is_error=True)
 
-    async def slow(self, ctx: Context, given: Arguments, _: object) -> Answer:
-        steps = int(given.get("steps", 5))
+    async def slow(self, ctx: Context, values: Arguments, _: object) -> Answer:
+        steps = int(values.get("steps", 5))
         for step in range(1, steps + 1):
-            await anyio.sleep(float(given["seconds"]) / steps)
+            await anyio.sleep(float(values["seconds"]) / steps)
             await ctx.session.report_progress(step, steps, f"step {step}")
         return text("done")
 
@@ -148,51 +148,51 @@ class Counter:
         sys.stderr.flush()
         os._exit(3)
 
-    async def die_soon(self, _ctx: Context, given: Arguments, _: object) -> Answer:
+    async def die_soon(self, _ctx: Context, values: Arguments, _: object) -> Answer:
         import asyncio
 
-        asyncio.get_running_loop().call_later(float(given.get("seconds", 0)), os._exit, 4)
+        asyncio.get_running_loop().call_later(float(values.get("seconds", 0)), os._exit, 4)
         return text("dying")
 
-    async def echo(self, ctx: Context, given: Arguments, _: object) -> Answer:
-        received = {"arguments": given, "_meta": (ctx.params or {}).get("_meta")}
+    async def echo(self, ctx: Context, values: Arguments, _: object) -> Answer:
+        received = {"arguments": values, "_meta": (ctx.params or {}).get("_meta")}
         return text(json.dumps(received), received)
 
-    async def big(self, _ctx: Context, given: Arguments, _: object) -> Answer:
-        return text("x" * 1024 * int(given["kib"]))
+    async def big(self, _ctx: Context, values: Arguments, _: object) -> Answer:
+        return text("x" * 1024 * int(values["kib"]))
 
-    async def image(self, _ctx: Context, given: Arguments, _: object) -> Answer:
-        data = PIXEL + "A" * max(0, 1024 * int(given.get("kib", 0)) - len(PIXEL))
+    async def image(self, _ctx: Context, values: Arguments, _: object) -> Answer:
+        data = PIXEL + "A" * max(0, 1024 * int(values.get("kib", 0)) - len(PIXEL))
         return types.CallToolResult(
             content=[types.ImageContent(data=data[: len(data) // 4 * 4], mime_type="image/png")]
         )
 
-    async def say(self, ctx: Context, given: Arguments, _: object) -> Answer:
+    async def say(self, ctx: Context, values: Arguments, _: object) -> Answer:
         await ctx.session.send_log_message(  # pyright: ignore[reportDeprecated]
-            cast(types.LoggingLevel, given.get("level", "info")),
-            given["text"],
+            cast(types.LoggingLevel, values.get("level", "info")),
+            values["text"],
             logger="counter",
             related_request_id=ctx.request_id,
         )
         return text("logged")
 
     async def ask(
-        self, ctx: Context, given: Arguments, params: types.CallToolRequestParams
+        self, ctx: Context, values: Arguments, params: types.CallToolRequestParams
     ) -> Answer:
-        said = await elicited(ctx, str(given.get("question", "What is the answer?")), params)
-        return said if isinstance(said, types.InputRequiredResult) else text(said)
+        words = await elicited(ctx, str(values.get("question", "What is the answer?")), params)
+        return words if isinstance(words, types.InputRequiredResult) else text(words)
 
     async def sample(
-        self, ctx: Context, given: Arguments, params: types.CallToolRequestParams
+        self, ctx: Context, values: Arguments, params: types.CallToolRequestParams
     ) -> Answer:
-        prompt = types.TextContent(text=str(given.get("prompt", "Say something.")))
+        prompt = types.TextContent(text=str(values.get("prompt", "Say something.")))
         wanted = types.CreateMessageRequestParams(
             messages=[types.SamplingMessage(role="user", content=prompt)], max_tokens=64
         )
         request = types.CreateMessageRequest(params=wanted)
         if is_modern(ctx):
-            said = _asked(params, request)
-            return said if isinstance(said, types.InputRequiredResult) else text(said)
+            words = _asked(params, request)
+            return words if isinstance(words, types.InputRequiredResult) else text(words)
         from mcp.shared.message import ServerMessageMetadata
 
         got = await ctx.session.send_request(
@@ -200,8 +200,8 @@ class Counter:
         )
         return text(f"{got.model}: {got.content.model_dump_json(by_alias=True, exclude_none=True)}")
 
-    async def own_session(self, _ctx: Context, given: Arguments, _: object) -> Answer:
-        return text(str(given["session_id"]), given)
+    async def own_session(self, _ctx: Context, values: Arguments, _: object) -> Answer:
+        return text(str(values["session_id"]), values)
 
     async def spawn(self, _ctx: Context, _given: Arguments, _: object) -> Answer:
         child = subprocess.Popen(  # noqa: ASYNC220
@@ -210,8 +210,8 @@ class Counter:
         self.children.append(child)
         return text(str(child.pid), {"pid": child.pid, "parent": os.getpid()})
 
-    async def grow(self, ctx: Context, given: Arguments, _: object) -> Answer:
-        what = str(given.get("what", "tools"))
+    async def grow(self, ctx: Context, values: Arguments, _: object) -> Answer:
+        what = str(values.get("what", "tools"))
         ctx.lifespan_context.grown.add(what)
         if is_modern(ctx):
             await self.bus.publish(CHANGED[what]())
@@ -341,10 +341,10 @@ async def read_resource(
     ctx: Context, params: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult | types.InputRequiredResult:
     if params.uri == "counter://asked":
-        said = await elicited(ctx, "Which resource?", params)
-        if isinstance(said, types.InputRequiredResult):
-            return said
-        part = types.TextResourceContents(uri=params.uri, text=said)
+        words = await elicited(ctx, "Which resource?", params)
+        if isinstance(words, types.InputRequiredResult):
+            return words
+        part = types.TextResourceContents(uri=params.uri, text=words)
         return types.ReadResourceResult(contents=[part])
     head, _, factor = params.uri.removeprefix("counter://").partition("/")
     if head != "value":
@@ -369,14 +369,14 @@ async def get_prompt(
 ) -> types.GetPromptResult | types.InputRequiredResult:
     count = ctx.lifespan_context.counts.get(ctx.lifespan_context.key(ctx), 0)
     tone = (params.arguments or {}).get("tone", "plain")
-    said = f"Report the count {count} in a {tone} tone."
+    words = f"Report the count {count} in a {tone} tone."
     if tone == "asked":
         answer = await elicited(ctx, "Which tone?", params)
         if isinstance(answer, types.InputRequiredResult):
             return answer
-        said = answer
+        words = answer
     return types.GetPromptResult(
-        messages=[types.PromptMessage(role="user", content=types.TextContent(text=said))]
+        messages=[types.PromptMessage(role="user", content=types.TextContent(text=words))]
     )
 
 
@@ -393,8 +393,8 @@ class CounterServer(Server[State]):
         return super().create_initialization_options(options, *more, **named)
 
 
-def build(given: argparse.Namespace, state: State) -> CounterServer:
-    counter = Counter(given.log)
+def build(options: argparse.Namespace, state: State) -> CounterServer:
+    counter = Counter(options.log)
 
     @asynccontextmanager
     async def life(_: Server[State]) -> AsyncGenerator[State]:
@@ -424,9 +424,13 @@ def build(given: argparse.Namespace, state: State) -> CounterServer:
 
 def main() -> None:
     warnings.filterwarnings("ignore", category=MCPDeprecationWarning)
-    given = arguments(__doc__ or "").parse_args()
+    options = arguments(__doc__ or "").parse_args()
     process = State()
-    run(build(given, process), given, lambda: process if given.transport == "stdio" else State())
+    run(
+        build(options, process),
+        options,
+        lambda: process if options.transport == "stdio" else State(),
+    )
 
 
 if __name__ == "__main__":

@@ -18,33 +18,33 @@ class Keeper(Quick):
         names = ("put", "take", "write", "read", "tell", "surroundings", "refuse", "end", "link")
         self.tools += [tool(name) for name in names]
 
-    def tool_put(self, given: JSON, *_: object) -> JSON:
-        self.value = given["value"]
+    def tool_put(self, arguments: JSON, *_: object) -> JSON:
+        self.value = arguments["value"]
         return text(f"put {json.dumps(self.value)}")
 
     def tool_take(self, *_: object) -> JSON:
         return text(json.dumps(self.value))
 
-    def tool_write(self, given: JSON, *_: object) -> JSON:
-        path = Path(given["path"])
+    def tool_write(self, arguments: JSON, *_: object) -> JSON:
+        path = Path(arguments["path"])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.value))
         return text("written")
 
-    def tool_link(self, given: JSON, *_: object) -> JSON:
-        os.symlink(given["target"], given["path"])
+    def tool_link(self, arguments: JSON, *_: object) -> JSON:
+        os.symlink(arguments["target"], arguments["path"])
         return text("linked")
 
-    def tool_read(self, given: JSON, *_: object) -> JSON:
-        self.value = json.loads(Path(given["path"]).read_text())
+    def tool_read(self, arguments: JSON, *_: object) -> JSON:
+        self.value = json.loads(Path(arguments["path"]).read_text())
         return text("read")
 
     def tool_tell(self, *_: object) -> JSON:
         return text(f"The value is <{json.dumps(self.value)}>.", {"a/b": [{"value": self.value}]})
 
     def tool_surroundings(self, *_: object) -> JSON:
-        found = {"cwd": os.getcwd(), "args": sys.argv[1:], "env": dict(os.environ)}
-        return text("surroundings", found)
+        surroundings = {"cwd": os.getcwd(), "args": sys.argv[1:], "env": dict(os.environ)}
+        return text("surroundings", surroundings)
 
     def tool_refuse(self, *_: object) -> JSON:
         return {**text("I will not"), "isError": True}

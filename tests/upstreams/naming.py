@@ -8,7 +8,7 @@ from quick import JSON, Quick, Refused, text, tool
 
 
 class Naming(Quick):
-    def call(self, name: str, given: JSON, params: JSON, request_id: object) -> JSON:
+    def call(self, name: str, arguments: JSON, params: JSON, request_id: object) -> JSON:
         if all(name != known["name"] for known in self.tools):
             raise Refused(-32602, f"Unknown tool: {name}")
         return text(name)

@@ -57,6 +57,7 @@ class Quick:
         self.count = 0
         self.seen = 0
         self.cancelled: dict[Any, threading.Event] = {}
+        self.threads: dict[Any, threading.Thread] = {}
         self.children: list[subprocess.Popen[bytes]] = []
         self.writing = threading.Lock()
         number: JSON = {"type": "number"}
@@ -80,6 +81,10 @@ class Quick:
             self.arrived(message)
             if "method" in message:
                 self.handle(message)
+        for request_id, cancelled in self.cancelled.items():
+            if cancelled.is_set() and request_id in self.threads:
+                # It writes its record before this process ends.
+                self.threads[request_id].join()
 
     def arrived(self, message: JSON) -> None:
         """Called with each message before it is handled."""
@@ -91,7 +96,9 @@ class Quick:
         params: JSON = message.get("params") or {}
         if message["method"] == "tools/call" and params.get("name") in {"slow", "hang", "hold"}:
             self.cancelled[message["id"]] = threading.Event()
-            threading.Thread(target=self.answer, args=(message, params), daemon=True).start()
+            thread = threading.Thread(target=self.answer, args=(message, params), daemon=True)
+            self.threads[message["id"]] = thread
+            thread.start()
         else:
             self.answer(message, params)
 
@@ -152,31 +159,31 @@ class Quick:
             "serverInfo": {"name": "quick", "version": "1.0"},
         }
 
-    def call(self, name: str, given: JSON, params: JSON, request_id: Any) -> JSON:
+    def call(self, name: str, arguments: JSON, params: JSON, request_id: Any) -> JSON:
         function: Callable[..., JSON] | None = getattr(self, f"tool_{name}", None)
         if function is None:
             raise Refused(-32602, f"Unknown tool: {name}")
-        return function(given, params, request_id)
+        return function(arguments, params, request_id)
 
-    def tool_inc(self, given: JSON, *_: object) -> JSON:
-        self.count += int(given.get("n", 1))
+    def tool_inc(self, arguments: JSON, *_: object) -> JSON:
+        self.count += int(arguments.get("n", 1))
         return self.tool_get()
 
     def tool_get(self, *_: object) -> JSON:
         return text(str(self.count), {"count": self.count, "pid": os.getpid()})
 
-    def tool_echo(self, given: JSON, params: JSON, _: object) -> JSON:
-        received = {"arguments": given, "_meta": params.get("_meta")}
+    def tool_echo(self, arguments: JSON, params: JSON, _: object) -> JSON:
+        received = {"arguments": arguments, "_meta": params.get("_meta")}
         return text(json.dumps(received), received)
 
     def tool_fail(self, *_: object) -> JSON:
         return {**text("it failed"), "isError": True}
 
-    def tool_slow(self, given: JSON, params: JSON, request_id: Any) -> JSON:
+    def tool_slow(self, arguments: JSON, params: JSON, request_id: Any) -> JSON:
         meta: JSON = params.get("_meta") or {}
         token = meta.get("progressToken")
         for step in range(1, 6):
-            if self.cancelled[request_id].wait(float(given.get("seconds", 1)) / 5):
+            if self.cancelled[request_id].wait(float(arguments.get("seconds", 1)) / 5):
                 self.record(params, event="cancelled")
                 raise Refused(-32800, "Request cancelled")
             if token is not None:
@@ -191,8 +198,8 @@ class Quick:
         self.record(params, event="cancelled")
         raise Refused(-32800, "Request cancelled")
 
-    def tool_hold(self, given: JSON, *_: object) -> JSON:
-        with open(given["fifo"]) as fifo:
+    def tool_hold(self, arguments: JSON, *_: object) -> JSON:
+        with open(arguments["fifo"]) as fifo:
             fifo.read()
         return text("held")
 

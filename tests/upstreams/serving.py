@@ -46,20 +46,20 @@ def arguments(about: str) -> argparse.ArgumentParser:
 
 
 def run(
-    server: Server[Any], given: argparse.Namespace, state: Callable[[], Any], **options: Any
+    server: Server[Any], parsed: argparse.Namespace, state: Callable[[], Any], **options: Any
 ) -> None:
     """Serve until the client leaves (stdio) or the process is stopped (http, sse).
 
     `state` makes the lifespan state: once per process, and once per connection over SSE. `options` go to the session
     manager of Streamable HTTP.
     """
-    if given.transport == "stdio":
-        anyio.run(over_stdio, server, given.era, state())
-    elif given.transport == "http":
-        app = _http_app(server, given.era, given.unknown_session, **options)
-        _serve(app, given.port)
+    if parsed.transport == "stdio":
+        anyio.run(over_stdio, server, parsed.era, state())
+    elif parsed.transport == "http":
+        app = _http_app(server, parsed.era, parsed.unknown_session, **options)
+        _serve(app, parsed.port)
     else:
-        _serve(_sse_app(server, given.era, state), given.port)
+        _serve(_sse_app(server, parsed.era, state), parsed.port)
 
 
 async def over_stdio(server: Server[Any], era: str, state: Any) -> None:
@@ -209,7 +209,7 @@ class OneEra:
 
 async def _json_body(request: Any) -> dict[str, Any]:
     try:
-        found: object = await request.json()
+        body: object = await request.json()
     except ValueError:
         return {}
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    return cast(dict[str, Any], body) if isinstance(body, dict) else {}

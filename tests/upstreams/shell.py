@@ -15,10 +15,10 @@ class Shell(Quick):
         super().__init__(log, era)
         self.tools = [tool("run", {"command": {"type": "string"}})]
 
-    def tool_run(self, given: JSON, *_: object) -> JSON:
+    def tool_run(self, arguments: JSON, *_: object) -> JSON:
         """Return the output of a command, and how many this process has run."""
         done = subprocess.run(
-            ["sh", "-c", str(given["command"])],
+            ["sh", "-c", str(arguments["command"])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

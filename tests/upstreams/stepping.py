@@ -26,11 +26,11 @@ class Stepping(Quick):
         else:
             super().handle(message)
 
-    def tool_steps(self, given: JSON, params: JSON, _: Any) -> JSON:
+    def tool_steps(self, arguments: JSON, params: JSON, _: Any) -> JSON:
         meta: JSON = params.get("_meta") or {}
         token = meta.get("progressToken")
         count = 0
-        with open(given["fifo"]) as lines:
+        with open(arguments["fifo"]) as lines:
             for count, _line in enumerate(lines, 1):
                 progress: JSON = {"progressToken": token, "progress": count}
                 self.write(

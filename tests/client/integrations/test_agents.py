@@ -17,7 +17,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import Field
-from support.gateway_process import JSON, UPSTREAMS, Running, service
+from support.gateway_process import JSON, UPSTREAMS, Running, service, serving, toml
 
 from statehold.client import Client, connect, sync
 from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed
@@ -43,14 +43,15 @@ Pictures().run()
 
 
 @pytest.fixture(scope="module")
-def settings() -> JSON:
-    return {
-        "toolsets": ["core", "state"],
-        "services": {
-            "quick": service("asking"),
-            "pictures": {"command": sys.executable, "args": ["-c", PICTURES]},
-        },
-    }
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    """A Statehold with few toolsets and a service that answers with pictures."""
+    folder = tmp_path_factory.mktemp("agents")
+    config = folder / "statehold.toml"
+    pictures = {"command": sys.executable, "args": ["-c", PICTURES]}
+    services = {"quick": service("asking"), "pictures": pictures}
+    config.write_text(toml({"toolsets": ["core", "state"], "services": services}))
+    with serving(config, folder / "data") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,8 @@ def agent(model: Scripted, tools: list[Any]) -> Any:
     return graph.compile()
 
 
-def tool_messages(found: JSON) -> list[ToolMessage]:
-    return [each for each in found["messages"] if isinstance(each, ToolMessage)]
+def tool_messages(result: JSON) -> list[ToolMessage]:
+    return [each for each in result["messages"] if isinstance(each, ToolMessage)]
 
 
 def find_tool(tools: Sequence[BaseTool], name: str) -> BaseTool:
@@ -114,10 +115,10 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> No
     """Three calls of an agent with a scripted model continue one count in one session."""
     model = script(*[asks("inc")] * 3)
     async with client.session(services=["quick"]) as s:
-        found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
-        assert [message.content for message in tool_messages(found)] == ["1", "2", "3"]
-        assert tool_messages(found)[2].artifact["structured_content"]["count"] == 3
-        assert tool_messages(found)[2].artifact["session"]["id"] == s.id
+        result = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
+        assert [message.content for message in tool_messages(result)] == ["1", "2", "3"]
+        assert tool_messages(result)[2].artifact["structured_content"]["count"] == 3
+        assert tool_messages(result)[2].artifact["session"]["id"] == s.id
         assert (await s.call("get")).text == "3"
     assert {tool["function"]["name"] for tool in model.shown} >= {"inc", "get", "own_session"}
     shown = {tool["function"]["name"]: tool["function"]["parameters"] for tool in model.shown}
@@ -129,8 +130,8 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> No
 def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Client) -> None:
     """The blocking client does the same."""
     with blocking.session(services=["quick"]) as s:
-        found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
-        assert [message.content for message in tool_messages(found)] == ["2", "4", "6"]
+        result = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
+        assert [message.content for message in tool_messages(result)] == ["2", "4", "6"]
     assert [tool.name for tool in blocking_tools(blocking, names=["inc"])] == ["inc"]
 
 
@@ -141,8 +142,8 @@ async def test_tools_of_a_client_use_the_session_of_their_call(client: Client) -
     with pytest.raises(NoCurrentSession):
         await inc.ainvoke({})
     async with client.session(services=["quick"]):
-        found = await agent(script(*[asks("inc")] * 2), tools).ainvoke(ASKED)
-        assert [message.content for message in tool_messages(found)] == ["1", "2"]
+        result = await agent(script(*[asks("inc")] * 2), tools).ainvoke(ASKED)
+        assert [message.content for message in tool_messages(result)] == ["1", "2"]
     async with client.auto_session(services=["quick"]) as auto:
         assert [await inc.ainvoke({}) for _ in range(3)] == ["1", "2", "3"]
         assert (await (await auto.session()).call("get")).text == "3"
@@ -178,7 +179,7 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
         await inc.ainvoke(asks("inc"))
 
 
-async def test_what_a_model_can_act_on_it_reads(client: Client) -> None:
+async def test_a_model_reads_the_errors_that_it_can_act_on(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         tools = await s.langchain_tools(names=["fail", "hang", "inc"], read_timeout_seconds=1.0)
         failed = await find_tool(tools, "fail").ainvoke(asks("fail"))
@@ -201,30 +202,38 @@ async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(
 ) -> None:
     async with client.session(services=["pictures"]) as s:
         [picture] = await s.langchain_tools()
-        seen = await picture.ainvoke(asks("picture"))
-        [block] = seen.content
+        shown = await picture.ainvoke(asks("picture"))
+        [block] = shown.content
         assert block == {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
-        assert seen.artifact["images"] == [block]
+        assert shown.artifact["images"] == [block]
         [blind] = await s.langchain_tools(names=["picture"], images=False)
-        told = await blind.ainvoke(asks("picture"))
-        assert told.content == "[an image: image/png]"
-        assert told.artifact["images"] == [block]
+        described = await blind.ainvoke(asks("picture"))
+        assert described.content == "[an image: image/png]"
+        assert described.artifact["images"] == [block]
 
 
 async def test_arguments_arrive_as_they_are_and_our_own_tools_can_be_given(
     client: Client,
 ) -> None:
-    given = {"config": 1, "run_manager": 2, "callbacks": 3, "self": 4, "runtime": 5, "name": None}
+    arguments = {
+        "config": 1,
+        "run_manager": 2,
+        "callbacks": 3,
+        "self": 4,
+        "runtime": 5,
+        "name": None,
+    }
     async with client.session(services=["quick"], state={"a": 1}) as s:
         echo, state = await s.langchain_tools(names=["state_get", "echo"])
         if echo.name != "echo":
             echo, state = state, echo
-        said = await echo.ainvoke(asks("echo", **given))
-        assert said.artifact["structured_content"]["arguments"] == given
-        found = await state.ainvoke(asks("state_get", path="/a"))
-        assert found.artifact["structured_content"]["value"] == 1
+        echoed = await echo.ainvoke(asks("echo", **arguments))
+        assert echoed.artifact["structured_content"]["arguments"] == arguments
+        result = await state.ainvoke(asks("state_get", path="/a"))
+        assert result.artifact["structured_content"]["value"] == 1
 
 
+@pytest.mark.thorough
 def test_only_the_extra_brings_langchain_and_without_it_the_error_names_it() -> None:
     wanted = [each for each in requires("statehold") or () if "lang" in each]
     assert [each.replace("'", '"') for each in wanted] == [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_process import UPSTREAMS
+from support.selection import matrix
 
 pytest_plugins = ["pytester"]
 
@@ -128,30 +129,38 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.timeout(600)  # a dozen servers and clients, one after the other
+@pytest.mark.parametrize(
+    ("chosen", "passed", "processes"),
+    matrix(
+        (
+            "TestBlocking or anyio_stdio or fails or gone or opens or leaves_a_process and not async",
+            *(7, ["test_that_leaves_a_process "]),
+        ),
+        ("test", *(11, ["test_that_leaves_a_process ", "test_that_leaves_a_process_async"])),
+    ),
+    ids=["some", "all"],
+)
 def test_each_kind_of_test_gets_its_client_and_leaks_are_errors(
-    pytester: pytest.Pytester, folder: Path
+    pytester: pytest.Pytester, folder: Path, chosen: str, passed: int, processes: list[str]
 ) -> None:
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     (folder / "leaky.py").write_text(LEAKY)
     (folder / "test_inside.py").write_text(TESTS)
-    ran = pytester.runpytest_inprocess(*OPTIONS, "--strict-markers", "-W", "error", "-rA")
-    ran.assert_outcomes(passed=11, failed=1, errors=3)
-    assert ran.stdout.str().count("the server left behind:\n  process ") == 2
+    ran = pytester.runpytest_inprocess(
+        *OPTIONS, "-k", chosen, "--strict-markers", "-W", "error", "-rA"
+    )
+    errors = len(processes) + 1
+    ran.assert_outcomes(passed=passed, failed=1, errors=errors, deselected=11 - passed)
+    assert ran.stdout.str().count("the server left behind:\n  process ") == len(processes)
     ran.stdout.fnmatch_lines(
         ["*3 open descriptors more than at its start, where 2 are allowed: 3 x */leaky.py"]
     )
     ran.stdout.fnmatch_lines_random(
-        [
-            f"ERROR test_inside.py::{name}*"
-            for name in (
-                "test_that_leaves_a_process ",
-                "test_that_leaves_a_process_async",
-                "test_that_opens_files",
-            )
-        ]
+        [f"ERROR test_inside.py::{name}*" for name in (*processes, "test_that_opens_files")]
     )
 
 
+@pytest.mark.thorough
 def test_a_run_that_does_not_use_it_imports_nothing_for_it(
     pytester: pytest.Pytester, folder: Path
 ) -> None:
@@ -174,7 +183,8 @@ def test_a_run_that_does_not_use_it_imports_nothing_for_it(
     ran.stdout.fnmatch_lines(["stdio_session needs anyio's pytest plugin*"])
 
 
-def test_under_another_backend_than_asyncio_it_says_so_in_one_line(
+@pytest.mark.thorough
+def test_another_backend_than_asyncio_is_an_error_of_one_line(
     pytester: pytest.Pytester, folder: Path
 ) -> None:
     pytester.makepyfile(

@@ -25,8 +25,8 @@ def test_paths_are_those_of_the_run_and_tables_get_its_folder(tmp_path: Path) ->
     table = {"one": {"command": "one"}, "two": {"command": "two", "cwd": "/two"}}
     for services in (table, {"mcpServers": table}):
         path = options_of(None, services, tmp_path, root)[-1]
-        found = json.loads(Path(path).read_text())["mcpServers"]
-        assert [entry["cwd"] for entry in found.values()] == [str(root), "/two"]
+        servers = json.loads(Path(path).read_text())["mcpServers"]
+        assert [entry["cwd"] for entry in servers.values()] == [str(root), "/two"]
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

@@ -15,27 +15,27 @@ Connect: TypeAlias = Callable[..., Client]
 
 
 async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:
-    asked: list[Question] = []
+    questions: list[Question] = []
     answers: list[AnswerLike] = [{"answer": "42"}, None, Answer("cancel")]
 
     async def answer(question: Question) -> AnswerLike:
-        asked.append(question)
+        questions.append(question)
         return answers.pop(0)
 
     async with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
-        said = [(await s.call("ask")).text for _ in range(3)]
-        assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
-        assert asked[0].message == "quick asks: What is the answer?"
-        assert asked[0].schema is not None
+        texts = [(await s.call("ask")).text for _ in range(3)]
+        assert ["accept" in texts[0], "decline" in texts[1], "cancel" in texts[2]] == [True] * 3
+        assert questions[0].message == "quick asks: What is the answer?"
+        assert questions[0].schema is not None
         answers.extend([{"answer": "a"}, {"answer": "b"}])
         assert "b" in (await s.call("ask_twice")).text
 
 
-async def test_what_a_callback_raises_is_the_callers_own(server: Running) -> None:
-    asked: list[Question] = []
+async def test_an_exception_of_a_callback_reaches_the_caller(server: Running) -> None:
+    questions: list[Question] = []
 
     async def answer(question: Question) -> None:
-        asked.append(question)
+        questions.append(question)
         raise LookupError("no answer")
 
     async with (
@@ -44,6 +44,6 @@ async def test_what_a_callback_raises_is_the_callers_own(server: Running) -> Non
     ):
         with pytest.raises(LookupError):
             await s.call("ask_twice")
-        assert len(asked) == 1
+        assert len(questions) == 1
         # The server no longer waits for an answer.
         assert (await s.info()).in_flight == 0

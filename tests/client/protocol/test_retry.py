@@ -88,7 +88,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(port: int) -> None:
         assert [entry.tool for entry in page.entries] == ["inc", "inc", "fail"]
 
 
-async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port: int) -> None:
+async def test_a_change_is_made_once_when_its_answer_is_lost(port: int) -> None:
     relay = Relay(port)
 
     def lose_answers() -> int:
@@ -121,7 +121,7 @@ async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port:
 
 
 async def ids(client: Client, test: str) -> list[str]:
-    return [found.session_id for found in await client.list_sessions(metadata={"test": test})]
+    return [each.session_id for each in await client.list_sessions(metadata={"test": test})]
 
 
 async def test_the_outcome_of_a_call_is_unknown_when_its_process_is_gone(
@@ -140,6 +140,7 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_process_is_gone(
             assert set(await ids(client, "the next process")) == {s.id for s in sessions}
 
 
+@pytest.mark.thorough
 async def test_no_call_runs_twice_on_several_processes_behind_one_address(
     port: int, config_file: Path, tmp_path: Path
 ) -> None:
@@ -149,19 +150,19 @@ async def test_no_call_runs_twice_on_several_processes_behind_one_address(
             channel = client.requests.transport
             assert isinstance(channel, HttpTransport)
             turns = cycle((there, here))
-            asked = channel.request
+            send = channel.request
 
-            async def request(*given: Any, **more: Any) -> JSON:
+            async def request(*arguments: Any, **more: Any) -> JSON:
                 channel.url = next(turns)
-                return await asked(*given, **more)
+                return await send(*arguments, **more)
 
             channel.request = request
             for _ in range(3):
                 await client.create(metadata={"test": "many processes"})
-            channel.request = asked
+            channel.request = send
             channel.url = here
-            found = [await ids(each, "many processes") for each in (client, second)]
-            assert sum(map(len, found)) == 3
+            sessions = [await ids(each, "many processes") for each in (client, second)]
+            assert sum(map(len, sessions)) == 3
 
 
 async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
@@ -178,7 +179,7 @@ async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
         await s.close()
 
 
-async def test_a_client_that_is_closed_answers_who_waits_for_the_server(server: Running) -> None:
+async def test_a_closed_client_answers_its_waiting_callers(server: Running) -> None:
     client = await connect(server.url).__aenter__()
     session = await client.create()
     caught: list[BaseException] = []

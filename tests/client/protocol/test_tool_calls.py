@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from support.gateway_process import JSON, Running, serving, toml
+from support.selection import matrix
 
 from statehold.client import Client, connect
 from statehold.client.errors import (
@@ -66,18 +67,20 @@ async def test_an_id_of_the_callers_own_is_kept_with_the_session_for_our_tools_t
 ) -> None:
     async with connect(guarded.url, token=TOKEN) as client, client.session(services=["quick"]) as s:
         await s.state.update({"log": []})
-        given = {"values": "e", "path": "/log/-"}
-        first = await s.call_tool("state_update", given, operation_id="mine")
+        arguments = {"values": "e", "path": "/log/-"}
+        first = await s.call_tool("state_update", arguments, operation_id="mine")
         async with connect(guarded.url, token=TOKEN) as another:
-            told = await another.call_tool(
-                "state_update", {**given, "session_id": s.id}, operation_id="mine"
+            repeated = await another.call_tool(
+                "state_update", {**arguments, "session_id": s.id}, operation_id="mine"
             )
-        assert told.structured_content == first.structured_content
+        assert repeated.structured_content == first.structured_content
         assert (await s.state.get()) == {"log": ["e"]}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", object()])
-async def test_what_is_no_json_is_refused_by_every_way_in(client: Client, value: object) -> None:
+@pytest.mark.parametrize("value", matrix(float("nan"), "\ud800", float("inf"), object(), quick=2))
+async def test_a_value_that_is_not_json_is_refused_over_every_connection(
+    client: Client, value: object
+) -> None:
     async with client.session(services=["quick"]) as s:
         await s.state.update({"price": 3.5})
         with anyio.fail_after(20), pytest.raises(InvalidArgument):
@@ -88,7 +91,7 @@ async def test_what_is_no_json_is_refused_by_every_way_in(client: Client, value:
         assert (await s.call("inc")).text == "1"
 
 
-async def test_what_cannot_be_read_is_of_the_same_class_as_what_cannot_be_called(
+async def test_reading_and_calling_raise_the_same_classes_of_errors(
     client: Client,
 ) -> None:
     async with client.session(services=["quick"]) as s:
@@ -100,14 +103,15 @@ async def test_what_cannot_be_read_is_of_the_same_class_as_what_cannot_be_called
             await s.read_resource("state")
 
 
+@pytest.mark.thorough
 async def test_a_toolset_that_is_not_served_is_named(
     config_file: Path, tmp_path: Path, settings: JSON
 ) -> None:
     plain = tmp_path / "plain.toml"
     plain.write_text(toml({**settings, "toolsets": ["core", "lifecycle"]}))
     async with connect(config=plain) as client, client.session() as s:
-        for asked in (s.export, s.delete, client.stats):
+        for method in (s.export, s.delete, client.stats):
             with pytest.raises(NotAllowed, match="does not offer") as caught:
-                await asked()
+                await method()
             assert "admin" in caught.value.recovery
         assert s.is_open

@@ -7,7 +7,9 @@ import sys
 import threading
 
 import anyio
+import pytest
 from support.gateway_process import Running
+from support.selection import matrix
 
 from statehold.client import sync
 from statehold.client.sync.portal import in_thread
@@ -52,8 +54,9 @@ def test_a_forked_process_ends_and_may_connect_again(server: Running) -> None:
     ]
 
 
-def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running) -> None:
-    many, told, lock = 50, list[int](), threading.Lock()
+@pytest.mark.parametrize("many", matrix(10, 50))
+def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running, many: int) -> None:
+    reports, lock = list[int](), threading.Lock()
     with sync.connect(server.url) as client, client.session(services=["quick"]) as s:
         gate = threading.Barrier(many)
 
@@ -61,7 +64,7 @@ def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running) -
             gate.wait(30)
             s.info()
             with lock:
-                told.append(1)
+                reports.append(1)
 
         async def call(progress: float) -> None:
             await in_thread(called)(progress, None, None)
@@ -72,4 +75,4 @@ def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running) -
                     tasks.start_soon(call, 1.0)
 
         client.portal.run(all_at_once)
-    assert len(told) == many
+    assert len(reports) == many

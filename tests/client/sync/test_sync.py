@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.selection import matrix
 
 import statehold.client
 from statehold.client import Question, sync
@@ -17,7 +18,7 @@ from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClose
 from statehold.client.sync import Client, connect
 
 
-@pytest.fixture(scope="module", params=["http", "embedded"])
+@pytest.fixture(scope="module", params=matrix("http", "embedded"))
 def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Client]:
     """Two ways to connect, with and without HTTP, because the async client does the rest."""
 
@@ -66,48 +67,49 @@ def test_a_session_is_used_without_await(client: Client) -> None:
         assert auto.session().is_open
 
 
-def test_threads_never_meet_in_one_session(config_file: Path) -> None:
+@pytest.mark.parametrize("threads", matrix(3, 8))
+def test_threads_never_meet_in_one_session(config_file: Path, threads: int) -> None:
     def work(number: int) -> list[str]:
         with client.session(services=["quick"]):
             return [client.call("inc").text for _ in range(10)]
 
-    with connect(config=config_file) as client, ThreadPoolExecutor(8) as threads:
+    with connect(config=config_file) as client, ThreadPoolExecutor(threads) as pool:
         counted = [str(number) for number in range(1, 11)]
-        assert list(threads.map(work, range(8))) == [counted] * 8
+        assert list(pool.map(work, range(threads))) == [counted] * threads
 
 
 def test_callbacks_may_block(way: Callable[..., Client]) -> None:
-    asked: list[Question] = []
-    told: list[float] = []
+    questions: list[Question] = []
+    reports: list[float] = []
 
     def answer(question: Question) -> dict[str, Any]:
-        asked.append(question)
+        questions.append(question)
         assert threading.current_thread() is not threading.main_thread()
         return {"answer": "42"}
 
     def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append(done)
+        reports.append(done)
 
     with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
         assert "42" in s.call("ask").text
         s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
-    assert asked[0].message == "quick asks: What is the answer?"
-    assert told
+    assert questions[0].message == "quick asks: What is the answer?"
+    assert reports
 
 
 @pytest.mark.parametrize("name", ["Client", "Session", "State", "SessionBlock", "AutoSession"])
 def test_both_clients_have_the_same_methods(name: str) -> None:
     def methods(kind: type) -> dict[str, list[str]]:
-        found = inspect.getmembers(kind, inspect.isfunction)
+        members = inspect.getmembers(kind, inspect.isfunction)
         return {
             method: list(inspect.signature(function).parameters)
-            for method, function in found
+            for method, function in members
             if not method.startswith("_")
         }
 
-    def renamed(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    def renamed(members: dict[str, list[str]]) -> dict[str, list[str]]:
         return {
-            {"aclose": "close"}.get(k, k) if name == "Client" else k: v for k, v in found.items()
+            {"aclose": "close"}.get(k, k) if name == "Client" else k: v for k, v in members.items()
         }
 
     ours = methods(getattr(sync, name))

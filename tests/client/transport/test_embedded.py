@@ -32,8 +32,8 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
         with pytest.raises(ConfigError):
             await client.add_service("wrong", {"nothing": 1})
         assert [each.service for each in await client.list_services()] == ["quick"]
-        found = await client.add_service("more", service("asking", prefix="more_"))
-        assert (found.service, found.status) == ("more", "available")
+        added = await client.add_service("more", service("asking", prefix="more_"))
+        assert (added.service, added.status) == ("more", "available")
         assert "more_inc" in {tool.name for tool in await client.list_tools()}
         async with client.session() as newer:
             assert (await newer.call("more_inc")).text == "1"
@@ -46,6 +46,7 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
         await leaks.check()
 
 
+@pytest.mark.thorough
 async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -> None:
     async with connect(services={"slow": service("bad", "slow-start", "0.3")}) as client:
         await client.add_service("more", service("quick"))
@@ -54,6 +55,7 @@ async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -
             assert (await s.call("inc")).text == "1"
 
 
+@pytest.mark.thorough
 async def test_an_added_service_has_the_names_that_are_left() -> None:
     async with connect(services={"one": service("quick"), "two": service("quick")}) as client:
         await client.add_service("more", service("quick"))
@@ -64,11 +66,11 @@ async def test_an_added_service_has_the_names_that_are_left() -> None:
             assert (await s.call("inc")).text == "1"
 
 
-async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
+async def test_an_error_about_a_missing_toolset_has_the_remedy() -> None:
     config = Config(toolsets=["core"])
     async with connect(config=config, services={"quick": service("asking")}) as client:
-        found = await client.add_service("more", service("asking", prefix="more_"))
-        assert (found.service, found.status) == ("more", "available")
+        added = await client.add_service("more", service("asking", prefix="more_"))
+        assert (added.service, added.status) == ("more", "available")
         with pytest.raises(NotAllowed) as caught:
             await client.list_services()
         assert "admin" in caught.value.recovery
@@ -115,21 +117,21 @@ async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
         {"token": "x"},
     ],
 )
-def test_what_does_not_go_together_is_refused(options: Any) -> None:
+def test_contradicting_options_are_refused(options: Any) -> None:
     with pytest.raises(TypeError):
         connect(**options)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8931", "ftp://x", "http://", "http://x/s/name/mcp"])
-def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="server"):
         connect(url)
 
 
-async def test_what_is_given_and_what_is_got_are_copies(embedded: Client) -> None:
-    given: dict[str, Any] = {"list": [1]}
-    async with embedded.session(state=given, metadata=given, services=["quick"]) as s:
-        given["list"].append(2)
+async def test_values_are_copied_in_and_out(embedded: Client) -> None:
+    values: dict[str, Any] = {"list": [1]}
+    async with embedded.session(state=values, metadata=values, services=["quick"]) as s:
+        values["list"].append(2)
         read = await s.state.get()
         assert read == {"list": [1]}
         read["list"].append(3)

@@ -41,6 +41,7 @@ async def test_calls_that_wait_for_a_service_are_refused_when_the_client_is_clos
         await leaks.check()
 
 
+@pytest.mark.thorough
 def test_a_program_without_a_loop_can_close_its_client_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

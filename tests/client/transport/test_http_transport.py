@@ -19,7 +19,7 @@ from statehold.client.transport.http import HttpTransport
 
 async def test_a_stream_is_read_as_bytes_come() -> None:
     text = "a\u2028b\x85c\x0cd\r\n"
-    told: list[float] = []
+    reports: list[float] = []
     answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"text": text}}, ensure_ascii=False)
     step = {"progressToken": 1, "progress": 1.5}
     note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": step})
@@ -34,20 +34,20 @@ async def test_a_stream_is_read_as_bytes_come() -> None:
         write.close()
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append(done)
+        reports.append(done)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         channel = HttpTransport(f"http://127.0.0.1:{port}/mcp", {})
         with anyio.fail_after(10):
-            found = await channel.request("x", {"_meta": {}}, progress_callback=progress)
+            result = await channel.request("x", {"_meta": {}}, progress_callback=progress)
         await channel.aclose()
-    assert (found, told) == ({"text": text}, [1.5])
+    assert (result, reports) == ({"text": text}, [1.5])
 
 
 async def test_an_address_without_a_server_fails_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with anyio.fail_after(10):
         with pytest.raises(ServerUnreachable) as caught:
             async with connect(f"http://127.0.0.1:{port}"):

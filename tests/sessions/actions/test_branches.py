@@ -37,15 +37,15 @@ def two() -> tuple[Counting, Counting]:
 
 
 async def forked(engine: Engine, session: Session, count: int = 1) -> list[str]:
-    made = await engine.registry.branches.fork(LOCAL, session.id, count=count)
-    return [child.id for child in made.children]
+    forks = await engine.registry.branches.fork(LOCAL, session.id, count=count)
+    return [child.id for child in forks.children]
 
 
 async def value(engine: Engine, session: str) -> object:
     return (await engine.registry.states.read(LOCAL, session)).value
 
 
-async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and_that_is_said(
+async def test_children_get_the_earlier_snapshot_with_a_note_when_a_new_one_fails(
     build: Build,
 ) -> None:
     async with build(Counting(pause="snapshot")) as engine:
@@ -55,11 +55,11 @@ async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and
         assert first.services[0].note is None
         assert await engine.count(session.id) == 2
         engine.counter.live[0].snapshot = refuse
-        made = await engine.registry.branches.fork(LOCAL, session.id)
-        assert made.services[0].copied
-        assert made.services[0].note is not None
-        assert made.services[0].note.endswith("done since: The counter does not answer.")
-        assert await engine.count(made.children[0].id) == 2
+        forks = await engine.registry.branches.fork(LOCAL, session.id)
+        assert forks.services[0].copied
+        assert forks.services[0].note is not None
+        assert forks.services[0].note.endswith("done since: The counter does not answer.")
+        assert await engine.count(forks.children[0].id) == 2
         assert await engine.count(session.id) == 3
 
 
@@ -72,17 +72,17 @@ async def test_children_start_from_the_state_and_the_connections_of_their_parent
         for _ in range(3):
             await engine.count(session.id)
         await engine.count(session.id, service="plain")
-        made = await engine.registry.branches.fork(
+        forks = await engine.registry.branches.fork(
             LOCAL, session.id, count=5, names=[f"child {number}" for number in range(5)]
         )
-        assert [(s.service, s.copied) for s in made.services] == [
+        assert [(s.service, s.copied) for s in forks.services] == [
             ("counter", True),
             ("plain", False),
         ]
-        assert made.services[1].note is not None
-        assert "saves nothing" in made.services[1].note
-        assert [child.record.name for child in made.children] == [f"child {n}" for n in range(5)]
-        for number, child in enumerate(made.children):
+        assert forks.services[1].note is not None
+        assert "saves nothing" in forks.services[1].note
+        assert [child.record.name for child in forks.children] == [f"child {n}" for n in range(5)]
+        for number, child in enumerate(forks.children):
             assert await value(engine, child.id) == {"n": 1, "large": 2**80}
             answer = await engine.call(child.id)
             assert answer.payload["structuredContent"]["count"] == 4
@@ -135,10 +135,10 @@ async def test_a_paused_session_is_forked_without_waking_it(build: Build) -> Non
 async def test_a_service_that_was_never_opened_has_nothing_to_copy(build: Build) -> None:
     async with build(Counting(pause="snapshot")) as engine:
         session = await engine.create()
-        made = await engine.registry.branches.fork(LOCAL, session.id)
-        assert made.services[0].copied is False
-        assert "not opened" in (made.services[0].note or "")
-        assert await engine.count(made.children[0].id) == 1
+        forks = await engine.registry.branches.fork(LOCAL, session.id)
+        assert forks.services[0].copied is False
+        assert "not opened" in (forks.services[0].note or "")
+        assert await engine.count(forks.children[0].id) == 1
 
 
 async def test_all_children_are_made_or_none(build: Build) -> None:
@@ -164,7 +164,7 @@ async def test_all_children_are_made_or_none(build: Build) -> None:
         assert len(await forked(engine, session, 3)) == 3
 
 
-async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build: Build) -> None:
+async def test_changes_of_children_are_merged_in_the_order_of_the_sources(build: Build) -> None:
     """The order in which the children finish does not matter."""
     async with build() as engine:
         session = await engine.create(state={"counter": 0, "n": {"x": 1, "y": 1}, "gone": 1})
@@ -179,20 +179,20 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
                 tasks.start_soon(work, number)
         await engine.registry.states.update(LOCAL, children[1], {"gone": None})
         await engine.registry.states.update(LOCAL, session.id, {"mine": 1})
-        found = await engine.registry.branches.merge(LOCAL, session.id, children)
-        assert found.state.value == {
+        merged = await engine.registry.branches.merge(LOCAL, session.id, children)
+        assert merged.state.value == {
             "counter": 2,
             "n": {"x": 9, "y": 9, "z": 9},
             "mine": 1,
             **{f"result {number}": number for number in range(3)},
         }
-        assert found.state.version == 2
-        assert [(c.path, c.source, c.was_taken) for c in found.conflicts] == [
+        assert merged.state.version == 2
+        assert [(c.path, c.source, c.was_taken) for c in merged.conflicts] == [
             ("/counter", children[2], True)
         ]
         stored = await engine.store.state(session.id)
         assert stored is not None
-        assert (stored.version, stored.value) == (2, found.state.value)
+        assert (stored.version, stored.value) == (2, merged.state.value)
         # The same again changes nothing, and writes nothing.
         again = await engine.registry.branches.merge(LOCAL, session.id, children[2:])
         assert again.state.version == 2
@@ -213,13 +213,13 @@ async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build:
                     "n": {"x": number, str(number): 1},
                 }
                 await update(LOCAL, children[number], values)
-            found = await engine.registry.branches.merge(LOCAL, session.id, children)
-            assert found.state.value == {
+            merged = await engine.registry.branches.merge(LOCAL, session.id, children)
+            assert merged.state.value == {
                 "last": 3,
                 "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
                 **{f"of {number}": number for number in range(4)},
             }
-            named = [(c.path, children.index(c.source), c.was_taken) for c in found.conflicts]
+            named = [(c.path, children.index(c.source), c.was_taken) for c in merged.conflicts]
             assert sorted(named) == [
                 (path, number, True) for path in ("/last", "/n/x") for number in (1, 2, 3)
             ]
@@ -251,8 +251,8 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
         with pytest.raises(SessionClosed):
             await merge(LOCAL, session.id, children)
         assert await value(engine, session.id) == {"n": 0}
-        found = await merge(LOCAL, session.id, children[:1], policy="fail")
-        assert found.state.value == {"n": 1, "k1": 1}
+        merged = await merge(LOCAL, session.id, children[:1], policy="fail")
+        assert merged.state.value == {"n": 1, "k1": 1}
 
 
 NUMBERS = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2), max_size=3)
@@ -264,24 +264,24 @@ async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
     base: JSON, ours: JSON, theirs: list[JSON]
 ) -> None:
     """Either side may have changed, and a merge that failed once succeeds with another policy."""
-    async with engine() as found:
-        states, merge = found.registry.states, found.registry.branches.merge
-        session = await found.create(state=base)
-        children = await forked(found, session, len(theirs))
+    async with engine() as opened:
+        states, merge = opened.registry.states, opened.registry.branches.merge
+        session = await opened.create(state=base)
+        children = await forked(opened, session, len(theirs))
         for one, changed in zip([session.id, *children], [ours, *theirs], strict=True):
             await states.update(LOCAL, one, changed, mode="replace")
         all_of = [session.id, *children]
         before = [await states.read(LOCAL, one) for one in all_of]
-        stored = await found.store.state(session.id)
+        stored = await opened.store.state(session.id)
         try:
             done = await merge(LOCAL, session.id, children, policy="fail")
         except StateConflict:
             assert [await states.read(LOCAL, one) for one in all_of] == before
-            assert await found.store.state(session.id) == stored
+            assert await opened.store.state(session.id) == stored
             assert (await merge(LOCAL, session.id, children)).conflicts
         else:
             assert done.conflicts == []
-            assert await value(found, session.id) == done.state.value
+            assert await value(opened, session.id) == done.state.value
             assert [await states.read(LOCAL, one) for one in children] == before[1:]
 
 
@@ -293,20 +293,20 @@ async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: B
         for one in (session.id, child):
             await engine.registry.pause(LOCAL, one)
         assert engine.registry.statistics()["owned"] == 0
-        found = await engine.registry.branches.merge(LOCAL, session.id, [child])
-        assert found.state.value == {"b": 1}
+        merged = await engine.registry.branches.merge(LOCAL, session.id, [child])
+        assert merged.state.value == {"b": 1}
         # To read a source is no use of it.
         assert await engine.status(child) == "paused"
 
 
-async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> None:
+async def test_a_snapshot_for_a_fork_is_stored_for_the_parent_too(build: Build) -> None:
     async with build(Counting(pause="snapshot")) as engine:
         session = await engine.create()
         await engine.count(session.id)
         await forked(engine, session)
-        kept = await engine.store.snapshot(session.id, "counter")
-        assert kept is not None
-        assert decode_snapshot(kept.data).data == {"count": 1}
+        snapshot = await engine.store.snapshot(session.id, "counter")
+        assert snapshot is not None
+        assert decode_snapshot(snapshot.data).data == {"count": 1}
         engine.counter.live[0].die("killed")
         await engine.until(lambda: session.status == "error")
         await engine.pass_time(lambda: session.status == "idle")
@@ -328,8 +328,8 @@ async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
         assert "fewer sources" in caught.value.recovery
         assert await value(engine, session.id) == {}
         await merge(LOCAL, session.id, children[:2])
-        found = await merge(LOCAL, session.id, children[2:])
-        assert list(found.state.value) == ["k0", "k1", "k2"]
+        merged = await merge(LOCAL, session.id, children[2:])
+        assert list(merged.state.value) == ["k0", "k1", "k2"]
 
 
 async def test_a_merge_runs_off_the_event_loop(
@@ -337,9 +337,9 @@ async def test_a_merge_runs_off_the_event_loop(
 ) -> None:
     threads: list[int] = []
 
-    def seen(*given: object) -> object:
+    def seen(*arguments: object) -> object:
         threads.append(threading.get_ident())
-        return merge_branches(*given)  # pyright: ignore[reportArgumentType]
+        return merge_branches(*arguments)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(branches, "merge_branches", seen)
     async with build() as engine:

@@ -47,8 +47,8 @@ async def filled(engine: Engine) -> str:
     )
     for _ in range(3):
         await engine.count(session.id)
-    asked = Request(LOCAL, session.id, "counter", "inc", {}, operation_id="op-1")
-    await engine.router.call(asked, Nobody())
+    request = Request(LOCAL, session.id, "counter", "inc", {}, operation_id="op-1")
+    await engine.router.call(request, Nobody())
     await engine.registry.history.note(LOCAL, session.id, "user", "buy tea", "run 1")
     await engine.registry.history.write_summary(LOCAL, session.id, "Tea was bought.", ["tea"])
     await engine.registry.states.update(LOCAL, session.id, {"n": 2**80 + 1})
@@ -57,13 +57,13 @@ async def filled(engine: Engine) -> str:
 
 
 async def document_of(engine: Engine, session: str, *, secrets: bool = True) -> Document:
-    _, found = await engine.registry.porting.export_session(LOCAL, session, secrets=secrets)
-    return read_document(json_text(found.model_dump()))
+    _, document = await engine.registry.porting.export_session(LOCAL, session, secrets=secrets)
+    return read_document(json_text(document.model_dump()))
 
 
 async def everything(engine: Engine) -> list[str]:
-    found, _ = await engine.store.list_sessions(SessionFilter(limit=1000))
-    return sorted(record.id for record in found)
+    records, _ = await engine.store.list_sessions(SessionFilter(limit=1000))
+    return sorted(record.id for record in records)
 
 
 async def test_an_imported_session_is_the_exported_one_again(build: Build):
@@ -71,23 +71,23 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
     async with build(Counting(pause="snapshot")) as engine:
         session = await filled(engine)
         before = await document_of(engine, session)
-        made = await engine.registry.porting.import_session(ANN, before)
-        new = made.record.id
-        assert (made.left_out, new != session) == ([], True)
+        imported = await engine.registry.porting.import_session(ANN, before)
+        new = imported.record.id
+        assert (imported.left_out, new != session) == ([], True)
         info = await engine.registry.info(ANN, new)
         assert (info["status"], info["name"], info["user_id"]) == ("paused", "work", "u/1")
         assert info["metadata"] == {"team": {"size": 3}, IMPORTED_FROM: session}
         with pytest.raises(SessionNotFound):
             await engine.registry.info(LOCAL, new)
         _, after = await engine.registry.porting.export_session(ANN, new, secrets=True)
-        old, found = before.model_dump(), after.model_dump()
-        assert [entry["request"]["code"] for entry in found["journal"][-2:]] == ["T02", "T08"]
-        assert found["journal"][:-2] == old["journal"]
+        old, fresh = before.model_dump(), after.model_dump()
+        assert [entry["request"]["code"] for entry in fresh["journal"][-2:]] == ["T02", "T08"]
+        assert fresh["journal"][:-2] == old["journal"]
         for part in ("state", "receipts", "summary", "bindings", "fork"):
-            assert found[part] == old[part]
-        assert type(found["state"]["value"]["x"]) is float
-        assert found["session"]["timeouts"] == old["session"]["timeouts"]
-        [bound] = found["bindings"]
+            assert fresh[part] == old[part]
+        assert type(fresh["state"]["value"]["x"]) is float
+        assert fresh["session"]["timeouts"] == old["session"]["timeouts"]
+        [bound] = fresh["bindings"]
         assert bound["snapshot"] is not None
         # The snapshot is restored, the operation is not run again, and the caller learns what happened.
         repeat = Request(ANN, new, "counter", "inc", {}, operation_id="op-1")
@@ -115,29 +115,30 @@ plain = st.recursive(
 notes = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), texts), max_size=3)
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(texts, plain, max_size=4), st.dictionaries(texts, plain, max_size=3), notes)
 @settings(max_examples=12, deadline=None)
-async def test_whatever_a_session_has_comes_back_exactly(
-    state: dict[str, Any], metadata: dict[str, Any], said: list[tuple[str, str]]
+async def test_a_session_comes_back_exactly_from_its_document(
+    state: dict[str, Any], metadata: dict[str, Any], messages: list[tuple[str, str]]
 ):
     """import(export(x)) is x."""
     async with engine(Counting(pause="snapshot")) as here:
         session = await here.create(state=state, metadata=metadata)
-        for role, content in said:
+        for role, content in messages:
             await here.registry.history.note(LOCAL, session.id, role, content or " ", None)
         await here.count(session.id)
         await here.registry.pause(LOCAL, session.id)
         before = await document_of(here, session.id)
-        made = await here.registry.porting.import_session(LOCAL, before)
-        after = await document_of(here, made.record.id)
-        old, found = before.model_dump(), after.model_dump()
+        imported = await here.registry.porting.import_session(LOCAL, before)
+        after = await document_of(here, imported.record.id)
+        old, fresh = before.model_dump(), after.model_dump()
         assert old["state"]["value"] == state
         # As texts, because 1, 1.0 and True are equal.
         for part in ("state", "receipts", "summary", "bindings", "fork"):
-            assert json.dumps(found[part]) == json.dumps(old[part])
-        assert json.dumps(found["journal"][:-2]) == json.dumps(old["journal"])
+            assert json.dumps(fresh[part]) == json.dumps(old[part])
+        assert json.dumps(fresh["journal"][:-2]) == json.dumps(old["journal"])
         marked = {**metadata, IMPORTED_FROM: session.id}
-        assert json.dumps(found["session"]["metadata"]) == json.dumps(marked)
+        assert json.dumps(fresh["session"]["metadata"]) == json.dumps(marked)
 
 
 async def test_without_secrets_there_are_none(build: Build):
@@ -147,24 +148,24 @@ async def test_without_secrets_there_are_none(build: Build):
         await engine.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
         await engine.registry.rename_delete.rename(LOCAL, session, metadata={"api_key": "hunter2"})
         await engine.registry.pause(LOCAL, session)
-        found = await document_of(engine, session, secrets=False)
-        assert "hunter2" not in json.dumps(found.model_dump())
-        assert found.state.value["password"] == REDACTED
-        assert found.state.value["a"] == [1.0]
-        assert [bound.snapshot for bound in found.bindings] == [None]
-        assert [(receipt.operation_id, receipt.result) for receipt in found.receipts] == [
+        document = await document_of(engine, session, secrets=False)
+        assert "hunter2" not in json.dumps(document.model_dump())
+        assert document.state.value["password"] == REDACTED
+        assert document.state.value["a"] == [1.0]
+        assert [bound.snapshot for bound in document.bindings] == [None]
+        assert [(receipt.operation_id, receipt.result) for receipt in document.receipts] == [
             ("op-1", None)
         ]
         exact = await document_of(engine, session)
         assert exact.state.value["password"] == "hunter2"
         # A document may have been edited so that it holds a secret.
-        call = next(entry for entry in found.journal if entry.kind == "call")
+        call = next(entry for entry in document.journal if entry.kind == "call")
         call.request, call.error = {"token": "hunter2"}, "password=hunter2"
-        made = await engine.registry.porting.import_session(ANN, found)
-        assert await engine.count(made.record.id, principal=ANN) == 1
-        kept = await engine.store.history(made.record.id, HistoryFilter(limit=1000))
-        assert "hunter2" not in str(kept)
-        assert len(kept) > len(found.journal)
+        imported = await engine.registry.porting.import_session(ANN, document)
+        assert await engine.count(imported.record.id, principal=ANN) == 1
+        entries = await engine.store.history(imported.record.id, HistoryFilter(limit=1000))
+        assert "hunter2" not in str(entries)
+        assert len(entries) > len(document.journal)
 
 
 def place(path: str, value: Any) -> Any:
@@ -234,8 +235,11 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
                 )
             assert isinstance(caught.value, InvalidArgument | StateInvalid), path
             last = path.split(".")[-1] if path.split(".")[-1] not in ("0", "1") else path
-            said = caught.value.message
-            assert last in said or path.split(".")[0] in said or "state" in said, (path, said)
+            message = caught.value.message
+            assert last in message or path.split(".")[0] in message or "state" in message, (
+                path,
+                message,
+            )
         for broken in (
             b"",
             b"[]",
@@ -253,19 +257,19 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every place in a JSON value: its container and its key."""
-    found: list[tuple[Any, Any]] = []
+    members: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
-        found = list(cast("dict[str, Any]", value).items())
+        members = list(cast("dict[str, Any]", value).items())
     elif isinstance(value, list):
-        found = list(enumerate(cast("list[Any]", value)))
-    for key, inner in found:
+        members = list(enumerate(cast("list[Any]", value)))
+    for key, inner in members:
         yield value, key
         yield from places(inner)
 
 
 @given(data=st.data())
 @settings(max_examples=50, deadline=None)
-def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
+def test_any_document_is_read_or_refused(data: st.DataObject):
     """Reading raises no other error, whatever the document holds and wherever."""
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -276,10 +280,10 @@ def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
     where, key = data.draw(st.sampled_from(list(places(document))))
     where[key] = data.draw(values)
     try:
-        found = read_document(json_text(document))
+        exported = read_document(json_text(document))
     except InvalidArgument:
         return
-    assert read_document(json_text(found.model_dump())) == found
+    assert read_document(json_text(exported.model_dump())) == exported
 
 
 _SOUND = json.dumps(
@@ -338,7 +342,7 @@ _SOUND = json.dumps(
 )
 
 
-async def test_what_is_not_possible_here_can_be_left_out(build: Build):
+async def test_an_import_can_leave_out_services_that_are_not_here(build: Build):
     """With strict it is refused; otherwise it is left out and reported."""
     policy = Policy(longest=Timeouts(idle=50, paused=0, lifetime=0), timeouts=Timeouts(idle=10))
     async with build(Counting(pause="snapshot")) as elsewhere:
@@ -348,9 +352,9 @@ async def test_what_is_not_possible_here_can_be_left_out(build: Build):
         await engine.create(ANN, name="work")
         with pytest.raises(InvalidArgument, match="counter"):
             await engine.registry.porting.import_session(ANN, document)
-        made = await engine.registry.porting.import_session(ANN, document, strict=False)
-        assert len(made.left_out) == 3
-        info = await engine.registry.info(ANN, made.record.id)
+        imported = await engine.registry.porting.import_session(ANN, document, strict=False)
+        assert len(imported.left_out) == 3
+        info = await engine.registry.info(ANN, imported.record.id)
         assert (info["name"], info["services"], info["idle_seconds"]) == (None, [], 10.0)
         with pytest.raises(NameTaken):
             await engine.registry.porting.import_session(ANN, document, strict=False, name="work")
@@ -368,8 +372,8 @@ async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_
         with pytest.raises(SessionLimit):
             await engine.registry.porting.import_session(LOCAL, document)
         assert await everything(engine) == there
-        made = await engine.registry.porting.import_session(ANN, document)
-        assert (await engine.registry.ready(ANN, made.record.id)).status is Status.IDLE
+        imported = await engine.registry.porting.import_session(ANN, document)
+        assert (await engine.registry.ready(ANN, imported.record.id)).status is Status.IDLE
 
 
 async def test_an_import_that_fails_half_way_leaves_nothing(
@@ -384,10 +388,10 @@ async def test_an_import_that_fails_half_way_leaves_nothing(
             written: list[Write] = []
 
             async def fail(
-                change: Write, failing: int = failing, seen: list[Write] = written
+                change: Write, failing: int = failing, writes: list[Write] = written
             ) -> None:
-                seen.append(change)
-                if len(seen) == failing:
+                writes.append(change)
+                if len(writes) == failing:
                     raise StoreUnavailable("The disk is full.")
                 await write(change)
 
@@ -414,9 +418,9 @@ async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Bui
         document = await document_of(engine, child.id)
         assert document.fork is not None
         assert (document.fork.parent, document.fork.state) == (parent.id, {"a": 1})
-        made = await engine.registry.porting.import_session(LOCAL, document)
+        imported = await engine.registry.porting.import_session(LOCAL, document)
         await engine.registry.states.update(LOCAL, parent.id, {"c": 3})
-        merged = await engine.registry.branches.merge(LOCAL, parent.id, [made.record.id])
+        merged = await engine.registry.branches.merge(LOCAL, parent.id, [imported.record.id])
         assert merged.state.value == {"a": 1, "b": 2, "c": 3}
 
 
@@ -424,8 +428,8 @@ async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
     async with build() as engine:
         session = await engine.create(state={"x": "x" * 10_000})
         export = engine.registry.porting.export_session
-        _, found = await export(LOCAL, session.id, limit=20_000)
-        assert len(json_text(found.model_dump())) < 20_000
+        _, exported = await export(LOCAL, session.id, limit=20_000)
+        assert len(json_text(exported.model_dump())) < 20_000
         with pytest.raises(InvalidArgument) as caught:
             await export(LOCAL, session.id, limit=9_000)
         assert "statehold sessions export" in caught.value.recovery

@@ -27,23 +27,23 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
     async with build() as engine:
         session = await engine.create()
         states = engine.registry.states
-        found = await states.read(LOCAL, session.id)
-        assert (found.exists, found.value, found.version) == (True, {}, 0)
+        state = await states.read(LOCAL, session.id)
+        assert (state.exists, state.value, state.version) == (True, {}, 0)
         await states.update(LOCAL, session.id, {"a": {"b": 1}})
         await states.update(LOCAL, session.id, {"a": {"c": 2}})
-        found = await states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"a": {"b": 1, "c": 2}}, 2)
+        state = await states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"a": {"b": 1, "c": 2}}, 2)
         # Cleared by replacing everything.
         await states.update(LOCAL, session.id, {}, mode="replace")
         assert (await states.read(LOCAL, session.id)).value == {}
 
 
-async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) -> None:
+async def test_states_are_copied_in_and_out(build: Build) -> None:
     async with build() as engine:
-        given: dict[str, Any] = {"list": [1, {"deep": 1}]}
-        session = await engine.create(state=given)
+        numbers: dict[str, Any] = {"list": [1, {"deep": 1}]}
+        session = await engine.create(state=numbers)
         states = engine.registry.states
-        given["list"].append(2)
+        numbers["list"].append(2)
         (await states.read(LOCAL, session.id)).value["list"][1]["deep"] = 9
         (await states.read(LOCAL, session.id, "/list")).value.clear()
         assert (await states.read(LOCAL, session.id)).value == {"list": [1, {"deep": 1}]}
@@ -90,10 +90,10 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
         async def increment() -> None:
             nonlocal conflicts
             while True:
-                seen = await states.read(LOCAL, session.id, "/n")
+                current = await states.read(LOCAL, session.id, "/n")
                 try:
                     await states.update(
-                        LOCAL, session.id, seen.value + 1, path="/n", if_version=seen.version
+                        LOCAL, session.id, current.value + 1, path="/n", if_version=current.version
                     )
                     return
                 except StateConflict:
@@ -108,8 +108,8 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
                 # One of them wins in each round: of a thousand at once, half a million lose.
                 for _ in range(writers):
                     tasks.start_soon(several)
-        found = await states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"n": writers * each}, writers * each)
+        state = await states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"n": writers * each}, writers * each)
         assert conflicts > writers
 
 
@@ -119,8 +119,8 @@ async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) 
         await engine.registry.states.update(LOCAL, session.id, {"n": 1})
         with pytest.raises(StateConflict, match="version 1, not 0"):
             await engine.registry.states.update(LOCAL, session.id, {"n": 2}, if_version=0)
-        found = await engine.registry.states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"n": 1}, 1)
+        state = await engine.registry.states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"n": 1}, 1)
 
 
 async def test_reading_is_no_use_and_wakes_nothing(build: Build) -> None:
@@ -150,7 +150,7 @@ async def test_a_paused_session_is_updated_without_opening_a_connection(build: B
         assert await engine.status(session.id) == "idle"
 
 
-async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_all_the_same(
+async def test_a_paused_state_is_changed_although_only_a_request_ends_pauses(
     build: Build,
 ) -> None:
     async with build(policy=Policy(auto_resume=False)) as engine:
@@ -160,8 +160,8 @@ async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_
             await engine.registry.states.update(LOCAL, session.id, {"n": number})
         assert await engine.status(session.id) == "paused"
         assert engine.registry.statistics()["owned"] == 0
-        found = await engine.registry.states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"n": 2}, 3)
+        state = await engine.registry.states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"n": 2}, 3)
 
 
 async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Build) -> None:
@@ -189,22 +189,22 @@ async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -
     """Two principals have a hundred sessions each, and all are written to at once."""
     async with build() as engine:
         owners = [Principal(subject=name) for name in ("one", "two")]
-        made = {owner.key: [await engine.create(owner) for _ in range(100)] for owner in owners}
+        sessions = {owner.key: [await engine.create(owner) for _ in range(100)] for owner in owners}
         states = engine.registry.states
         async with anyio.create_task_group() as tasks:
             for number in range(100):
                 for owner in owners:
                     wanted = {"of": owner.subject, "n": number}
-                    tasks.start_soon(states.update, owner, made[owner.key][number].id, wanted)
+                    tasks.start_soon(states.update, owner, sessions[owner.key][number].id, wanted)
         for owner, other in (owners, owners[::-1]):
-            for number, session in enumerate(made[owner.key]):
-                found = await states.read(owner, session.id)
-                assert found.value == {"of": owner.subject, "n": number}
+            for number, session in enumerate(sessions[owner.key]):
+                state = await states.read(owner, session.id)
+                assert state.value == {"of": owner.subject, "n": number}
                 with pytest.raises(SessionNotFound):
                     await states.read(other, session.id)
 
 
-async def test_who_follows_hears_of_each_durable_version(build: Build) -> None:
+async def test_a_follower_gets_each_durable_version(build: Build) -> None:
     async with build() as engine:
         session = await engine.create()
         heard: list[tuple[str, int]] = []
@@ -225,8 +225,8 @@ async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Bu
         session = await engine.create(state={"n": 1})
         with pytest.raises(StateInvalid, match=str(LIMIT)):
             await engine.registry.states.update(LOCAL, session.id, {"text": "x" * LIMIT})
-        found = await engine.registry.states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"n": 1}, 0)
+        state = await engine.registry.states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"n": 1}, 0)
         with pytest.raises(StateInvalid):
             await engine.create(state={"text": "x" * LIMIT})
 
@@ -259,15 +259,15 @@ async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Bui
             (-1, "/total", "/total"),
             ({"more": 1}, "", "The state does not fit.*'more'"),
         ]
-        for values, path, said in wrong:
-            with pytest.raises(StateInvalid, match=said):
+        for values, path, text in wrong:
+            with pytest.raises(StateInvalid, match=text):
                 await states.update(LOCAL, session.id, values, path=path)
         # Also after it was stored and claimed again.
         await engine.registry.pause(LOCAL, session.id)
         with pytest.raises(StateInvalid, match="/total"):
             await states.update(LOCAL, session.id, -1, path="/total")
-        found = await states.read(LOCAL, session.id)
-        assert (found.value, found.version) == ({"total": 1, "items": ["apple"]}, 1)
+        state = await states.read(LOCAL, session.id)
+        assert (state.value, state.version) == ({"total": 1, "items": ["apple"]}, 1)
 
 
 async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> None:
@@ -282,6 +282,6 @@ async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> N
             async with anyio.create_task_group() as tasks:
                 for number in range(50):
                     tasks.start_soon(update, number)
-        found = await engine.registry.states.read(LOCAL, session.id)
-        assert found.version == 50
-        assert len(found.value) == 51
+        state = await engine.registry.states.read(LOCAL, session.id)
+        assert state.version == 50
+        assert len(state.value) == 51

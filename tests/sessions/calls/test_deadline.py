@@ -175,19 +175,19 @@ async def test_everything_else_is_the_callers(name: str) -> None:
 
 
 async def test_progress_and_log_messages_are_passed_on() -> None:
-    told: list[Any] = []
+    reports: list[Any] = []
 
     class Told(Nobody):
         async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-            told.append((progress, total, message))
+            reports.append((progress, total, message))
 
         async def log(self, params: JSON) -> None:
-            told.append(params)
+            reports.append(params)
 
     with enforce_deadline(1, Told()) as timed:
         await timed.progress(1, 2, "half")
         await timed.log({"level": "info"})
-    assert told == [(1, 2, "half"), {"level": "info"}]
+    assert reports == [(1, 2, "half"), {"level": "info"}]
 
 
 class Told(Nobody):
@@ -216,23 +216,23 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_wants_to_know_is_told_that_a_connection_is_being_opened(
+async def test_a_caller_with_a_progress_callback_is_notified_of_an_opening_connection(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with build(Counting()) as engine:
-        session, told = await engine.create(), Told()
+        session, reports = await engine.create(), Told()
         whole = engine.counter.open
 
         async def open(view: SessionView, snapshot: Snapshot | None) -> Counter:
-            await told.twice.wait()
+            await reports.twice.wait()
             return await whole(view, snapshot)
 
         monkeypatch.setattr(engine.counter, "open", open)
         with anyio.fail_after(5):
-            await called(engine, session, told)
-        seconds = [progress for progress, _, _ in told.heard]
+            await called(engine, session, reports)
+        seconds = [progress for progress, _, _ in reports.heard]
         assert seconds == sorted(set(seconds))
-        assert told.heard[0][2] == "Opening counter: 0.01 seconds so far"
+        assert reports.heard[0][2] == "Opening counter: 0.01 seconds so far"
 
 
 @asynccontextmanager
@@ -247,49 +247,49 @@ async def held(engine: Engine) -> AsyncGenerator[Session]:
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_waits_for_the_calls_before_is_told_so(build: Build) -> None:
+async def test_a_waiting_caller_is_notified_of_the_calls_before_it(build: Build) -> None:
     async with build(Counting(concurrency=1)) as engine:
-        told = Told()
+        reports = Told()
         async with held(engine) as session, anyio.create_task_group() as tasks:
-            tasks.start_soon(called, engine, session, told)
+            tasks.start_soon(called, engine, session, reports)
             with anyio.fail_after(5):
-                await told.twice.wait()
+                await reports.twice.wait()
             engine.counter.let_go.set()
-        assert told.heard[0][2] == "Waiting for the calls before: 0.01 seconds so far"
+        assert reports.heard[0][2] == "Waiting for the calls before: 0.01 seconds so far"
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> None:
+async def test_a_cancelled_waiter_leaves_its_turn_to_others(build: Build) -> None:
     async with build(Counting(concurrency=1)) as engine:
-        told = Told()
+        reports = Told()
         async with held(engine) as session:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as waiting:
-                    waiting.start_soon(called, engine, session, told)
+                    waiting.start_soon(called, engine, session, reports)
                     with anyio.fail_after(5):
-                        await told.twice.wait()
+                        await reports.twice.wait()
                     engine.counter.let_go.set()
                     scope.cancel()
         with anyio.fail_after(5):
             await engine.call(session.id)
 
 
-async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
-    told = Told()
-    waiting = deadline.WaitProgress(told)
-    with enforce_deadline(5, told, waiting) as timed:
+async def test_progress_of_a_tool_follows_progress_of_the_gateway() -> None:
+    reports = Told()
+    waiting = deadline.WaitProgress(reports)
+    with enforce_deadline(5, reports, waiting) as timed:
         await timed.progress(1, None, "as it is")
         waiting.reported_seconds = 3.0
         await timed.progress(1, 10, "later")
-    assert told.heard == [(1, None, "as it is"), (4, 13, "later")]
+    assert reports.heard == [(1, None, "as it is"), (4, 13, "later")]
 
 
 @pytest.mark.usefixtures("often")
-async def test_what_is_told_of_a_call_that_is_sent_again_comes_after_what_was_told_before(
+async def test_progress_of_a_repeated_call_follows_its_earlier_progress(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with build(Counting(), policy=Policy(recovery_backoff=(0.0,))) as engine:
-        session, told = await engine.create(), Told()
+        session, reports = await engine.create(), Told()
         await engine.call(session.id)
         [counter], whole = engine.counter.live, engine.counter.open
 
@@ -299,13 +299,13 @@ async def test_what_is_told_of_a_call_that_is_sent_again_comes_after_what_was_to
             raise OutcomeUnknown("The connection died during the call.")
 
         async def open(view: SessionView, snapshot: Snapshot | None) -> Counter:
-            await told.twice.wait()
+            await reports.twice.wait()
             return await whole(view, snapshot)
 
         monkeypatch.setattr(counter, "call", call)
         monkeypatch.setattr(engine.counter, "open", open)
         with anyio.fail_after(5):
-            await engine.router.call(Request(LOCAL, session.id, "counter", "get", {}), told)
-        seconds = [progress for progress, _, _ in told.heard]
+            await engine.router.call(Request(LOCAL, session.id, "counter", "get", {}), reports)
+        seconds = [progress for progress, _, _ in reports.heard]
         assert seconds == sorted(set(seconds))
-        assert told.heard[1][2] == "Opening counter: 0.01 seconds so far"
+        assert reports.heard[1][2] == "Opening counter: 0.01 seconds so far"

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from support.counting import Nobody
 from support.engine import Build, Engine
+from support.selection import matrix
 
 from statehold.sessions.calls import idempotency
 from statehold.sessions.calls.idempotency import (
@@ -38,7 +39,7 @@ from statehold.sessions.services import CallResult
 from statehold.sessions.transitions.create import SessionOptions
 
 Kind = Literal["memory", "service", "tool", "creation"]
-KINDS: tuple[Kind, ...] = ("memory", "service", "tool", "creation")
+KINDS: tuple[Kind, ...] = ("service", "creation", "tool", "memory")
 STORED: tuple[Kind, ...] = ("service", "tool", "creation")
 
 
@@ -102,7 +103,7 @@ async def home(build: Build) -> AsyncGenerator[Engine]:
         yield engine
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=matrix(*KINDS, quick=2))
 async def guarded(request: pytest.FixtureRequest, home: Engine) -> Guarded:
     return Guarded(home, request.param, await home.create())
 
@@ -220,7 +221,7 @@ async def test_a_stored_receipt_survives_the_process(
         assert again.runs == 0
 
 
-@pytest.mark.parametrize("kind", ["tool", "creation"])
+@pytest.mark.parametrize("kind", matrix("tool", "creation"))
 async def test_a_call_that_another_process_runs_is_busy(
     build: Build, tmp_path: Path, kind: Kind
 ) -> None:
@@ -237,7 +238,7 @@ async def test_a_call_that_another_process_runs_is_busy(
         assert (await other.run(), mine.runs, other.runs) == ({"runs": 1}, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["tool", "creation"])
+@pytest.mark.parametrize("kind", matrix("creation", "tool"))
 async def test_of_two_processes_at_once_one_runs_the_call(
     build: Build, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

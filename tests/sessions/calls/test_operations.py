@@ -10,6 +10,7 @@ import anyio
 import pytest
 from support.counting import Counter, Nobody
 from support.engine import Build, Engine
+from support.selection import matrix
 
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import (
@@ -75,8 +76,8 @@ async def test_a_repeat_gets_the_result_of_the_first(build: Build) -> None:
         assert again.payload == first.payload
         assert other.payload["structuredContent"]["count"] == 2
         assert [tool for _, tool in home.counter.calls] == ["inc", "inc"]
-        kept = await entries(home, session)
-        assert [(found.operation_id, found.status) for found in kept] == [
+        journal = await entries(home, session)
+        assert [(each.operation_id, each.status) for each in journal] == [
             ("op", "ok"),
             ("another", "ok"),
         ]
@@ -144,7 +145,7 @@ async def test_an_id_has_1_to_128_characters(build: Build, operation: str) -> No
         assert len(home.counter.calls) == 1
 
 
-async def test_what_was_not_sent_may_be_sent(build: Build) -> None:
+async def test_an_unsent_call_may_be_sent_again(build: Build) -> None:
     async with build() as home:
         session = (await home.create()).id
         home.counter.refuse = 1
@@ -152,7 +153,7 @@ async def test_what_was_not_sent_may_be_sent(build: Build) -> None:
             await call(home, session)
         assert await home.store.receipt(session, "op") is None
         assert (await call(home, session)).payload["structuredContent"]["count"] == 1
-        assert [found.status for found in await entries(home, session)] == [
+        assert [each.status for each in await entries(home, session)] == [
             "service_unavailable",
             "ok",
         ]
@@ -184,11 +185,11 @@ async def test_a_call_that_declares_itself_harmless_is_not_repeated_either(
 
 @pytest.mark.parametrize(
     "error",
-    [
+    matrix(
         RequestRefused(-32602, "no such thing", {"n": 2**70}),
         CallTimedOut("It took too long."),
         ServiceUnavailable("Not now."),
-    ],
+    ),
 )
 async def test_a_failure_is_repeated_as_it_was(
     build: Build, monkeypatch: pytest.MonkeyPatch, error: SessionError, tmp_path: Path
@@ -224,7 +225,7 @@ async def test_a_caller_that_goes_away_leaves_the_outcome_unknown(build: Build) 
         with pytest.raises(OutcomeUnknown, match="may have taken effect"):
             await call(home, session, tool="hold")
         assert len(home.counter.calls) == 1
-        assert [found.status for found in await entries(home, session)] == ["cancelled"]
+        assert [each.status for each in await entries(home, session)] == ["cancelled"]
 
 
 async def test_a_session_that_closes_ends_the_wait_of_a_repeat(build: Build) -> None:
@@ -348,18 +349,18 @@ async def test_refused_calls_and_notes_leave_no_gap_in_the_journal(
         await call(home, session)
         await note()
         await home.store.flush()
-        found = [entry.seq for entry in await home.store.journal(session)]
-        assert found == list(range(1, len(found) + 1))
+        numbers = [entry.seq for entry in await home.store.journal(session)]
+        assert numbers == list(range(1, len(numbers) + 1))
 
 
 async def test_a_call_that_asks_for_input_goes_on_under_its_id(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: Any = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
+    question: Any = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
 
     async def asking(counter: Counter, tool: str, arguments: Any, ctx: Any) -> CallResult:
         counter.service.calls.append((counter.view.id, tool))
-        return CallResult(asked if ctx.input_responses is None else {"content": []})
+        return CallResult(question if ctx.input_responses is None else {"content": []})
 
     answering: Any = Nobody()
     answering.input_responses = {"q": {}}
@@ -367,7 +368,7 @@ async def test_a_call_that_asks_for_input_goes_on_under_its_id(
     async with build() as home:
         session = (await home.create()).id
         for _ in range(2):
-            assert (await call(home, session)).payload == asked
+            assert (await call(home, session)).payload == question
         assert len(home.counter.calls) == 1
         for ctx in (answering, answering, Nobody()):
             assert (await call(home, session, ctx=ctx)).payload == {"content": []}

@@ -11,8 +11,8 @@ def node(name: str, sessions: int, capacity: int = 100) -> NodeRecord:
 
 
 def chosen(sessions: int, capacity: int, *others: NodeRecord, is_draining: bool = False) -> str:
-    found = choose_node(sessions, capacity, others, is_draining=is_draining)
-    return "this one" if found is None else found.id
+    choice = choose_node(sessions, capacity, others, is_draining=is_draining)
+    return "this one" if choice is None else choice.id
 
 
 def test_a_node_serves_what_it_is_asked_for_unless_it_is_crowded_or_full() -> None:

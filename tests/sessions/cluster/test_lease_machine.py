@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.selection import matrix
 
 from statehold.sessions.cluster.lease import Lease
 from statehold.sessions.cluster.observer import Observer
@@ -99,8 +100,8 @@ class Machine(RuleBasedStateMachine):
         return self.now + self.jumped
 
     def may_act(self, node: str) -> bool:
-        found = self.nodes[node]
-        return found.epoch is not None and found.lease.may_act(self.clock(node))
+        simulated = self.nodes[node]
+        return simulated.epoch is not None and simulated.lease.may_act(self.clock(node))
 
     def keep_copy(self) -> None:
         self.copies.append(self.database.copy())
@@ -117,30 +118,30 @@ class Machine(RuleBasedStateMachine):
     @rule(node=st.sampled_from(NODES))
     def send(self, node: str) -> None:
         """Have the database carry out a renewal; its answer arrives later, or never."""
-        found = self.nodes[node]
-        if found.lease.is_fenced:
+        simulated = self.nodes[node]
+        if simulated.lease.is_fenced:
             return
         self.keep_copy()
-        found.sent_at = self.clock(node)
+        simulated.sent_at = self.clock(node)
         beat = self.database.renew(node, self.database_clock())
         owned = self.database.epoch if self.database.owner == node else None
-        found.answer = beat, dict(self.database.beats), owned
+        simulated.answer = beat, dict(self.database.beats), owned
 
     @rule(node=st.sampled_from(NODES))
     def receive(self, node: str) -> None:
-        found = self.nodes[node]
-        if found.answer is None or found.sent_at is None or found.lease.is_fenced:
+        simulated = self.nodes[node]
+        if simulated.answer is None or simulated.sent_at is None or simulated.lease.is_fenced:
             return
-        (beat, beats, owned), found.answer = found.answer, None
+        (beat, beats, owned), simulated.answer = simulated.answer, None
         if beat is None:
-            found.lease.fence()
+            simulated.lease.fence()
             return
-        may_have_lost_commits = found.lease.has_lost(beat) or not found.has_renewed
-        if self.compares and may_have_lost_commits and owned != found.epoch:
-            found.epoch = None
-        found.lease.renew(found.sent_at, beat)
-        found.observer.note(beats, self.clock(node))
-        found.has_renewed = True
+        may_have_lost_commits = simulated.lease.has_lost(beat) or not simulated.has_renewed
+        if self.compares and may_have_lost_commits and owned != simulated.epoch:
+            simulated.epoch = None
+        simulated.lease.renew(simulated.sent_at, beat)
+        simulated.observer.note(beats, self.clock(node))
+        simulated.has_renewed = True
 
     @rule(node=st.sampled_from(NODES))
     def heartbeat(self, node: str) -> None:
@@ -151,32 +152,34 @@ class Machine(RuleBasedStateMachine):
     @rule(node=st.sampled_from(NODES))
     def look(self, node: str) -> None:
         """Declare the other node dead if it is silent; the database checks its own conditions again."""
-        found = self.nodes[node]
+        simulated = self.nodes[node]
         other = next(name for name in NODES if name != node)
-        if found.lease.is_fenced or not found.observer.is_silent(other, SECONDS, self.clock(node)):
+        if simulated.lease.is_fenced or not simulated.observer.is_silent(
+            other, SECONDS, self.clock(node)
+        ):
             return
         self.keep_copy()
         self.database.declare_dead(other, self.database.beats[other], self.database_clock())
 
     @rule(node=st.sampled_from(NODES))
     def claim(self, node: str) -> None:
-        found = self.nodes[node]
-        if self.may_act(node) or not found.lease.may_act(self.clock(node)):
+        simulated = self.nodes[node]
+        if self.may_act(node) or not simulated.lease.may_act(self.clock(node)):
             return
         self.keep_copy()
         epoch = self.database.claim(node)
         if epoch is not None:
-            found.epoch = epoch
+            simulated.epoch = epoch
 
     @rule(node=st.sampled_from(NODES))
     def release(self, node: str) -> None:
-        found = self.nodes[node]
-        if found.epoch is None or not self.may_act(node):
+        simulated = self.nodes[node]
+        if simulated.epoch is None or not self.may_act(node):
             return
         self.keep_copy()
-        if (self.database.owner, self.database.epoch) == (node, found.epoch):
+        if (self.database.owner, self.database.epoch) == (node, simulated.epoch):
             self.database.owner = None
-        found.epoch = None
+        simulated.epoch = None
 
     @precondition(lambda self: self.copies)
     @rule(data=st.data())
@@ -184,8 +187,8 @@ class Machine(RuleBasedStateMachine):
         """Let the database go on from an older copy, as a standby that was behind does."""
         self.database = data.draw(st.sampled_from(self.copies[-6:])).copy()
         self.copies.clear()
-        for found in self.nodes.values():
-            found.has_renewed, found.answer = False, None
+        for simulated in self.nodes.values():
+            simulated.has_renewed, simulated.answer = False, None
 
     @invariant()
     def at_most_one_acts(self) -> None:
@@ -223,10 +226,12 @@ def search(machine: type[Machine], *, examples: int) -> None:
     )
 
 
-def test_two_nodes_never_act_for_one_session() -> None:
-    search(Machine, examples=300)
+@pytest.mark.parametrize("examples", matrix(30, 300))
+def test_two_nodes_never_act_for_one_session(examples: int) -> None:
+    search(Machine, examples=examples)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     # The search for two nodes with one clock takes up to a minute.
     "machine",

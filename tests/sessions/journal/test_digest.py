@@ -36,17 +36,17 @@ TALLY = JournalCounts(
 
 def test_a_digest_is_bounded_stable_and_without_secrets() -> None:
     """The digest says only what the records hold."""
-    said = "word " * 50_000
-    long = f"password=hunter2 {said}"
-    call: dict[str, Any] = {"seq": 1, "at": "t", "tool": "x", "status": "error", "error": said}
-    call["arguments"] = {"a": said}
+    text = "word " * 50_000
+    long = f"password=hunter2 {text}"
+    call: dict[str, Any] = {"seq": 1, "at": "t", "tool": "x", "status": "error", "error": text}
+    call["arguments"] = {"a": text}
     material = Material(
         status="idle",
         name="n" * 128,
         services=[{"service": "s", "status": "lost", "generation": 1, "last_error": long}] * 10,
         calls=[call] * 5,
         errors=[call] * 3,
-        notes=[{"content": said}] * 200,
+        notes=[{"content": text}] * 200,
         state_version=1,
         state_keys=[f"key {n} {'k' * 300}" for n in range(1000)],
         pages=[{"title": long, "url": "http://ada:hunter2@x/"}] * 500,
@@ -83,14 +83,14 @@ async def test_the_open_pages_of_a_session_are_in_its_digest(
     async def snapshot(_: Any) -> Snapshot:
         return Snapshot({"tabs": [{"url": "http://a.example/", "title": "Invoices"}]})
 
-    monkeypatch.setattr("counting.Counter.snapshot", snapshot)
+    monkeypatch.setattr("support.counting.Counter.snapshot", snapshot)
     async with build(Counting(pause="snapshot")) as home:
         session = (await home.create()).id
         await home.call(session)
         await home.registry.pause(LOCAL, session)
-        _, found = await home.registry.history.summary(LOCAL, session)
-        assert found["digest"]["pages"] == [{"title": "Invoices", "url": "http://a.example/"}]
-        assert found["digest"]["topics"] == ["invoices"]
+        _, summary = await home.registry.history.summary(LOCAL, session)
+        assert summary["digest"]["pages"] == [{"title": "Invoices", "url": "http://a.example/"}]
+        assert summary["digest"]["topics"] == ["invoices"]
         assert await home.status(session) == "paused"
 
 
@@ -128,17 +128,17 @@ async def test_a_page_has_a_size_and_the_next_one_goes_on(build: Build) -> None:
         session, history = (await home.create()).id, home.registry.history
         for number in range(12):
             await history.note(LOCAL, session, "user", f"{number} {'word ' * 10_000}")
-        found: list[str] = []
+        words: list[str] = []
         cursor, pages = None, 0
         while pages == 0 or cursor is not None:
             _, entries, cursor = await history.page(
                 LOCAL, session, HistoryFilter(limit=1000), cursor=cursor
             )
             assert len(orjson.dumps(entries)) < PAGE_BYTES * 1.3
-            found = [entry.get("content", "").split(" ")[0] for entry in entries] + found
+            words = [entry.get("content", "").split(" ")[0] for entry in entries] + words
             pages += 1
         assert pages > 2
-        assert [text for text in found if text] == [str(number) for number in range(12)]
+        assert [text for text in words if text] == [str(number) for number in range(12)]
 
 
 async def test_a_call_in_flight_is_shown_as_started(build: Build) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import orjson
 import pytest
+from support.selection import matrix
 
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.journal.entries import BLOCKS, CallEntry, cap_json, excerpt, shorten_result
@@ -20,7 +21,7 @@ REDACTOR = Redactor({"password", "authorization"})
 
 
 def entry(**changes: Any) -> Any:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "session_id": "s",
         "node": "n",
         "epoch": 1,
@@ -37,33 +38,33 @@ def entry(**changes: Any) -> Any:
         "limit": 200,
         "redactor": REDACTOR,
     }
-    return CallEntry(**{**given, **changes}).record()
+    return CallEntry(**{**fields, **changes}).record()
 
 
-def test_what_a_tool_may_be_told_in_secret_waits_for_a_result_that_knows() -> None:
+def test_arguments_that_may_be_secret_wait_for_a_result_that_names_them() -> None:
     spec = ToolSpec("fill", {}, frozenset({"value"}))
-    given = {"fields": [{"name": "Code", "value": "123"}, {"name": "User", "value": "ada"}]}
+    arguments = {"fields": [{"name": "Code", "value": "123"}, {"name": "User", "value": "ada"}]}
     unknown = [None, OutcomeUnknown("'123' or 'ada'"), CallResult({"content": []})]
     for outcome in unknown:
-        kept = entry(arguments=given, spec=spec, outcome=outcome).request
-        assert [field["value"] for field in kept["fields"]] == ["[redacted]"] * 2
-    said = [{"type": "text", "text": "fill('hunter2')"}]
-    knows = CallResult({"content": said}, ["123", "hunter2"])
-    found = entry(arguments=given, spec=spec, outcome=knows)
-    assert [field["value"] for field in found.request["fields"]] == ["[redacted]", "ada"]
-    assert found.result["content"] == ["fill('[redacted]')"]
+        request = entry(arguments=arguments, spec=spec, outcome=outcome).request
+        assert [field["value"] for field in request["fields"]] == ["[redacted]"] * 2
+    content = [{"type": "text", "text": "fill('hunter2')"}]
+    knows = CallResult({"content": content}, ["123", "hunter2"])
+    record = entry(arguments=arguments, spec=spec, outcome=knows)
+    assert [field["value"] for field in record.request["fields"]] == ["[redacted]", "ada"]
+    assert record.result["content"] == ["fill('[redacted]')"]
     assert shorten_result(excerpt(knows), REDACTOR) == shorten_result(knows, REDACTOR)
     assert excerpt(knows).secrets == knows.secrets
 
 
 def test_secrets_are_replaced_at_every_depth_and_in_any_case():
-    given = {"user": "ada", "Password": "x", "list": [{"AUTHORIZATION": "y", "n": 1}]}
-    assert REDACTOR.value(given) == {
+    arguments = {"user": "ada", "Password": "x", "list": [{"AUTHORIZATION": "y", "n": 1}]}
+    assert REDACTOR.value(arguments) == {
         "user": "ada",
         "Password": "[redacted]",
         "list": [{"AUTHORIZATION": "[redacted]", "n": 1}],
     }
-    assert given["Password"] == "x"
+    assert arguments["Password"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -95,20 +96,25 @@ def test_long_requests_are_cut_and_say_how_long_they_were():
 
 
 def test_every_number_and_text_of_a_request_is_kept():
-    given: dict[str, Any] = {"n": 2**70, "list": [-(2**64), 2**64], "text": "é\0", "password": "x"}
-    assert entry(arguments=given).request == {**given, "password": "[redacted]"}
+    arguments: dict[str, Any] = {
+        "n": 2**70,
+        "list": [-(2**64), 2**64],
+        "text": "é\0",
+        "password": "x",
+    }
+    assert entry(arguments=arguments).request == {**arguments, "password": "[redacted]"}
     half = {"n": 2**70, "half": "\ud800", "x": 1}
     assert entry(arguments=half).request == half
     assert json.loads(cap_json(half, 100)) == half
 
 
-def test_what_is_not_json_is_said_to_be_that():
+def test_an_entry_names_arguments_that_are_not_json():
     assert json.loads(cap_json({"n": object()}, 100)) == {"unencodable": True}
 
 
 def test_a_secret_is_not_kept_even_when_it_is_cut():
-    kept = entry(arguments={"password": "hunter2" * 100, "pad": "x" * 500}).request
-    assert "hunter2" not in str(kept)
+    request = entry(arguments={"password": "hunter2" * 100, "pad": "x" * 500}).request
+    assert "hunter2" not in str(request)
 
 
 class Looking(Redactor):
@@ -121,15 +127,15 @@ class Looking(Redactor):
         return super().text(text, limit)
 
 
-@pytest.mark.parametrize("number", [1, 2**70])
+@pytest.mark.parametrize("number", matrix(1, 2**70))
 def test_of_large_arguments_no_more_is_looked_at_than_is_kept(number: int) -> None:
     looking = Looking({"password"})
-    given = {"number": number, "password": "hunter2", "items": [["x"] * 100] * 10_000}
-    kept = entry(arguments=given, redactor=looking).request
+    arguments = {"number": number, "password": "hunter2", "items": [["x"] * 100] * 10_000}
+    request = entry(arguments=arguments, redactor=looking).request
     assert looking.looked <= 400
     start = f'{{"number":{number},"password":"[redacted]","items":[["x","x"'
-    assert kept["truncated"].startswith(start)
-    assert kept["bytes"] == len(json.dumps(given, separators=(",", ":")))
+    assert request["truncated"].startswith(start)
+    assert request["bytes"] == len(json.dumps(arguments, separators=(",", ":")))
 
 
 def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
@@ -150,10 +156,10 @@ def test_a_secret_argument_is_not_kept_where_the_result_repeats_it(secret: str) 
     texts = [f"{secret}", f"fill({secret!r})", json.dumps([secret]), f"{secret} and " * 9]
     texts.append(f"{'x' * 400}{secret}")
     content = [{"type": "text", "text": text} for text in texts]
-    given = {"arguments": arguments, "limit": 10_000}
-    kept = entry(**given, outcome=CallResult({"content": content})).result["content"]
-    failed = entry(**given, outcome=OutcomeUnknown(f"No {secret} there.")).error
-    for text in (*kept, failed):
+    fields = {"arguments": arguments, "limit": 10_000}
+    stored = entry(**fields, outcome=CallResult({"content": content})).result["content"]
+    failed = entry(**fields, outcome=OutcomeUnknown(f"No {secret} there.")).error
+    for text in (*stored, failed):
         assert "[redacted]" in text
         assert secret[:4] not in text
         assert secret[-4:] not in text
@@ -166,16 +172,16 @@ def test_a_secret_argument_is_not_kept_where_it_is_in_an_address(
 ) -> None:
     address = f"https://a.test/?q={spelled(secret)}"
     content = [{"type": "text", "text": one} for one in (address, address.lower())]
-    kept = entry(
+    stored = entry(
         arguments={"password": secret}, limit=10_000, outcome=CallResult({"content": content})
     )
-    assert kept.result["content"] == ["https://a.test/?q=[redacted]"] * 2
+    assert stored.result["content"] == ["https://a.test/?q=[redacted]"] * 2
 
 
-def test_what_is_too_short_to_be_looked_for_is_left_in_results() -> None:
+def test_a_short_secret_is_left_in_results() -> None:
     outcome = CallResult({"content": [{"type": "text", "text": "an example"}]})
-    kept = entry(arguments={"password": "exa", "user": "example"}, outcome=outcome)
-    assert kept.result["content"] == ["an example"]
+    record = entry(arguments={"password": "exa", "user": "example"}, outcome=outcome)
+    assert record.result["content"] == ["an example"]
 
 
 def test_the_status_of_a_call_is_what_became_of_it():
@@ -186,10 +192,10 @@ def test_the_status_of_a_call_is_what_became_of_it():
     assert entry(outcome=TimeoutError()).status == "cancelled"
 
 
-def test_what_is_nested_without_end_is_kept_to_a_depth():
+def test_endless_nesting_is_stored_to_a_depth():
     nested: Any = {"password": "hunter2"}
     for _ in range(2000):
         nested = {"list": [nested]}
-    kept = entry(arguments={"deep": nested}, limit=2000).request
-    assert '{"list":"..."}' in orjson.dumps(kept).decode()
-    assert "hunter2" not in str(kept)
+    request = entry(arguments={"deep": nested}, limit=2000).request
+    assert '{"list":"..."}' in orjson.dumps(request).decode()
+    assert "hunter2" not in str(request)

@@ -57,10 +57,10 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_secrets_in_a_text_are_replaced(text: str, secret: str) -> None:
-    found = REDACTOR.text(text)
-    assert secret not in found
-    assert "[redacted]" in found
-    assert REDACTOR.text(found).count("[redacted]") == found.count("[redacted]")
+    redacted = REDACTOR.text(text)
+    assert secret not in redacted
+    assert "[redacted]" in redacted
+    assert REDACTOR.text(redacted).count("[redacted]") == redacted.count("[redacted]")
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
@@ -75,17 +75,17 @@ def test_a_key_is_known_by_its_beginning(beginning: str) -> None:
     st.text(st.sampled_from("aB1 .-_:/@=\"'\n\u0130"), max_size=40),
 )
 def test_a_secret_is_replaced_whatever_is_around_it(
-    given: tuple[str, str], before: str, after: str
+    case: tuple[str, str], before: str, after: str
 ) -> None:
-    text, secret = given
+    text, secret = case
     assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
 def call_of(arguments: dict[str, Any], outcome: CallResult | None = None) -> CallEntry:
-    given = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
+    fields = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
     times = {"started_at": 1.0, "ended_at": 2.0, "generation": 1, "operation_id": None, "run": None}
     limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome}
-    return CallEntry(arguments=arguments, **{**given, **times, **limits})  # pyright: ignore[reportArgumentType]
+    return CallEntry(arguments=arguments, **{**fields, **times, **limits})  # pyright: ignore[reportArgumentType]
 
 
 _TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1234"])
@@ -108,7 +108,7 @@ def test_arguments_are_kept_as_they_are_but_for_their_secrets(value: object) -> 
     assert record.request == REDACTOR.value(arguments)
 
 
-def test_what_is_nested_too_deeply_is_not_kept() -> None:
+def test_deep_nesting_is_cut_off() -> None:
     value: object = "x"
     for _ in range(49):
         value = [value]
@@ -189,8 +189,8 @@ OTHER_NAMES = [
 
 @pytest.mark.parametrize("name", NAMES_OF_SECRETS)
 def test_a_name_is_secret_as_a_part_of_a_longer_one(name: str) -> None:
-    given = {name: "hunter2", "deep": [{name: ["hunter2"], "n": 1}]}
-    assert call_of(given).record().request == {
+    arguments = {name: "hunter2", "deep": [{name: ["hunter2"], "n": 1}]}
+    assert call_of(arguments).record().request == {
         name: "[redacted]",
         "deep": [{name: "[redacted]", "n": 1}],
     }
@@ -198,27 +198,27 @@ def test_a_name_is_secret_as_a_part_of_a_longer_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_a_name_that_only_sounds_like_one_is_not(name: str) -> None:
-    given = {name: "blue", "deep": {name: 15}}
-    assert call_of(given).record().request == given
+    arguments = {name: "blue", "deep": {name: 15}}
+    assert call_of(arguments).record().request == arguments
 
 
 def test_yes_and_no_are_no_secrets_under_a_longer_name() -> None:
-    given: dict[str, object] = {"has_password": True, "use-cookie": False, "api_token": None}
-    assert REDACTOR.value(given) == given
+    arguments: dict[str, object] = {"has_password": True, "use-cookie": False, "api_token": None}
+    assert REDACTOR.value(arguments) == arguments
     assert REDACTOR.value({"token": True}) == {"token": "[redacted]"}
 
 
 def test_names_of_ones_own_are_found_as_parts_too() -> None:
     redactor = Redactor({"pin", "TaxId", "x"})
-    given = {"userPin": 1234, "user_tax-id": 5, "spinner": 1, "opinion": 2, "axis": 3}
+    arguments = {"userPin": 1234, "user_tax-id": 5, "spinner": 1, "opinion": 2, "axis": 3}
     wanted = {"userPin": "[redacted]", "user_tax-id": "[redacted]"}
-    assert redactor.value(given) == {**given, **wanted}
+    assert redactor.value(arguments) == {**arguments, **wanted}
 
 
 def test_a_secret_that_stands_as_a_name_is_replaced() -> None:
     secrets = ["ghp_abcdefghijklmnopqrst", "CARD-1234", "sk-proj-abcdefghij1234567890"]
-    given: dict[str, Any] = {**dict.fromkeys(secrets, 1), "password=hunter2": 2, "n": 3}
-    request: Any = call_of({"deep": [given], **given}).record().request
+    arguments: dict[str, Any] = {**dict.fromkeys(secrets, 1), "password=hunter2": 2, "n": 3}
+    request: Any = call_of({"deep": [arguments], **arguments}).record().request
     assert not any(secret in str(request) for secret in (*secrets, "hunter2"))
     # None of them makes another one disappear.
     assert sorted(str(value) for key, value in request.items() if key != "deep") == list("11123")
@@ -226,17 +226,17 @@ def test_a_secret_that_stands_as_a_name_is_replaced() -> None:
 
 def test_names_of_any_kind_and_length_are_looked_at() -> None:
     long = f"password {'x' * 200}"
-    given: dict[object, object] = {1: "password=hunter2", long: 1, f"{long} token=hunter2": 2}
-    kept = {1: "password=[redacted]", long: 1, f"{long} token=[redacted]": 2}
-    assert REDACTOR.value(given) == kept
+    arguments: dict[object, object] = {1: "password=hunter2", long: 1, f"{long} token=hunter2": 2}
+    redacted = {1: "password=[redacted]", long: 1, f"{long} token=[redacted]": 2}
+    assert REDACTOR.value(arguments) == redacted
 
 
 def test_a_secret_in_the_kind_of_a_block_is_replaced() -> None:
     blocks = [{"type": "ghp_abcdefghijklmnopqrst"}, {"type": ["hunter2"]}, {"type": "image"}, {}]
     long = {"type": "x" * 100_000}
     outcome = CallResult({"content": [*blocks, long]})
-    kept = call_of({}, outcome).record()
-    assert kept.result == {
+    record = call_of({}, outcome).record()
+    assert record.result == {
         "content": [
             {"type": "[redacted]"},
             {"type": None},
@@ -283,9 +283,9 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
         message_entry(**common, at=1.0, role="user", content=text, run=None),
     ]
     for entry in written:
-        kept = f"{entry.request} {entry.result} {entry.error}"
-        assert secret not in kept
-        assert "[redacted]" in kept
+        stored = f"{entry.request} {entry.result} {entry.error}"
+        assert secret not in stored
+        assert "[redacted]" in stored
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,9 @@ NEW_SECRETS = [
 
 @pytest.mark.parametrize(("text", "secret"), NEW_SECRETS)
 def test_secrets_of_command_lines_and_pairs_are_replaced(text: str, secret: str) -> None:
-    found = REDACTOR.text(text)
-    assert secret not in found
-    assert "[redacted]" in found
+    redacted = REDACTOR.text(text)
+    assert secret not in redacted
+    assert "[redacted]" in redacted
 
 
 @pytest.mark.parametrize(
@@ -351,11 +351,11 @@ def test_ordinary_words_beside_the_new_names_stay(text: str) -> None:
 
 
 def test_the_value_beside_the_name_of_a_secret_and_behind_a_flag_is_replaced() -> None:
-    given = {
+    arguments = {
         "fields": [{"name": "Password", "value": "x1"}, {"name": "city", "value": "Rome"}],
         "args": ["run", "--password", "x2", "-u", "ada:x3", "--name", "web", "-u", "1000:1000"],
     }
-    assert REDACTOR.value(given) == {
+    assert REDACTOR.value(arguments) == {
         "fields": [
             {"name": "Password", "value": "[redacted]"},
             {"name": "city", "value": "Rome"},
@@ -365,7 +365,7 @@ def test_the_value_beside_the_name_of_a_secret_and_behind_a_flag_is_replaced() -
             *("--name", "web", "-u", "1000:1000"),
         ],
     }
-    assert REDACTOR.secret_texts(given, room=1000) == ["x1"]
+    assert REDACTOR.secret_texts(arguments, room=1000) == ["x1"]
     for name in ("first_pass", "pass_count", "map_pin", "passes"):
         assert REDACTOR.value({name: "x"}) == {name: "x"}
 

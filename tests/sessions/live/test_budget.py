@@ -100,7 +100,7 @@ async def test_another_is_asked_when_one_stays_after_all():
         rooms.budget.release("b")
 
 
-async def test_whoever_becomes_idle_while_somebody_waits_is_asked():
+async def test_a_connection_that_becomes_idle_is_asked_to_give_way_to_a_waiter():
     rooms = Rooms(1)
     await rooms.budget.acquire("a")
     async with anyio.create_task_group() as tasks:
@@ -196,7 +196,7 @@ async def test_an_owner_above_its_fair_share_gives_way_to_one_below():
         rooms.budget.release("alice1")
 
 
-async def test_what_cannot_be_saved_never_gives_way_to_another_owner():
+async def test_a_connection_without_snapshots_never_gives_way_to_another_owner():
     rooms = Rooms(3, seconds=0.01)
     rooms.unsaveable.update(await rooms.hold("alice", 3, idle=True))
     with pytest.raises(SessionLimit):

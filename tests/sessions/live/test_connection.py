@@ -86,17 +86,17 @@ async def test_an_opening_has_an_end():
         assert "0.01 seconds" in caught.value.message
 
 
-async def test_a_lost_connection_is_told_once_and_closed():
-    told: list[LiveConnection] = []
+async def test_a_lost_connection_is_reported_once_and_closed():
+    reports: list[LiveConnection] = []
     service = Counting()
-    async with owned(service, told.append) as live:
+    async with owned(service, reports.append) as live:
         await live.wait_until_open()
         service.live[0].die("it fell over")
         with anyio.fail_after(10):
             await live.closed.wait()
         assert live.reason == "it fell over"
         assert not live.usable
-    assert told == [live]
+    assert reports == [live]
     assert service.open_now == 0
 
 
@@ -108,29 +108,29 @@ async def test_the_reason_of_a_loss_is_logged_and_kept_as_one_line(
         await engine.count(session.id)
         engine.counter.live[0].die("gone\nWARNING forged\r\x1b[2J\u2028end")
         await engine.until(lambda: session.bindings["counter"].live is None)
-        found = session.bindings["counter"].record.last_error
+        error = session.bindings["counter"].record.last_error
     (logged,) = [line for line in caplog.messages if f"{session.id} lost counter" in line]
     assert logged.endswith(r"gone WARNING forged \x1b[2J end")
-    assert found == r"gone WARNING forged \x1b[2J end"
+    assert error == r"gone WARNING forged \x1b[2J end"
 
 
-async def test_closing_twice_at_once_closes_once_and_tells_nobody():
-    told: list[LiveConnection] = []
+async def test_closing_twice_at_once_closes_once_without_a_report():
+    reports: list[LiveConnection] = []
     service = Counting()
-    async with owned(service, told.append) as live:
+    async with owned(service, reports.append) as live:
         await live.wait_until_open()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(live.aclose)
             tasks.start_soon(live.aclose)
         await live.aclose()
-    assert (told, service.open_now, live.phase) == ([], 0, "closed")
+    assert (reports, service.open_now, live.phase) == ([], 0, "closed")
 
 
 async def test_a_connection_that_fails_to_close_is_logged_and_forgotten(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     service = Counting()
-    monkeypatch.setattr("counting.Counter", Stubborn)
+    monkeypatch.setattr("support.counting.Counter", Stubborn)
     async with owned(service) as live:
         await live.wait_until_open()
     assert live.phase == "closed"

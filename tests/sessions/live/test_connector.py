@@ -11,6 +11,7 @@ import pytest
 from support.checkpoints import SECONDS, create_counted, saving, settle
 from support.counting import Counter, Nobody, refuse
 from support.engine import Build, Engine
+from support.selection import matrix
 
 from statehold.sessions.calls.deliveries import take_notices
 from statehold.sessions.calls.request import Answer, Request
@@ -37,9 +38,9 @@ async def unsaved(engine: Engine, tool: str = "inc") -> tuple[Session, Counter]:
 
 async def noticed(engine: Engine, session: Session) -> str:
     """Return the notice of the first result."""
-    told = (await engine.call(session.id, "get")).notice
-    assert told is not None
-    return told
+    notice = (await engine.call(session.id, "get")).notice
+    assert notice is not None
+    return notice
 
 
 async def died(engine: Engine, session: Session) -> None:
@@ -61,8 +62,8 @@ async def copied(engine: Engine, folder: Path) -> Path:
     return Path(copytree(folder, folder.with_name("copy")))
 
 
-@pytest.mark.parametrize("tool", ["inc", "fail"])
-async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
+@pytest.mark.parametrize("tool", matrix("inc", "fail"))
+async def test_calls_after_the_last_checkpoint_are_reported_as_lost(build: Build, tool: str):
     async with build(saving()) as engine:
         session, _ = await unsaved(engine, tool)
         notice = await killed(engine, session)
@@ -71,7 +72,7 @@ async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Bu
         assert (await engine.call(session.id, "get")).notice is None
 
 
-async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
+async def test_a_loss_is_reported_with_one_connection_only(build: Build):
     async with build(saving()) as engine:
         session, _ = await unsaved(engine)
         assert BEHIND in await killed(engine, session)
@@ -96,7 +97,7 @@ async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.Mon
         assert BEHIND in await killed(engine, session)
 
 
-async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
+async def test_idempotent_calls_are_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
     def writing(name: str) -> ToolSpec:
         """Such as writing a file: twice does no harm, but once it has to be."""
         return ToolSpec(name, {"name": name, "annotations": {"idempotentHint": True}})
@@ -136,10 +137,10 @@ async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
         begun, go_on, whole = anyio.Event(), anyio.Event(), counter.checkpoint
 
         async def checkpoint() -> Snapshot | None:
-            found = await whole()
+            snapshot = await whole()
             begun.set()
             await go_on.wait()
-            return found
+            return snapshot
 
         counter.checkpoint = checkpoint
         await engine.count(session.id)
@@ -182,9 +183,11 @@ async def test_a_call_that_went_on_beside_a_checkpoint_may_not_be_in_it(build: B
         assert BEHIND in await killed(engine, session)
 
 
-@pytest.mark.parametrize("operation", [None, "an operation"])
-@pytest.mark.parametrize("saved", [True, False])
-async def test_what_another_process_had_not_saved_is_told_as_lost(
+@pytest.mark.parametrize(
+    ("saved", "operation"),
+    matrix((False, "an operation"), (True, None), (False, None), (True, "an operation"), quick=2),
+)
+async def test_unsaved_calls_of_another_process_are_reported_as_lost(
     build: Build, tmp_path: Path, operation: str | None, saved: bool
 ):
     folder = tmp_path / "data"
@@ -200,8 +203,8 @@ async def test_what_another_process_had_not_saved_is_told_as_lost(
         assert (NOTHING if saved else BEHIND) in answer.notice
 
 
-@pytest.mark.parametrize("then", ["a pause", "another process", "another death"])
-async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
+@pytest.mark.parametrize("then", matrix("another process", "a pause", "another death"))
+async def test_an_unreported_loss_is_reported_with_the_next_one(
     build: Build, tmp_path: Path, then: str
 ):
     folder = tmp_path / "data"
@@ -226,8 +229,8 @@ async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
             assert WHAT not in await killed(other, await other.registry.find(LOCAL, session.id))
 
 
-@pytest.mark.parametrize("what", ["flush", "history"])
-async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recovering(
+@pytest.mark.parametrize("what", matrix("history", "flush"))
+async def test_a_session_recovers_although_the_store_cannot_be_read(
     build: Build, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     async def fail(*_: Any) -> None:
@@ -245,8 +248,8 @@ async def full(*_: Any) -> None:
     raise StoreUnavailable("The disk is full.")
 
 
-@pytest.mark.parametrize("how", ["killed", "restarted", "paused"])
-async def test_what_the_store_could_not_take_is_kept_until_it_can(
+@pytest.mark.parametrize("how", matrix("paused", "killed", "restarted"))
+async def test_a_snapshot_is_held_until_the_store_takes_it(
     build: Build, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     async with build(saving()) as engine:
@@ -276,7 +279,7 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
         assert kept.decode_snapshot(saved.data).data == {"count": 2}
 
 
-async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_say_it(
+async def test_unsaved_calls_are_reported_as_lost_although_the_journal_fails(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     async with build(saving()) as engine:
@@ -291,8 +294,8 @@ async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_sa
         assert BEHIND in await noticed(engine, session)
 
 
-@pytest.mark.parametrize("why", ["the server was restarted", "does not answer"])
-async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: Path, why: str):
+@pytest.mark.parametrize("why", matrix("the server was restarted", "does not answer"))
+async def test_a_fork_of_an_unsaved_connection_has_a_note(build: Build, tmp_path: Path, why: str):
     folder = tmp_path / "data"
     async with build(saving(), folder=folder) as engine:
         session, counter = await unsaved(engine)
@@ -301,11 +304,11 @@ async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: 
         await engine.registry.pause(LOCAL, session.id)
     folder = left if "restarted" in why else folder
     async with build(saving(), folder=folder) as other:
-        made = await other.registry.branches.fork(LOCAL, session.id)
-        assert made.services[0].copied
-        assert made.services[0].note is not None
-        assert "not what was done since: " in made.services[0].note
-        assert why in made.services[0].note
+        forks = await other.registry.branches.fork(LOCAL, session.id)
+        assert forks.services[0].copied
+        assert forks.services[0].note is not None
+        assert "not what was done since: " in forks.services[0].note
+        assert why in forks.services[0].note
 
 
 async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
@@ -331,15 +334,15 @@ async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
         assert await engine.count(session.id) == 2
 
 
-async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_that_waited_for_it(
+async def test_a_loss_that_a_restart_reported_is_not_reported_after_a_pause_that_waited_for_it(
     build: Build,
 ):
     async with build(saving()) as engine:
         session, _ = await unsaved(engine)
 
         async def restart() -> None:
-            found = await engine.registry.restart(LOCAL, session.id)
-            delivery = take_notices(found, *found.bindings.values())
+            restarted = await engine.registry.restart(LOCAL, session.id)
+            delivery = take_notices(restarted, *restarted.bindings.values())
             assert delivery is not None
             assert "(generation 1 to 2;" in delivery.text
 
@@ -347,6 +350,6 @@ async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_th
             tasks.start_soon(restart)
             await engine.until(session.changing.locked)
             await engine.registry.pause(LOCAL, session.id)
-        told = await noticed(engine, session)
-        assert "(generation 2 to 3;" in told
-        assert "Lost before that" not in told
+        notice = await noticed(engine, session)
+        assert "(generation 2 to 3;" in notice
+        assert "Lost before that" not in notice

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from support.counting import Counter, Counting, Nobody
 from support.engine import Build, Engine
+from support.selection import matrix
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import (
@@ -204,9 +205,7 @@ async def test_a_connection_that_cannot_be_reached_waits_for_the_next_call(
         assert answer.notice is None
 
 
-async def test_a_loss_that_no_caller_was_told_of_is_reported_after_a_kill(
-    build: Build, tmp_path: Path
-):
+async def test_an_unreported_loss_is_reported_after_a_kill(build: Build, tmp_path: Path):
     folder = tmp_path / "data"
     async with build(Lasting(), folder=folder) as engine:
         session = await engine.create()
@@ -221,7 +220,7 @@ async def test_a_loss_that_no_caller_was_told_of_is_reported_after_a_kill(
         assert (await engine.call(session.id)).notice is None
 
 
-@pytest.mark.parametrize("end", ["close", "unbind"])
+@pytest.mark.parametrize("end", matrix("close", "unbind"))
 async def test_a_connection_that_was_not_taken_up_ends_with_its_binding(
     build: Build, tmp_path: Path, end: str
 ):
@@ -328,6 +327,7 @@ async def test_a_call_of_a_killed_process_is_in_flight_until_its_answer(
         assert (await engine.registry.pause(LOCAL, session)).status == "paused"
 
 
+@pytest.mark.thorough
 async def test_a_restart_of_a_paused_session_leaves_the_call_of_a_killed_process(
     build: Build, tmp_path: Path
 ):
@@ -341,7 +341,7 @@ async def test_a_restart_of_a_paused_session_leaves_the_call_of_a_killed_process
         assert answer.payload["content"][0]["text"] == "late answer to op"
 
 
-@pytest.mark.parametrize("end", ["drain", "close"])
+@pytest.mark.parametrize("end", matrix("drain", "close"))
 async def test_the_end_of_a_session_waits_for_the_call_of_a_killed_process(
     build: Build, tmp_path: Path, end: str
 ):
@@ -361,6 +361,7 @@ async def test_the_end_of_a_session_waits_for_the_call_of_a_killed_process(
         assert [e.status for e in entries if e.operation_id == "op"] == ["ok"]
 
 
+@pytest.mark.thorough
 async def test_a_forced_close_ends_the_call_of_a_killed_process(build: Build, tmp_path: Path):
     session, folder, remote = await killed_during_call(build, tmp_path)
     service = Lasting(remote=remote, sent={"op"})
@@ -398,6 +399,7 @@ async def test_a_call_that_may_have_been_sent_has_no_known_outcome(
     assert (session, "hold") not in service.calls
 
 
+@pytest.mark.thorough
 async def test_a_notice_that_only_an_interrupted_call_can_have_carried_is_repeated(
     build: Build, tmp_path: Path
 ):
@@ -425,6 +427,7 @@ async def test_a_notice_that_only_an_interrupted_call_can_have_carried_is_repeat
         assert (await engine.call(session.id)).notice is None
 
 
+@pytest.mark.thorough
 async def test_a_call_of_a_service_that_is_not_configured_any_more_has_no_known_outcome(
     build: Build, tmp_path: Path
 ):

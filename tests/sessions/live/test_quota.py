@@ -35,11 +35,11 @@ async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(b
     """Seen without: a caller wrote 559 MB in 20 seconds with states of 1 MB."""
     policy = Policy(stored_bytes_per_principal=1_000_000, retention=1000.0)
     async with build(policy=policy) as engine:
-        made: list[str] = []
+        ids: list[str] = []
 
         async def create_and_close() -> None:
             session = await engine.create(ANN, state=LARGE)
-            made.append(session.id)
+            ids.append(session.id)
             await engine.registry.close(ANN, session.id)
 
         await create_and_close()
@@ -56,7 +56,7 @@ async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(b
         assert caught.value.retry_after == MEASURE_SECONDS
         assert await engine.store.usage(ANN.key) <= 1_000_000
         await engine.create(BOB, state=LARGE)
-        for session in made[:2]:
+        for session in ids[:2]:
             await engine.store.purge(session)
         engine.clock.advance(MEASURE_SECONDS)
         await measured(engine, ANN)
@@ -81,26 +81,27 @@ async def test_a_state_may_not_grow_past_the_budget_and_calls_go_on(build: Build
 
 async def test_no_call_waits_for_the_measurement(build: Build, monkeypatch: pytest.MonkeyPatch):
     async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as engine:
-        usage, go, asked = engine.store.usage, anyio.Event(), list[str]()
+        usage, go, owners = engine.store.usage, anyio.Event(), list[str]()
 
         async def slow_usage(owner: str) -> int:
-            asked.append(owner)
+            owners.append(owner)
             await go.wait()
             return await usage(owner)
 
         monkeypatch.setattr(engine.store, "usage", slow_usage)
         with anyio.fail_after(10):
             session = await engine.create(ANN, state=LARGE)
-            await engine.until(lambda: asked)
+            await engine.until(lambda: owners)
             for number in range(5):
                 await engine.registry.states.update(ANN, session.id, {f"n{number}": LARGE["text"]})
             with pytest.raises(SessionLimit):
                 await engine.create(ANN, state={"text": "x" * 500_000})
-        assert asked == [ANN.key], "one measurement at a time"
+        assert owners == [ANN.key], "one measurement at a time"
         go.set()
         assert await measured(engine, ANN) >= 600_000
 
 
+@pytest.mark.thorough
 async def test_the_next_measurement_sees_what_others_stored(build: Build, tmp_path: Path):
     async with build(folder=tmp_path) as engine:
         for _ in range(5):
@@ -116,19 +117,19 @@ async def test_the_next_measurement_sees_what_others_stored(build: Build, tmp_pa
 async def test_files_of_open_and_closed_sessions_count(build: Build):
     policy = Policy(stored_bytes_per_principal=1_000_000)
     async with build() as engine:
-        made = [await engine.create(ANN) for _ in range(2)]
+        sessions = [await engine.create(ANN) for _ in range(2)]
         await engine.create(BOB)
-        await engine.registry.close(ANN, made[0].id)
-        asked: list[str] = []
+        await engine.registry.close(ANN, sessions[0].id)
+        owners: list[str] = []
 
         def files(ids: Sequence[str]) -> int:
-            asked.extend(ids)
+            owners.extend(ids)
             return 600_000
 
         quota = Quota(replace(engine.registry.core, policy=policy, file_bytes=files))
         quota.admit(ANN.key, 1)
         await engine.until(lambda: quota.usage(ANN.key)["bytes"] >= 600_000)
-        assert sorted(asked) == sorted(session.id for session in made)
+        assert sorted(owners) == sorted(session.id for session in sessions)
         with pytest.raises(SessionLimit):
             quota.admit(ANN.key, 400_000)
 

@@ -19,7 +19,7 @@ ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
 
 
-async def test_a_connection_that_dies_in_a_call_is_said_once_and_recovered(build: Build):
+async def test_a_connection_that_dies_in_a_call_is_reported_once_and_recovered(build: Build):
     async with build() as engine:
         session, other = await engine.create(), await engine.create()
         await engine.count(session.id)
@@ -47,7 +47,7 @@ async def test_a_call_during_recovery_waits_for_it(build: Build):
         assert session.generation == 2
 
 
-async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_it(build: Build):
+async def test_a_pause_during_a_recovery_is_refused_with_the_reason(build: Build):
     async with build() as engine:
         session = await engine.create()
         await engine.count(session.id)

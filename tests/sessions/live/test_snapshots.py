@@ -43,12 +43,12 @@ class Restless(Counter):
 
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counting.Counter", Restless)
+    monkeypatch.setattr("support.counting.Counter", Restless)
 
 
 async def saved_count(engine: Engine, session: Session) -> int | None:
-    found = await engine.store.snapshot(session.id, "counter")
-    return None if found is None else kept.decode_snapshot(found.data).data["count"]
+    snapshot = await engine.store.snapshot(session.id, "counter")
+    return None if snapshot is None else kept.decode_snapshot(snapshot.data).data["count"]
 
 
 def failing(counter: Counter, times: int) -> list[None]:
@@ -189,7 +189,7 @@ async def test_a_checkpoint_that_waits_ends_with_its_session(build: Build):
         assert binding.checkpoint_at is None
 
 
-async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
+async def test_a_checkpoint_is_skipped_after_another_snapshot(build: Build):
     async with build(saving()) as engine:
         session, _ = await create_counted(engine)
         await engine.count(session.id)
@@ -261,7 +261,7 @@ async def refused(engine: Engine, session: Session) -> None:
 
 
 @pytest.mark.parametrize("ended", [timed_out, cancelled, refused])
-async def test_what_a_call_did_is_saved_however_it_ended(
+async def test_effects_of_a_failed_call_are_saved(
     build: Build, ended: Callable[[Engine, Session], Awaitable[None]]
 ):
     with anyio.fail_after(5):
@@ -277,7 +277,7 @@ async def test_what_a_call_did_is_saved_however_it_ended(
 
 
 @pytest.mark.usefixtures("restless")
-async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_session(build: Build):
+async def test_a_spontaneous_change_is_saved_and_does_not_count_as_use(build: Build):
     async with build(saving()) as engine:
         session, counter = await create_counted(engine)
         assert isinstance(counter, Restless)
@@ -293,8 +293,9 @@ async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_se
         assert (session.idle_since, session.status) == (idle_since, "idle")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("restless")
-async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_and_then_seldom(
+async def test_endless_changes_are_saved_often_after_a_call_and_seldom_later(
     build: Build,
 ):
     async with build(saving()) as engine:
@@ -306,9 +307,9 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
             for _ in range(100):
                 await settle(engine, 1.0)
                 counter.stir()
-            taken = engine.counter.checkpoints - before
+            checkpoints = engine.counter.checkpoints - before
             often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 100 / kept.LATER_SECONDS
-            assert seldom < taken <= often + seldom + 1
+            assert seldom < checkpoints <= often + seldom + 1
         assert counter.unsaved
         for _ in range(500):
             if session.status == "idle":
@@ -319,7 +320,7 @@ async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_
 
 
 @pytest.mark.usefixtures("restless")
-async def test_what_changes_long_after_a_call_is_saved_within_a_minute(build: Build):
+async def test_a_change_long_after_a_call_is_saved_within_a_minute(build: Build):
     async with build(saving()) as engine:
         session, counter = await create_counted(engine)
         assert isinstance(counter, Restless)
@@ -330,7 +331,7 @@ async def test_what_changes_long_after_a_call_is_saved_within_a_minute(build: Bu
 
 
 @pytest.mark.usefixtures("restless")
-async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build: Build):
+async def test_changes_before_the_first_call_or_after_the_end_are_not_saved(build: Build):
     async with build(saving(eager=True)) as engine:
         session = await engine.create()
         counter = engine.counter.live[0]
@@ -356,11 +357,11 @@ async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
             await may_end.wait()
             return await whole()
 
-        async def slowly(given: Write) -> None:
-            if "closed_at" in given.session:
+        async def slowly(change: Write) -> None:
+            if "closed_at" in change.session:
                 may_end.set()
                 await anyio.wait_all_tasks_blocked()
-            await write(given)
+            await write(change)
 
         monkeypatch.setattr(counter, "checkpoint", checkpoint)
         monkeypatch.setattr(engine.store, "write", slowly)

@@ -101,14 +101,14 @@ CASES: list[tuple[str, JSON, JSON, list[JSON], JSON, list[str]]] = [
     [case[1:] for case in CASES],
     ids=[case[0] for case in CASES],
 )
-def test_what_a_merge_makes(
+def test_a_merge_joins_the_changes_of_its_branches(
     base: JSON, target: JSON, sources: list[JSON], expected: JSON, paths: list[str]
 ):
     given_ = copy.deepcopy((base, target, sources))
     value, conflicts = merge(base, target, *sources)
     assert same_json(value, expected)
     assert [path for path, _, _ in conflicts] == paths
-    assert all(taken for _, _, taken in conflicts)
+    assert all(was_taken for _, _, was_taken in conflicts)
     assert (base, target, sources) == given_
 
 
@@ -126,11 +126,13 @@ def test_more_conflicts_than_are_named_are_counted():
     assert (len(conflicts), conflicts.total) == (CONFLICT_LIMIT, CONFLICT_LIMIT + 5)
 
 
+@pytest.mark.thorough
 @given(objects, objects)
 def test_a_branch_that_changed_nothing_changes_nothing(base: JSON, target: JSON):
     assert same_json(merge(base, target, base)[0], target)
 
 
+@pytest.mark.thorough
 @given(objects, objects)
 def test_a_target_that_changed_nothing_becomes_the_branch(base: JSON, source: JSON):
     assert merge(base, base, source) == (source, [])
@@ -149,6 +151,7 @@ def test_untouched_places_are_the_targets_and_deletions_are_kept(
             assert same_json(value.get(key, ...), theirs)
 
 
+@pytest.mark.thorough
 @given(objects, st.lists(objects, min_size=2, max_size=3))
 def test_without_conflicts_the_order_is_nothing(base: JSON, sources: list[JSON]):
     value, conflicts = merge(base, base, *sources)
@@ -157,6 +160,7 @@ def test_without_conflicts_the_order_is_nothing(base: JSON, sources: list[JSON])
             assert same_json(merge(base, base, *order)[0], value)
 
 
+@pytest.mark.thorough
 @given(objects, objects, objects)
 def test_a_merge_is_the_same_every_time_and_once_is_enough(base: JSON, target: JSON, source: JSON):
     value, conflicts = merge(base, target, source)
@@ -165,6 +169,7 @@ def test_a_merge_is_the_same_every_time_and_once_is_enough(base: JSON, target: J
     assert same_json(again, value)
 
 
+@pytest.mark.thorough
 @given(objects, objects, objects)
 def test_nested_siblings_of_a_change_are_kept(base: JSON, one: JSON, two: JSON):
     """A merge below the root gives the same result as one at the root."""

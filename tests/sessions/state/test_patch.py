@@ -62,14 +62,16 @@ values = st.recursive(
 objects = st.dictionaries(st.text(max_size=3), values, max_size=4)
 
 
+@pytest.mark.thorough
 @given(objects, objects)
 def test_a_patch_applied_twice_changes_nothing_more(target: dict[str, Any], patch: dict[str, Any]):
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
 
 
+@pytest.mark.thorough
 @given(objects, objects)
-def test_what_a_patch_does_not_name_stays(target: dict[str, Any], patch: dict[str, Any]):
+def test_members_outside_a_patch_stay(target: dict[str, Any], patch: dict[str, Any]):
     merged = merge_patch(target, patch)
     assert isinstance(merged, dict)
     assert {k: v for k, v in merged.items() if k not in patch} == {  # pyright: ignore[reportUnknownVariableType]
@@ -94,7 +96,7 @@ def test_large_integers_are_kept_and_large_states_are_refused():
         validate_state({"n": 2**200, "text": "x" * LIMIT})
 
 
-def test_what_is_not_json_is_refused():
+def test_a_state_that_is_not_json_is_refused():
     with pytest.raises(StateInvalid):
         validate_state({"set": {1}})
     deep: dict[str, Any] = {}
@@ -125,7 +127,7 @@ def test_a_pointer_is_read_as_the_rfc_says(path: str, tokens: list[str]):
 
 
 @pytest.mark.parametrize("path", ["a", "a/b", "/a~", "/a~2", "#/a", "/a" * 128])
-def test_what_is_no_pointer_is_refused(path: str):
+def test_an_invalid_pointer_is_refused(path: str):
     with pytest.raises(InvalidArgument, match="path"):
         tokens_of(path)
 
@@ -150,7 +152,7 @@ NESTED: dict[str, Any] = {"a": {"b": [10, {"c": None}]}, "": 1, "x/y": 2}
         ("/b", MISSING),
     ],
 )
-def test_what_is_at_a_place_is_found(path: str, found: object):
+def test_a_pointer_leads_to_its_value(path: str, found: object):
     value = value_at(NESTED, tokens_of(path))
     assert value is found if found is MISSING else value == found
 
@@ -214,7 +216,7 @@ def test_a_state_stays_an_object_and_its_places_what_they_are(
         (datetime.datetime(2026, 1, 1), "/a/0"),  # noqa: DTZ001
     ],
 )
-def test_what_is_not_json_is_told_with_its_place(value: object, place: str):
+def test_an_error_about_invalid_json_has_its_place(value: object, place: str):
     with pytest.raises(StateInvalid, match=place):
         validate_state({"a": [value], "n": 2**80})
 
@@ -241,8 +243,8 @@ NUMBERS: list[Any] = [1.0, 0.1, -0.0, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, -(2**
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_copy_is_equal_in_every_number_and_shares_nothing(number: Any):
     value = {"n": number, "list": [number, {"deep": number}]}
-    made = copy_json(value)
-    assert made == value
-    assert repr(made) == repr(value)
-    made["list"][1]["deep"] = 0
+    copied = copy_json(value)
+    assert copied == value
+    assert repr(copied) == repr(value)
+    copied["list"][1]["deep"] = 0
     assert value["list"][1]["deep"] == number

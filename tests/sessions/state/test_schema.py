@@ -109,6 +109,7 @@ async def test_a_pattern_takes_linear_time_on_a_state_of_the_largest_size() -> N
         await check_value(schema, {"a": "a" * (LIMIT - 20) + "b"})
 
 
+@pytest.mark.thorough
 async def test_a_pattern_and_a_text_that_are_too_much_together_are_ended() -> None:
     schema = {"properties": {"a": {"pattern": "((a{100}){10}){5}x"}}}
     with anyio.fail_after(60), pytest.raises(StateInvalid, match="too long"):

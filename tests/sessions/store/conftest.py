@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from store_making import NODE, MakeStore, Sessions, node_record
 from support.databases import DatabaseServer
+from support.selection import matrix
 
 from statehold.sessions.store import Store
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore
 
 
-@pytest.fixture(
-    params=["file", "memory", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)]
-)
+@pytest.fixture(params=matrix("file", "memory", "postgresql", "mariadb"))
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """Makes a store of each kind; all but those in memory have one database together."""
     match request.param:

@@ -26,7 +26,7 @@ def node_record(node: str) -> NodeRecord:
 
 
 def session_record(session_id: str, **values: Any) -> SessionRecord:
-    found: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "owner": "local",
         "status": Status.IDLE,
         "created_at": 1.0,
@@ -34,12 +34,12 @@ def session_record(session_id: str, **values: Any) -> SessionRecord:
         "status_at": 1.0,
         "node": NODE,
     }
-    return SessionRecord(id=session_id, **{**found, **values})
+    return SessionRecord(id=session_id, **{**defaults, **values})
 
 
 def entry(session_id: str, seq: int, *, epoch: int = 1, **values: Any) -> JournalRecord:
-    found: dict[str, Any] = {"kind": JournalKind.CALL, "tool": "count", "started_at": 2.0}
-    return JournalRecord(session_id=session_id, seq=seq, epoch=epoch, **{**found, **values})
+    defaults: dict[str, Any] = {"kind": JournalKind.CALL, "tool": "count", "started_at": 2.0}
+    return JournalRecord(session_id=session_id, seq=seq, epoch=epoch, **{**defaults, **values})
 
 
 class Sessions:

@@ -78,8 +78,8 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
                 await until(ended + 10)
             stop.set()
     copy = tmp_path / "copy.db"
-    found = copy.stat()
-    assert (stat.S_IMODE(found.st_mode), found.st_size) == (0o600, size)
+    status = copy.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, size)
     assert _names(tmp_path) == ["copy.db", "data"]
 
     (tmp_path / "restored").mkdir()
@@ -94,7 +94,7 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
         assert await again.adopt([], 9.0) == ["sh_a"]
 
 
-async def test_a_copy_takes_nobodys_place_and_needs_something_to_copy(tmp_path: Path) -> None:
+async def test_a_copy_overwrites_no_file_and_needs_a_database(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="nothing is stored"):
         back_up(tmp_path / "data", tmp_path / "copy.db")
     async with SQLStore.sqlite(tmp_path / "data") as store:
@@ -127,11 +127,11 @@ async def test_a_copy_of_something_damaged_is_refused_and_not_left_behind(tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"hello", b"\xff" * 50_000], ids=["text", "noise"])
-async def test_a_damaged_database_is_set_aside_whole_by_who_serves(
+async def test_a_serving_process_sets_a_damaged_database_aside_whole(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "statehold.db"
-    kept: list[str] = []
+    copies: list[str] = []
     for time in (1, 2):
         file.write_bytes(content)
         (tmp_path / "statehold.db-wal").write_bytes(b"log")
@@ -142,16 +142,16 @@ async def test_a_damaged_database_is_set_aside_whole_by_who_serves(
         async with SQLStore.sqlite(tmp_path, replace_damaged=True) as store:
             await _prepare(store)
             assert await store.check() == []
-        kept = [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()]
-        assert len(kept) == time
-        for name in kept:
+        copies = [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()]
+        assert len(copies) == time
+        for name in copies:
             assert name in caplog.text
             assert (tmp_path / name).read_bytes() == content
             # SQLite itself removes a log in which there is nothing.
             assert set(_names(tmp_path, f"{name}-[ws]*")) <= {f"{name}-wal", f"{name}-shm"}
     async with SQLStore.sqlite(tmp_path, replace_damaged=True) as store:
         assert await store.get("sh_a") is not None
-    assert [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()] == kept
+    assert [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()] == copies
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE bookmarks (url TEXT)", None])

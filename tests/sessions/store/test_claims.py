@@ -24,22 +24,22 @@ def ended(receipt: ReceiptRecord, result: Any = None) -> ReceiptRecord:
 
 async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None:
     await sessions.make("sh_a")
-    found: list[ReceiptRecord | None] = []
+    claims: list[ReceiptRecord | None] = []
 
     async def claim(number: int) -> None:
-        found.append(await store.start_receipt(begun(digest=str(number))))
+        claims.append(await store.start_receipt(begun(digest=str(number))))
 
     async with anyio.create_task_group() as tasks:
         for number in range(10):
             tasks.start_soon(claim, number)
-    assert found.count(None) == 1
-    assert [each.digest for each in found if each is not None] == ["0"] * 9
+    assert claims.count(None) == 1
+    assert [each.digest for each in claims if each is not None] == ["0"] * 9
     with pytest.raises(SessionNotFound):
         await store.start_receipt(begun(session="sh_b"))
 
 
 @pytest.mark.parametrize("behind", [False, True])
-async def test_it_is_ended_once_whoever_owns_the_session(
+async def test_an_operation_ends_once_under_any_owner(
     store: Store, sessions: Sessions, *, behind: bool
 ) -> None:
     await sessions.make("sh_a", status="paused", node=None)

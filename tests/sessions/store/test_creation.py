@@ -26,9 +26,9 @@ async def test_a_name_is_taken_per_owner_and_namespace(store: Store, sessions: S
     await sessions.make("sh_c", name="login", namespace="team")
     with pytest.raises(NameTaken):
         await sessions.make("sh_d", name="login")
-    found = await store.find("local", "team", "login")
-    assert found is not None
-    assert found.id == "sh_c"
+    record = await store.find("local", "team", "login")
+    assert record is not None
+    assert record.id == "sh_c"
     assert await store.find("local", "", "other") is None
     assert await store.get("sh_d") is None
 
@@ -41,9 +41,9 @@ async def test_a_session_gives_its_name_up_when_it_closes(
     await store.write(write("sh_a", session={"status": status}))
     assert await store.find("local", "", "login") is None
     await sessions.make("sh_b", name="login")
-    found = await store.find("local", "", "login")
-    assert found is not None
-    assert found.id == "sh_b"
+    record = await store.find("local", "", "login")
+    assert record is not None
+    assert record.id == "sh_b"
     old = await store.get("sh_a")
     assert old is not None
     assert old.name == "login"
@@ -62,13 +62,13 @@ async def test_renaming_to_a_taken_name_is_refused_and_changes_nothing(
     await sessions.make("sh_b", name="two")
     with pytest.raises(NameTaken):
         await store.write(write("sh_b", session={"name": "one", "used_at": 50.0}))
-    found = await store.get("sh_b")
-    assert found is not None
-    assert (found.name, found.used_at) == ("two", 1.0)
+    record = await store.get("sh_b")
+    assert record is not None
+    assert (record.name, record.used_at) == ("two", 1.0)
     await store.write(write("sh_b", session={"name": "three"}))
-    found = await store.find("local", "", "three")
-    assert found is not None
-    assert found.id == "sh_b"
+    record = await store.find("local", "", "three")
+    assert record is not None
+    assert record.id == "sh_b"
 
 
 async def test_an_owner_has_no_more_open_sessions_than_allowed(

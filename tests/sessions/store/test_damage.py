@@ -16,6 +16,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 from store_making import NODE, OTHER, Sessions, entry, node_record
+from support.selection import matrix
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.node import Node
@@ -100,33 +101,33 @@ def overwrite(file: Path, root: str) -> None:
     page, pages = 60, 10
     if root != "middle":
         with closing(sqlite3.connect(file)) as connection:
-            found = connection.execute("SELECT rootpage FROM sqlite_master WHERE name=?", (root,))
-            page, pages = found.fetchone()[0], 1
+            rows = connection.execute("SELECT rootpage FROM sqlite_master WHERE name=?", (root,))
+            page, pages = rows.fetchone()[0], 1
     with file.open("r+b") as opened:
         opened.seek(4096 * (page - 1))
         opened.write(os.urandom(4096 * pages))
 
 
-async def test_damage_that_only_a_check_can_see_is_set_aside_before_anybody_is_served(
+async def test_damage_that_only_a_check_finds_is_set_aside_before_the_first_request(
     killed: Killed, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = await killed()
     overwrite(file, "middle")
     before = content(file.parent)
     assert await start(file.parent) == []
-    (kept,) = aside(file.parent)
-    assert kept.read_bytes() == before["statehold.db"]
-    assert f"set aside as {kept.name}" in caplog.text
+    (copy,) = aside(file.parent)
+    assert copy.read_bytes() == before["statehold.db"]
+    assert f"set aside as {copy.name}" in caplog.text
     assert len(await start(file.parent)) == 1
-    assert aside(file.parent) == [kept]
+    assert aside(file.parent) == [copy]
 
 
 @pytest.mark.parametrize(
     "root",
-    [
-        *("node", "session", "session_node", "binding", "receipt", "tally", "journal"),
+    matrix(
+        *("journal", "session", "session_node", "binding", "receipt", "tally", "node"),
         *("journal_started", "journal_look", "sqlite_autoindex_journal_1"),
-    ],
+    ),
 )
 async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_begins(
     killed: Killed, root: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -136,14 +137,14 @@ async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_be
     overwrite(file, root)
     size = file.stat().st_size
     assert await start(file.parent) == []
-    (kept,) = aside(file.parent)
-    assert kept.stat().st_size >= size
-    assert f"set aside as {kept.name}" in caplog.text
+    (copy,) = aside(file.parent)
+    assert copy.stat().st_size >= size
+    assert f"set aside as {copy.name}" in caplog.text
     assert len(await start(file.parent)) == 1
-    assert aside(file.parent) == [kept]
+    assert aside(file.parent) == [copy]
 
 
-async def test_who_does_not_serve_is_told_of_the_damage_and_leaves_it(
+async def test_a_process_that_does_not_serve_reports_damage_and_leaves_it(
     killed: Killed,
 ) -> None:
     file = await killed()
@@ -205,7 +206,7 @@ async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
 # Missing tables and columns.
 
 
-@pytest.mark.parametrize("table", [*schema.metadata.tables])
+@pytest.mark.parametrize("table", matrix(*schema.metadata.tables))
 async def test_a_database_without_one_of_its_tables_is_damaged(killed: Killed, table: str) -> None:
     file = await killed(3)
     do(file, f"DROP TABLE {table}")
@@ -215,18 +216,19 @@ async def test_a_database_without_one_of_its_tables_is_damaged(killed: Killed, t
         await start(file.parent, replace_damaged=False)
     assert content(file.parent) == before
     assert await start(file.parent) == []
-    (kept,) = aside(file.parent)
-    assert kept.read_bytes() == before["statehold.db"]
+    (copy,) = aside(file.parent)
+    assert copy.read_bytes() == before["statehold.db"]
 
 
 @pytest.mark.parametrize(
     ("revision", "dropped", "missing"),
-    [
-        ("0001", None, False),
-        ("0001", "journal", True),
+    matrix(
         ("0002", None, False),
         ("0002", "tally", True),
-    ],
+        ("0001", None, False),
+        ("0001", "journal", True),
+        quick=2,
+    ),
 )
 async def test_an_older_database_is_upgraded_unless_a_table_of_its_revision_is_missing(
     tmp_path: Path, revision: str, dropped: str | None, missing: bool
@@ -284,10 +286,11 @@ def first_pages_of_log(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        *(emptied, of_one_byte, removed),
-        *(noise_as_log, header_of_log, first_frame_of_log, first_pages_of_log),
-    ],
+    matrix(
+        *(emptied, header_of_log, of_one_byte, removed),
+        *(noise_as_log, first_frame_of_log, first_pages_of_log),
+        quick=2,
+    ),
 )
 async def test_a_log_that_sqlite_would_throw_away_is_set_aside_with_its_database(
     killed: Killed, damage: Callable[[Path], None], tmp_path: Path
@@ -303,22 +306,22 @@ async def test_a_log_that_sqlite_would_throw_away_is_set_aside_with_its_database
             back_up(file.parent, tmp_path / "copy.db")
     assert content(file.parent) == before
     assert await start(file.parent) == []
-    (kept,) = aside(file.parent)
-    assert log_of(kept).read_bytes() == before["statehold.db-wal"]
-    assert aside(file.parent) == [kept]
+    (copy,) = aside(file.parent)
+    assert log_of(copy).read_bytes() == before["statehold.db-wal"]
+    assert aside(file.parent) == [copy]
 
 
-async def test_what_was_set_aside_with_its_log_can_be_read(killed: Killed) -> None:
+async def test_a_database_that_was_set_aside_with_its_log_can_be_read(killed: Killed) -> None:
     file = await killed()
     emptied(file)
     await start(file.parent)
-    (kept,) = aside(file.parent)
-    with closing(sqlite3.connect(kept)) as connection:
+    (copy,) = aside(file.parent)
+    with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT count(*) FROM session").fetchone() == (MANY,)
 
 
-@pytest.mark.parametrize("frames", [0, 1, 5, 10_000])
-async def test_who_was_killed_while_it_made_the_tables_left_no_damage(
+@pytest.mark.parametrize("frames", matrix(5, 0, 1, 10_000))
+async def test_a_kill_during_the_creation_of_the_tables_does_no_damage(
     tmp_path: Path, frames: int
 ) -> None:
     file = tmp_path / "data" / "statehold.db"

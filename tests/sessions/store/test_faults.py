@@ -17,6 +17,7 @@ import anyio
 import pytest
 from sqlalchemy import Connection
 from store_making import NODE, Sessions, entry, node_record
+from support.selection import matrix
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import SessionFilter
@@ -48,7 +49,9 @@ def _foreign_lock(folder: Path) -> Generator[None]:
         connection.close()
 
 
-async def test_a_locked_database_is_told_and_works_again_when_it_is_free(tmp_path: Path) -> None:
+async def test_a_locked_database_is_reported_and_works_again_when_it_is_free(
+    tmp_path: Path,
+) -> None:
     async with _store(tmp_path) as store:
         await _prepare(store)
         with _foreign_lock(tmp_path):
@@ -62,15 +65,15 @@ async def test_a_locked_database_is_told_and_works_again_when_it_is_free(tmp_pat
         assert record.used_at == 3.0
 
 
-async def test_all_who_wait_are_told_and_entries_are_kept_for_later(tmp_path: Path) -> None:
+async def test_all_waiters_get_an_error_and_entries_are_written_later(tmp_path: Path) -> None:
     async with _store(tmp_path) as store:
         await _prepare(store)
-        told: list[str] = []
+        errors: list[str] = []
 
         async def write() -> None:
             with pytest.raises(StoreUnavailable):
                 await store.write(_write())
-            told.append("unavailable")
+            errors.append("unavailable")
 
         with _foreign_lock(tmp_path):
             for seq in range(1, 4):
@@ -80,7 +83,7 @@ async def test_all_who_wait_are_told_and_entries_are_kept_for_later(tmp_path: Pa
                     tasks.start_soon(write)
             with pytest.raises(StoreUnavailable):
                 await store.flush()
-        assert len(told) == 20
+        assert len(errors) == 20
         await store.flush()
         assert [e.seq for e in await store.journal("sh_a")] == [1, 2, 3]
         assert store.dropped_entries == 0
@@ -129,7 +132,7 @@ async def test_closing_waits_until_the_database_takes_what_was_acknowledged(
         assert [e.seq for e in await store.journal("sh_a")] == [1]
 
 
-async def test_a_full_disk_is_told_and_works_again_when_there_is_space(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_works_again_when_there_is_space(tmp_path: Path) -> None:
     async with _store(tmp_path) as store:
         await _prepare(store)
         pages = (tmp_path / "statehold.db").stat().st_size // 4096 + 50
@@ -151,14 +154,15 @@ async def test_a_full_disk_is_told_and_works_again_when_there_is_space(tmp_path:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [
+    matrix(
         (errno.ENOSPC, "the disk is full"),
         (errno.EDQUOT, "the disk quota is used up"),
         (errno.EMFILE, "too many open files"),
         (errno.EIO, "cannot be read or written"),
-    ],
+        quick=2,
+    ),
 )
-async def test_an_error_of_the_operating_system_is_told_and_costs_no_entry(
+async def test_an_error_of_the_operating_system_is_reported_and_costs_no_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     async with _store(tmp_path) as store:
@@ -179,8 +183,11 @@ async def test_an_error_of_the_operating_system_is_told_and_costs_no_entry(
 
 @pytest.mark.parametrize(
     "content",
-    [b"hello", b"\x00" * 4096, b"SQLite format 3\x00" + b"\xff" * 8000, os.urandom(100_000)],
-    ids=["text", "zeros", "header", "noise"],
+    matrix(
+        *(b"SQLite format 3\x00" + b"\xff" * 8000, b"hello", b"\x00" * 4096, os.urandom(100_000)),
+        quick=2,
+    ),
+    ids=["header", "text", "zeros", "noise"],
 )
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     tmp_path: Path, content: bytes
@@ -194,7 +201,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     assert file.read_bytes() == content
 
 
-async def test_a_database_overwritten_by_noise_while_in_use_is_told(tmp_path: Path) -> None:
+async def test_a_database_overwritten_by_noise_while_in_use_is_reported(tmp_path: Path) -> None:
     file = await _made_of_many(tmp_path)
     async with _store(tmp_path) as store:
         with file.open("r+b") as opened:
@@ -253,7 +260,7 @@ async def test_nothing_is_written_into_a_file_that_is_not_there_any_more(
             await store.write(_write())
 
 
-async def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+async def test_a_data_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="Choose a data folder") as caught:
         async with _store(tmp_path / "file" / "data"):
@@ -303,7 +310,7 @@ async def test_a_folder_of_ours_is_closed_to_others_and_one_of_theirs_is_not_tou
     assert stat.S_IMODE(theirs.stat().st_mode) == 0o755
 
 
-async def test_what_was_written_is_never_part_of_an_error(
+async def test_written_values_are_in_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with _store(tmp_path) as store:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
+from support.selection import matrix
 
 from statehold.sessions.records import (
     HistoryFilter,
@@ -29,12 +30,14 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
 
 
 def message(seq: int, role: str, run: str | None = None) -> JournalRecord:
-    said = {"content": f"{role} {seq}"}
-    return entry("sh_a", seq, kind=JournalKind.MESSAGE, tool=None, role=role, run=run, request=said)
+    content = {"content": f"{role} {seq}"}
+    return entry(
+        "sh_a", seq, kind=JournalKind.MESSAGE, tool=None, role=role, run=run, request=content
+    )
 
 
 async def seqs(store: Store, **wanted: Any) -> list[int]:
-    return [found.seq for found in await store.history("sh_a", HistoryFilter(**wanted))]
+    return [each.seq for each in await store.history("sh_a", HistoryFilter(**wanted))]
 
 
 async def filled(store: Store, sessions: Sessions) -> None:
@@ -87,25 +90,29 @@ async def filled(store: Store, sessions: Sessions) -> None:
         pytest.param({"before": 3}, [1, 2], id="before a position"),
     ],
 )
-async def test_a_journal_is_read_by_what_is_asked_of_it(
+async def test_a_journal_is_read_with_filters(
     store: Store, sessions: Sessions, wanted: dict[str, Any], found: list[int]
 ) -> None:
     await filled(store, sessions)
     assert await seqs(store, **wanted) == found
 
 
-@pytest.mark.parametrize("make_store", ["file", "memory"], indirect=True)
-async def test_pages_have_each_of_ten_thousand_entries_once(
-    store: Store, sessions: Sessions
+@pytest.mark.parametrize(
+    ("make_store", "entries", "limit"),
+    matrix(("file", 2_000, 199), ("file", 10_000, 999), ("memory", 10_000, 999)),
+    indirect=["make_store"],
+)
+async def test_pages_have_each_entry_once(
+    store: Store, sessions: Sessions, entries: int, limit: int
 ) -> None:
     await sessions.make("sh_a")
-    await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, 10_001)]))
-    found: list[int] = []
+    await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, entries + 1)]))
+    read: list[int] = []
     before: int | None = None
-    while page := await seqs(store, limit=999, before=before):
-        found = page + found
+    while page := await seqs(store, limit=limit, before=before):
+        read = page + read
         before = page[0]
-    assert found == list(range(1, 10_001))
+    assert read == list(range(1, entries + 1))
 
 
 async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
@@ -172,18 +179,18 @@ async def test_a_journal_does_not_grow_past_its_limits_and_counts_what_went(
             count, size = await _room(store)
             assert count <= limits.entries
             assert size <= limits.bytes
-        kept = await store.history("sh_a", HistoryFilter(limit=1000))
-        assert [found.seq for found in kept] == list(range(kept[0].seq, 2001))
-        assert kept[0].kind is JournalKind.COMPACTED
-        gone: Any = kept[0].request
-        assert (gone["from"], gone["to"], gone["entries"]) == (1, kept[0].seq, kept[0].seq)
+        entries = await store.history("sh_a", HistoryFilter(limit=1000))
+        assert [each.seq for each in entries] == list(range(entries[0].seq, 2001))
+        assert entries[0].kind is JournalKind.COMPACTED
+        gone: Any = entries[0].request
+        assert (gone["from"], gone["to"], gone["entries"]) == (1, entries[0].seq, entries[0].seq)
         tally = await store.journal_counts("sh_a")
         assert tally.calls == {"count": {"ok": 1800, "error": 200}}
         assert (tally.entries, tally.last_seq) == (2000, 2000)
         assert abs(tally.runs - 101) <= 1
 
 
-async def test_what_is_compacted_at_once_is_bounded() -> None:
+async def test_one_compaction_is_bounded() -> None:
     async with SQLStore.memory(limits=JournalLimits(entries=100)) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
@@ -203,8 +210,8 @@ async def test_a_call_that_has_begun_is_not_compacted() -> None:
         await store.write(write("sh_a", journal=[begun]))
         for number in range(2, 400):
             await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
-        kept = await store.history("sh_a", HistoryFilter(limit=1000))
-        assert (kept[0].seq, kept[0].status) == (1, "started")
+        entries = await store.history("sh_a", HistoryFilter(limit=1000))
+        assert (entries[0].seq, entries[0].status) == (1, "started")
         done = entry("sh_a", 1, status="ok", operation_id="op", ended_at=3.0)
         await store.write(write("sh_a", ended_entries=[done]))
         assert (await seqs(store, limit=1000, statuses=["ok"]))[0] == 1
@@ -212,7 +219,7 @@ async def test_a_call_that_has_begun_is_not_compacted() -> None:
         assert (await store.journal_counts("sh_a")).entries == 399
 
 
-async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> None:
+async def test_earlier_counts_are_counted_once_at_any_position() -> None:
     """A call that had begun before it and ended since is the oldest entry then."""
     async with SQLStore.memory(limits=JournalLimits(entries=100)) as store:
         await store.join(node_record(NODE))
@@ -225,24 +232,24 @@ async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> N
         await store.write(write("sh_a", ended_entries=[done]))
         for number in range(400, 600):
             await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
-        kept = await store.history("sh_a", HistoryFilter(limit=1000))
-        counted: Any = kept[0].request
-        assert [found.kind for found in kept].count(JournalKind.COMPACTED) == 1
-        assert (counted["from"], counted["to"]) == (1, kept[0].seq)
-        assert (counted["entries"], counted["transitions"]) == (kept[0].seq, 0)
+        entries = await store.history("sh_a", HistoryFilter(limit=1000))
+        counted: Any = entries[0].request
+        assert [each.kind for each in entries].count(JournalKind.COMPACTED) == 1
+        assert (counted["from"], counted["to"]) == (1, entries[0].seq)
+        assert (counted["entries"], counted["transitions"]) == (entries[0].seq, 0)
         tally = await store.journal_counts("sh_a")
         assert (tally.entries, tally.calls) == (599, {"count": {"ok": 599}})
 
 
 def receipt(operation_id: str, **values: Any) -> ReceiptRecord:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "digest": "d",
         "status": "started",
         "seq": 1,
         "epoch": 1,
         "started_at": 2.0,
     }
-    return ReceiptRecord(session_id="sh_a", operation_id=operation_id, **{**given, **values})
+    return ReceiptRecord(session_id="sh_a", operation_id=operation_id, **{**fields, **values})
 
 
 async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
@@ -268,15 +275,17 @@ async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
     assert await store.check() == []
 
 
-async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Sessions) -> None:
+async def test_an_unfinished_call_of_a_dead_node_has_an_unknown_outcome(
+    store: Store, sessions: Sessions
+) -> None:
     await sessions.make("sh_a")
     begun = entry("sh_a", 1, status="started", operation_id="op")
     await store.write(write("sh_a", journal=[begun], receipts=[receipt("op")]))
     await store.join(node_record(OTHER))
     assert await store.adopt([NODE], 9.0) == ["sh_a"]
-    found = await store.receipt("sh_a", "op")
-    assert found is not None
-    assert (found.status, found.ended_at) == ("outcome_unknown", 9.0)
+    stored = await store.receipt("sh_a", "op")
+    assert stored is not None
+    assert (stored.status, stored.ended_at) == ("outcome_unknown", 9.0)
     [unknown, paused] = await store.history("sh_a", HistoryFilter())
     assert (unknown.status, unknown.ended_at) == ("outcome_unknown", 9.0)
     assert paused.kind is JournalKind.TRANSITION
@@ -287,14 +296,16 @@ async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sess
     await sessions.make("sh_a")
     assert await store.summary("sh_a") is None
     for text in ("first", "second"):
-        made = SummaryRecord(
+        summary = SummaryRecord(
             session_id="sh_a", text=text, topics=["a"], updated_at=4.0, through_seq=3
         )
-        await store.write(write("sh_a", summary=made))
-        assert await store.summary("sh_a") == made
+        await store.write(write("sh_a", summary=summary))
+        assert await store.summary("sh_a") == summary
 
 
-@pytest.mark.parametrize("schema", sorted(path.stem for path in STORED.glob("*.sql")))
+@pytest.mark.parametrize(
+    "schema", matrix(*sorted(path.stem for path in STORED.glob("*.sql")), quick=2)
+)
 async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
     tmp_path: Path, schema: str
 ) -> None:
@@ -310,8 +321,8 @@ async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
         tally = await store.journal_counts("sh_a")
         assert tally.calls == {"count": {"ok": 7, "error": 3}}
         assert (tally.transitions, tally.last_seq) == (1, 11)
-        found, _ = await store.list_sessions(SessionFilter(name_prefix="work"))
-        assert [(record.id, record.labels) for record in found] == [("sh_a", {})]
+        sessions, _ = await store.list_sessions(SessionFilter(name_prefix="work"))
+        assert [(record.id, record.labels) for record in sessions] == [("sh_a", {})]
         if schema >= "0002":
             assert await store.summary("sh_a") is not None
             assert await store.receipt("sh_a", "op-1") is not None

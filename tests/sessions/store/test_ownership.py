@@ -61,9 +61,9 @@ async def test_a_session_of_a_living_node_cannot_be_claimed(
     await store.join(node_record(OTHER))
     await sessions.make("sh_a")
     assert await store.claim("sh_a", OTHER, 5.0) is None
-    found = await store.get("sh_a")
-    assert found is not None
-    assert (found.node, found.epoch) == (NODE, 1)
+    record = await store.get("sh_a")
+    assert record is not None
+    assert (record.node, record.epoch) == (NODE, 1)
 
 
 async def test_only_a_node_that_is_up_can_claim(store: Store, sessions: Sessions) -> None:
@@ -118,10 +118,10 @@ async def test_claims_that_come_together_have_one_winner(store: Store, sessions:
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(claim, name)
-    found = await store.get("sh_a")
-    assert found is not None
-    assert won == [found.node]
-    assert found.epoch == 2
+    record = await store.get("sh_a")
+    assert record is not None
+    assert won == [record.node]
+    assert record.epoch == 2
 
 
 async def test_adopting_pauses_what_a_dead_node_left_open(store: Store, sessions: Sessions) -> None:
@@ -154,16 +154,16 @@ async def test_adopting_pauses_what_a_dead_node_left_open(store: Store, sessions
     adopted = await store.adopt([OTHER], 50.0)
 
     assert sorted(adopted) == ["sh_ending", "sh_error", "sh_idle", "sh_kept"]
-    found = {s.id: s for s in (await store.list_sessions(SessionFilter()))[0]}
-    idle = found["sh_idle"]
+    records = {s.id: s for s in (await store.list_sessions(SessionFilter()))[0]}
+    idle = records["sh_idle"]
     assert (idle.node, idle.epoch, idle.status, idle.status_at) == (None, 2, Status.PAUSED, 50.0)
     assert idle.due_at == 150.0
-    assert found["sh_error"].due_at is None
-    assert found["sh_ending"].due_at == 60.0
-    assert (found["sh_kept"].node, found["sh_kept"].epoch) == (None, 2)
-    assert (found["sh_kept"].due_at, found["sh_kept"].status_at) == (33.0, 1.0)
-    assert found["sh_other"] == session_record("sh_other", epoch=1)
-    assert found["sh_free"] == session_record("sh_free", epoch=1, node=None)
+    assert records["sh_error"].due_at is None
+    assert records["sh_ending"].due_at == 60.0
+    assert (records["sh_kept"].node, records["sh_kept"].epoch) == (None, 2)
+    assert (records["sh_kept"].due_at, records["sh_kept"].status_at) == (33.0, 1.0)
+    assert records["sh_other"] == session_record("sh_other", epoch=1)
+    assert records["sh_free"] == session_record("sh_free", epoch=1, node=None)
     assert [b.status for b in await store.bindings("sh_idle")] == ["lost", "failed", "unopened"]
     assert (await store.bindings("sh_idle"))[0].generation == 4
     assert (await store.bindings("sh_kept"))[0].status is BindingStatus.LOST

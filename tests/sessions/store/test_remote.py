@@ -29,17 +29,19 @@ from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD
 from statehold.sessions.store.sql import SQLStore
 
-KINDS = ("postgresql", pytest.param("mariadb", marks=pytest.mark.thorough))
+pytestmark = pytest.mark.thorough
+
+KINDS = ("postgresql", "mariadb")
 
 
 @pytest.fixture(params=KINDS)
 def server(request: pytest.FixtureRequest) -> Generator[DatabaseServer]:
-    found: DatabaseServer = request.getfixturevalue(request.param)
+    database: DatabaseServer = request.getfixturevalue(request.param)
     # Creating tables without a store needs this module, which registers the indexes.
-    import_module(f"statehold.sessions.store.dialect.{found.driver.partition('+')[0]}")
-    found.start()
-    yield found
-    found.start()  # whatever became of it
+    import_module(f"statehold.sessions.store.dialect.{database.driver.partition('+')[0]}")
+    database.start()
+    yield database
+    database.start()  # whatever became of it
 
 
 @cache
@@ -74,7 +76,7 @@ async def test_connections_that_were_closed_while_idle_are_opened_again(
             assert await version_of(store) == version
 
 
-async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
+async def test_a_dead_server_is_reported_and_no_acknowledged_write_is_lost(
     server: DatabaseServer,
 ) -> None:
     async with _store(server.emptied()) as store:
@@ -116,10 +118,10 @@ async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
         "SELECT pg_sleep(50)" if server.driver.startswith("postgresql") else "SELECT SLEEP(50)"
     )
 
-    asked = threading.Event()
+    requested = threading.Event()
 
     def wait(connection: Connection) -> None:
-        asked.set()
+        requested.set()
         connection.exec_driver_sql(sleeping)
 
     async def ask(store: SQLStore) -> None:
@@ -131,7 +133,7 @@ async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
         async with anyio.create_task_group() as tasks, _store(server.emptied()) as store:
             await store.join(node_record(NODE))
             tasks.start_soon(ask, store)
-            assert await anyio.to_thread.run_sync(asked.wait, 10)
+            assert await anyio.to_thread.run_sync(requested.wait, 10)
     join_threads(threads)
     server.disconnect()
 
@@ -172,26 +174,26 @@ async def test_transactions_that_get_in_each_others_way_are_run_again(
 
 async def test_a_limit_holds_for_two_processes_that_create_at_once(server: DatabaseServer) -> None:
     url = server.emptied()
-    made, refused = 0, 0
+    created, refused = 0, 0
     async with _store(url) as one, _store(url) as two:
         await one.join(node_record(NODE))
 
         async def make(store: SQLStore, number: int) -> None:
-            nonlocal made, refused
+            nonlocal created, refused
             try:
                 await Sessions(store).make(f"sh_{number}", per_owner=10)
-                made += 1
+                created += 1
             except SessionLimit:
                 refused += 1
 
         async with anyio.create_task_group() as tasks:
             for number in range(60):
                 tasks.start_soon(make, (one, two)[number % 2], number)
-        assert (made, refused) == (10, 50)
+        assert (created, refused) == (10, 50)
         assert await two.counts() == {"idle": 10}
 
 
-async def test_what_a_dead_node_left_is_adopted_once(server: DatabaseServer) -> None:
+async def test_sessions_of_a_dead_node_are_adopted_once(server: DatabaseServer) -> None:
     url = server.emptied()
     adopted: list[str] = []
     async with _store(url) as one, _store(url) as two:
@@ -225,7 +227,6 @@ async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseSe
     assert checked == [[]] * 4
 
 
-@pytest.mark.thorough
 async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB) -> None:
     # PostgreSQL's lock ends with the transaction.
     mariadb.start()
@@ -242,8 +243,7 @@ async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB
             assert await store.check() == []
 
 
-@pytest.mark.thorough
-async def test_a_lock_that_is_not_given_up_is_said(
+async def test_a_lock_that_stays_held_is_an_error(
     mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mariadb.start()
@@ -266,10 +266,10 @@ async def test_a_creation_that_broke_off_is_gone_on_with(
 ) -> None:
     url, whole = server.fresh(), server.emptied()
     with server.connection(url) as connection:
-        made = count(1)
+        number = count(1)
 
         def stop(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-            if statement.split()[0] in ("CREATE", "ALTER") and next(made) == statements:
+            if statement.split()[0] in ("CREATE", "ALTER") and next(number) == statements:
                 raise _Stop
 
         event.listen(connection, "before_cursor_execute", stop)
@@ -281,12 +281,12 @@ async def test_a_creation_that_broke_off_is_gone_on_with(
 
 
 def test_the_migrations_lead_to_the_tables_that_are_made_at_once(server: DatabaseServer) -> None:
-    migrated, made = server.fresh(), server.fresh()
+    migrated, created = server.fresh(), server.fresh()
     with server.connection(migrated) as connection:
         upgrade_module.migrate(connection, None)
-    with server.connection(made) as connection:
+    with server.connection(created) as connection:
         upgrade_module.upgrade(connection, None)
-    assert _shape(server, migrated) == _shape(server, made)
+    assert _shape(server, migrated) == _shape(server, created)
 
 
 def _shape(server: DatabaseServer, url: str) -> dict[str, Any]:
@@ -325,9 +325,9 @@ async def test_a_database_of_an_earlier_schema_is_upgraded(
         connection.execute(text(f"INSERT INTO session ({names}) VALUES ({values})"))
         connection.execute(text("INSERT INTO state VALUES ('sh_a', 3, '{\"n\": 3}', NULL)"))
     async with _store(url) as store:
-        found = await store.find("local", "", "work")
-        assert found is not None
-        assert (found.id, await version_of(store)) == ("sh_a", 3)
+        record = await store.find("local", "", "work")
+        assert record is not None
+        assert (record.id, await version_of(store)) == ("sh_a", 3)
         assert await store.check() == []
         assert upgrade_module.HEAD == HEAD
 
@@ -348,9 +348,9 @@ async def test_the_sessions_of_all_clients_of_a_user_become_the_users(
     async with _store(url) as store:
         ben = Principal(issuer="home", subject="ben").key
         assert sorted(await store.ids(ben)) == ["sh_one", "sh_two"]
-        found = await store.find(ben, "", "work")
-        assert found is not None
-        assert found.id == "sh_two"
+        record = await store.find(ben, "", "work")
+        assert record is not None
+        assert record.id == "sh_two"
 
 
 _SESSION = {
@@ -388,7 +388,7 @@ async def test_a_database_of_another_program_or_time_is_refused(
             pass
 
 
-async def test_a_database_that_cannot_be_used_is_told_without_its_password(
+async def test_an_error_about_an_unusable_database_hides_its_password(
     server: DatabaseServer, tmp_path: Path
 ) -> None:
     places = {
@@ -404,7 +404,7 @@ async def test_a_database_that_cannot_be_used_is_told_without_its_password(
         assert _secret() not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_what_was_written_is_in_no_error(
+async def test_written_values_are_in_no_error_of_a_server(
     server: DatabaseServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = server.emptied()
@@ -418,9 +418,9 @@ async def test_what_was_written_is_in_no_error(
             with pytest.raises(StoreUnavailable, match="is locked") as caught:
                 await store.write(Write("sh_a", NODE, 1, session={"metadata": {"key": _secret()}}))
             transaction.rollback()
-        said = "".join(traceback.format_exception(caught.value))
-        with pytest.raises(Exception, match="named") as taken:
+        message = "".join(traceback.format_exception(caught.value))
+        with pytest.raises(Exception, match="named") as refused:
             await store.write(Write("sh_a", NODE, 1, session={"name": _secret()}))
-        assert taken.value.__cause__ is None
+        assert refused.value.__cause__ is None
         await store.write(_state(1))
-    assert _secret() not in said + caplog.text
+    assert _secret() not in message + caplog.text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 from store_making import NODE, Sessions, node_record
+from support.selection import matrix
 
 from statehold.sessions.records import LABELS, SessionFilter, SummaryRecord
 from statehold.sessions.store import Store, Write, session_queries
@@ -17,13 +18,13 @@ from statehold.sessions.store.sql import SQLStore
 
 async def listed(store: Store, **wanted: Any) -> list[str]:
     """Return the ids on all pages."""
-    found: list[str] = []
+    ids: list[str] = []
     cursor: str | None = None
     while True:
         page, cursor = await store.list_sessions(SessionFilter(cursor=cursor, **wanted))
-        found += [record.id for record in page]
+        ids += [record.id for record in page]
         if cursor is None:
-            return found
+            return ids
 
 
 CASES: list[tuple[dict[str, Any], list[str]]] = [
@@ -47,8 +48,8 @@ async def test_metadata_is_found_by_value_not_by_text(store: Store, sessions: Se
     for number, (key, value) in enumerate(zip("abcdef", values, strict=True)):
         odd = {'a" ]"%_': "x"} if key in "ef" else {}
         await sessions.make(f"sh_{key}", metadata={"n": value, **odd}, used_at=float(number))
-    for metadata, found in CASES:
-        assert await listed(store, metadata=metadata) == found, metadata
+    for metadata, expected in CASES:
+        assert await listed(store, metadata=metadata) == expected, metadata
 
 
 async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None:
@@ -114,7 +115,9 @@ async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessio
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("more", [{}, {"namespace": "", "metadata": {"n": 1}}], ids=["", "picky"])
+@pytest.mark.parametrize(
+    "more", matrix({"namespace": "", "metadata": {"n": 1}}, {}), ids=["picky", ""]
+)
 async def test_labels_are_found_through_their_indexes(
     tmp_path: Path, label: str, more: dict[str, Any]
 ) -> None:
@@ -124,9 +127,9 @@ async def test_labels_are_found_through_their_indexes(
     ben: dict[str, Any] = {**ann, label: "ben"}
     ran: list[tuple[str, Any]] = []
 
-    def note(_c: Connection, _cursor: object, text: str, given: Any, *_: object) -> None:
+    def note(_c: Connection, _cursor: object, text: str, parameters: Any, *_: object) -> None:
         if "FROM session" in text and label in text.partition("WHERE")[2]:
-            ran.append((text, given))
+            ran.append((text, parameters))
 
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
@@ -142,8 +145,8 @@ async def test_labels_are_found_through_their_indexes(
     # The first page, and one that a cursor continues.
     assert len(ran) == 2
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        for text, given in ran:
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall()
+        for text, parameters in ran:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", parameters).fetchall()
             first, *rest = [row[3] for row in plan]
             assert first.startswith(
                 f"SEARCH session USING INDEX session_{label} (owner=? AND {label}=?"

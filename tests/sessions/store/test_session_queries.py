@@ -28,15 +28,15 @@ async def test_sessions_are_listed_newest_use_first_over_pages(
 ) -> None:
     for number in range(25):
         await sessions.make(f"sh_{number:02}", used_at=float(number // 3))
-    seen: list[str] = []
+    ids: list[str] = []
     cursor: str | None = None
     pages = 0
     while pages == 0 or cursor is not None:
         page, cursor = await store.list_sessions(SessionFilter(limit=10, cursor=cursor))
-        seen += [record.id for record in page]
+        ids += [record.id for record in page]
         pages += 1
     assert pages == 3
-    assert seen == [f"sh_{number:02}" for number in reversed(range(25))]
+    assert ids == [f"sh_{number:02}" for number in reversed(range(25))]
 
 
 async def test_a_full_last_page_has_no_cursor(store: Store, sessions: Sessions) -> None:
@@ -67,7 +67,7 @@ async def test_a_list_is_filtered_by_every_field(store: Store, sessions: Session
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "", base64.b64encode(b"[1]").decode(), "ä"])
-async def test_a_cursor_of_nobody_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(InvalidArgument):
         await store.list_sessions(SessionFilter(cursor=cursor))
 

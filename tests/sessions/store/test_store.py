@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import anyio
 import pytest
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
+from support.waiting import until
 
 from statehold.sessions.errors import (
     InvalidArgument,
@@ -32,7 +32,7 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
 
 async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Sessions) -> None:
     """A created session reads the same from every database."""
-    made = await sessions.make(
+    created = await sessions.make(
         "sh_a",
         "browser",
         "shell",
@@ -46,7 +46,7 @@ async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Se
         metadata={"ä": [1, None, {"x": True}]},
         parent="sh_parent",
     )
-    assert await store.get("sh_a") == made.model_copy(update={"epoch": 1})
+    assert await store.get("sh_a") == created.model_copy(update={"epoch": 1})
     assert [b.service for b in await store.bindings("sh_a")] == ["browser", "shell"]
     assert await store.counts() == {"idle": 1}
 
@@ -63,35 +63,35 @@ async def test_numbers_and_text_of_a_state_come_back_exact(
         "deep": [[[{}]]],
     }
     await sessions.make("sh_a", state=value)
-    found = await store.state("sh_a")
-    assert found is not None
-    assert found.value == value
-    assert isinstance(found.value["huge"], int)
+    state = await store.state("sh_a")
+    assert state is not None
+    assert state.value == value
+    assert isinstance(state.value["huge"], int)
 
 
-async def test_words_of_others_are_stored_whatever_is_in_them(
+async def test_words_of_others_are_stored_with_any_content(
     store: Store, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     # The ids of runs and operations and roles come without control characters: see `label()`.
     plain = label("run", " \\ ' \" % %s :x ${y} \U0001f600 ")
-    said = f"broken\0{plain}\n\t\x1f"
-    bound = BindingRecord(session_id="sh_a", service="x", last_error=said)
+    text = f"broken\0{plain}\n\t\x1f"
+    bound = BindingRecord(session_id="sh_a", service="x", last_error=text)
     await store.write(
         write(
             "sh_a",
-            session={"reason": said, "metadata": {said: said}},
+            session={"reason": text, "metadata": {text: text}},
             bindings=[bound],
-            journal=[entry("sh_a", 1, error=said, request={said: said}, run=plain, role=plain)],
+            journal=[entry("sh_a", 1, error=text, request={text: text}, run=plain, role=plain)],
         )
     )
-    shown = said.replace("\0", "\ufffd")
-    found = await store.get("sh_a")
-    assert found is not None
-    assert (found.reason, found.metadata) == (shown, {said: said})
+    shown = text.replace("\0", "\ufffd")
+    record = await store.get("sh_a")
+    assert record is not None
+    assert (record.reason, record.metadata) == (shown, {text: text})
     assert [b.last_error for b in await store.bindings("sh_a")] == [shown]
     [noted] = await store.journal("sh_a")
-    assert (noted.error, noted.request) == (shown, {said: said})
+    assert (noted.error, noted.request) == (shown, {text: text})
     assert (noted.run, noted.role) == (plain, plain)
 
 
@@ -100,12 +100,12 @@ async def test_names_that_only_look_alike_are_different(store: Store, sessions: 
     for number, name in enumerate(alike):
         await sessions.make(f"sh_{number}", name=name)
     for number, name in enumerate(alike):
-        found = await store.find("local", "", name)
-        assert found is not None
-        assert (found.id, found.name) == (f"sh_{number}", name)
+        record = await store.find("local", "", name)
+        assert record is not None
+        assert (record.id, record.name) == (f"sh_{number}", name)
 
 
-async def test_what_an_owner_stores_is_counted_closed_sessions_included(
+async def test_the_usage_of_an_owner_includes_closed_sessions(
     store: Store, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "browser", owner="ann")
@@ -140,7 +140,7 @@ async def test_an_id_is_never_used_twice(store: Store, sessions: Sessions) -> No
         await sessions.make("sh_a")
 
 
-async def test_what_no_database_can_hold_is_refused_when_it_is_looked_for(store: Store) -> None:
+async def test_a_search_for_an_impossible_value_is_refused(store: Store) -> None:
     with pytest.raises(InvalidArgument):
         await store.get("\ud83d")
     with pytest.raises(InvalidArgument):
@@ -189,12 +189,12 @@ async def test_a_write_changes_every_part_of_a_session(store: Store, sessions: S
             journal=[noted],
         )
     )
-    found = await store.get("sh_a")
-    assert found is not None
-    assert found.status is Status.PAUSED
-    assert found.timeouts == Timeouts(idle=5)
-    assert found.services == ["browser", "shell"]
-    assert found.metadata == {"keep": 1}
+    record = await store.get("sh_a")
+    assert record is not None
+    assert record.status is Status.PAUSED
+    assert record.timeouts == Timeouts(idle=5)
+    assert record.services == ["browser", "shell"]
+    assert record.metadata == {"keep": 1}
     assert (await store.bindings("sh_a"))[1] == bound
     assert await store.state("sh_a") == carried
     assert await store.snapshot("sh_a", "shell") == saved
@@ -205,9 +205,9 @@ async def test_plain_values_are_as_good_as_models(store: Store, sessions: Sessio
     await sessions.make("sh_a")
     plain = {"status": "paused", "timeouts": {"idle": 3.0}, "metadata": {"a": 1}, "name": None}
     await store.write(write("sh_a", session=plain))
-    found = await store.get("sh_a")
-    assert found is not None
-    assert (found.status, found.timeouts.idle, found.metadata) == (Status.PAUSED, 3.0, {"a": 1})
+    record = await store.get("sh_a")
+    assert record is not None
+    assert (record.status, record.timeouts.idle, record.metadata) == (Status.PAUSED, 3.0, {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ async def test_a_write_is_refused_without_the_right_node_and_epoch(
     }
     with pytest.raises(SessionFenced):
         await store.write(write("sh_a", epoch, node, **parts))
-    found = await store.get("sh_a")
-    assert found is not None
-    assert found.used_at == 1.0
+    record = await store.get("sh_a")
+    assert record is not None
+    assert record.used_at == 1.0
     assert await store.bindings("sh_a") == []
     assert await store.snapshot("sh_a", "x") is None
     assert await store.journal("sh_a") == []
@@ -324,8 +324,8 @@ async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
     from statehold.sessions.store.sql import SQLStore
 
     def look(connection: Connection) -> list[int]:
-        found = connection.execute(select(snapshot.c.seq).where(snapshot.c.service == service))
-        return sorted(row[0] for row in found)
+        rows = connection.execute(select(snapshot.c.seq).where(snapshot.c.service == service))
+        return sorted(row[0] for row in rows)
 
     assert isinstance(store, SQLStore)
     return await store._connections.read(look)  # pyright: ignore[reportPrivateUsage]
@@ -352,9 +352,7 @@ async def test_an_entry_becomes_durable_without_being_waited_for(
 ) -> None:
     await sessions.make("sh_a")
     store.append(entry("sh_a", 1), NODE)
-    with anyio.fail_after(5):
-        while not await store.journal("sh_a"):  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.005)
+    await until(lambda: store.journal("sh_a"))
 
 
 async def test_an_entry_is_completed_under_its_position(store: Store, sessions: Sessions) -> None:

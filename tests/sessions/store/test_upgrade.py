@@ -28,7 +28,7 @@ def _schema(connection: Connection) -> set[tuple[str, str]]:
 
 
 def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
-    migrated, made = create_engine("sqlite://"), create_engine("sqlite://")
+    migrated, created = create_engine("sqlite://"), create_engine("sqlite://")
     with migrated.begin() as connection:
         migrate(connection, None)
         assert revision(connection) == HEAD
@@ -37,16 +37,16 @@ def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
             for name in metadata.tables
         }
         indexes = _schema(connection)
-    with made.begin() as connection:
+    with created.begin() as connection:
         upgrade(connection, None)
         assert revision(connection) == HEAD
-        for name, found in columns.items():
-            assert connection.exec_driver_sql(f"PRAGMA table_info({name})").all() == found
+        for name, rows in columns.items():
+            assert connection.exec_driver_sql(f"PRAGMA table_info({name})").all() == rows
         assert {row for row in indexes if "INDEX" in row[1]} == {
             row for row in _schema(connection) if "INDEX" in row[1]
         }
     migrated.dispose()
-    made.dispose()
+    created.dispose()
 
 
 def test_the_history_is_one_line_that_ends_at_head() -> None:
@@ -56,7 +56,7 @@ def test_the_history_is_one_line_that_ends_at_head() -> None:
     script = ScriptDirectory(str(folder))
     assert script.get_heads() == [HEAD]
     assert len(script.get_bases()) == 1
-    assert not any(found.is_branch_point for found in script.walk_revisions())
+    assert not any(each.is_branch_point for each in script.walk_revisions())
 
 
 def test_a_database_of_every_earlier_schema_is_stored() -> None:
@@ -64,7 +64,7 @@ def test_a_database_of_every_earlier_schema_is_stored() -> None:
     from alembic.script import ScriptDirectory
 
     folder = Path(upgrade_module.__file__).parent / "migrations"
-    revisions = {found.revision for found in ScriptDirectory(str(folder)).walk_revisions()}
+    revisions = {each.revision for each in ScriptDirectory(str(folder)).walk_revisions()}
     stored = {path.stem for path in (Path(__file__).parent / "stored").glob("*.sql")}
     assert stored == revisions - {HEAD}
 
@@ -77,8 +77,8 @@ async def test_the_sessions_of_all_clients_of_a_user_become_the_users(tmp_path: 
     connection.close()
     ben, ann = Principal(issuer="home", subject="ben"), Principal(subject="ann", client_id="new")
     async with SQLStore.sqlite(tmp_path) as store:
-        found, _ = await store.list_sessions(SessionFilter(owner=ben.key))
-        assert [(record.id, record.namespace, record.name) for record in found] == [
+        sessions, _ = await store.list_sessions(SessionFilter(owner=ben.key))
+        assert [(record.id, record.namespace, record.name) for record in sessions] == [
             ("sh_g", "", "notes"),
             ("sh_e", "", "notes"),
             ("sh_d", "", None),
@@ -140,8 +140,8 @@ anyio.run(main)
         process.stdin.write("\n")
         process.stdin.flush()
     for process in started:
-        said, _ = process.communicate(timeout=30)
-        assert (process.returncode, said) == (0, "[]\n")
+        output, _ = process.communicate(timeout=30)
+        assert (process.returncode, output) == (0, "[]\n")
 
 
 async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:

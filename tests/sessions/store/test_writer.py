@@ -16,6 +16,8 @@ import pytest
 from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 from support.process_exit import join_threads
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument, NameTaken, SessionFenced, StoreUnavailable
 from statehold.sessions.journal.entries import CallEntry
@@ -74,10 +76,10 @@ async def test_of_writes_that_wait_together_the_later_wins(
     }
     with anyio.fail_after(10):
         assert set((await Outcomes().gather(writes)).values()) == {"done"}
-    found, carried = await store.get("sh_a"), await store.state("sh_a")
-    assert found is not None
+    record, carried = await store.get("sh_a"), await store.state("sh_a")
+    assert record is not None
     assert carried is not None
-    assert (found.used_at, carried.version, carried.value) == (1000.0, 1000, {"n": 1000})
+    assert (record.used_at, carried.version, carried.value) == (1000.0, 1000, {"n": 1000})
     assert len(await store.journal("sh_a", last=2000)) == 1000
 
 
@@ -105,8 +107,8 @@ async def test_a_stale_write_fails_alone(store: Store, sessions: Sessions) -> No
         "stale": store.write(write("sh_a", 0, session={"used_at": 3.0})),
         "gone": store.write(write("sh_x", session={"used_at": 3.0})),
     }
-    found = await Outcomes().gather(works)
-    assert found == {"good": "done", "stale": "SessionFenced", "gone": "SessionFenced"}
+    outcomes = await Outcomes().gather(works)
+    assert outcomes == {"good": "done", "stale": "SessionFenced", "gone": "SessionFenced"}
     a = await store.get("sh_a")
     assert a is not None
     assert a.used_at == 2.0
@@ -119,8 +121,8 @@ async def test_a_release_fences_the_writes_behind_it(store: Store, sessions: Ses
         "release": store.write(write("sh_a", session={"node": None})),
         "behind": store.write(write("sh_a", session={"used_at": 3.0})),
     }
-    found = await Outcomes().gather(works)
-    assert found == {"before": "done", "release": "done", "behind": "SessionFenced"}
+    outcomes = await Outcomes().gather(works)
+    assert outcomes == {"before": "done", "release": "done", "behind": "SessionFenced"}
     a = await store.get("sh_a")
     assert a is not None
     assert (a.used_at, a.node) == (2.0, None)
@@ -142,8 +144,8 @@ async def test_a_unit_that_the_database_refuses_fails_alone(
     )
     works["twice"] = sessions.make("sh_6")
     works["new"] = sessions.make("sh_new")
-    found = await Outcomes().gather(works)
-    refused = {key: value for key, value in found.items() if value != "done"}
+    outcomes = await Outcomes().gather(works)
+    refused = {key: value for key, value in outcomes.items() if value != "done"}
     assert refused == {
         "taken": NameTaken.__name__,
         "seq": InvalidArgument.__name__,
@@ -174,8 +176,8 @@ async def test_a_step_that_breaks_fails_alone_and_leaves_no_trace(
         "broken": store._writer.submit(broken),  # pyright: ignore[reportPrivateUsage]
         "behind": store.write(write("sh_a", session={"due_at": 3.0})),
     }
-    found = await Outcomes().gather(works)
-    assert found == {"before": "done", "broken": "KeyError", "behind": "done"}
+    outcomes = await Outcomes().gather(works)
+    assert outcomes == {"before": "done", "broken": "KeyError", "behind": "done"}
     a = await store.get("sh_a")
     assert a is not None
     assert (a.used_at, a.due_at, a.reason) == (2.0, 3.0, None)
@@ -306,29 +308,34 @@ class Call(CallEntry):
         return CallEntry.values(self)
 
 
-def call(seq: int, made: list[int], tool: str = "inc") -> Call:
+def call(seq: int, built: list[int], tool: str = "inc") -> Call:
     result = CallResult({"content": []})
-    told: dict[str, Any] = {"arguments": {}, "outcome": result, "operation_id": None, "run": None}
+    request: dict[str, Any] = {
+        "arguments": {},
+        "outcome": result,
+        "operation_id": None,
+        "run": None,
+    }
     when: dict[str, Any] = {"started_at": 1.0, "ended_at": 2.0, "generation": 1}
-    rest: dict[str, Any] = {"limit": 1000, "redactor": Redactor(), "made": made}
-    return Call("sh_a", NODE, 1, seq, "counter", tool, **told, **when, **rest)
+    rest: dict[str, Any] = {"limit": 1000, "redactor": Redactor(), "made": built}
+    return Call("sh_a", NODE, 1, seq, "counter", tool, **request, **when, **rest)
 
 
 async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made: list[int] = []
+    built: list[int] = []
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
-        store.append_call(call(1, made))
-        store.append_call(call(2, made, "spoilt"))
+        store.append_call(call(1, built))
+        store.append_call(call(2, built, "spoilt"))
         store.append(entry("sh_a", 3), NODE)
-        store.append_call(call(4, made))
-        assert made == []
+        store.append_call(call(4, built))
+        assert built == []
         await store.flush()
         # The second call made the batch fail. The batch ran again with the calls that could be built.
-        assert sorted(made) == [1, 2, 4]
+        assert sorted(built) == [1, 2, 4]
         assert store.dropped_entries == 1
         assert [e.seq for e in await store.journal("sh_a")] == [1, 3, 4]
     assert "KeyError" in caplog.text
@@ -336,16 +343,16 @@ async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
 
 
 async def test_only_so_many_entries_hold_on_to_what_they_are_made_of(tmp_path: Path) -> None:
-    made: list[int] = []
+    built: list[int] = []
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
         for seq in range(1, LATER + 11):
-            store.append_call(call(seq, made))
-        assert made == list(range(LATER + 1, LATER + 11))
+            store.append_call(call(seq, built))
+        assert built == list(range(LATER + 1, LATER + 11))
         await store.flush()
-        found = [e.seq for e in await store.journal("sh_a", last=LATER * 2)]
-        assert found == list(range(1, LATER + 11))
+        numbers = [e.seq for e in await store.journal("sh_a", last=LATER * 2)]
+        assert numbers == list(range(1, LATER + 11))
 
 
 class Flushes:
@@ -364,7 +371,7 @@ class Flushes:
         monkeypatch.setattr(database, "sync", sync)
 
 
-async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
+async def test_a_flush_syncs_background_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushes = Flushes(monkeypatch)
@@ -379,8 +386,7 @@ async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
         )  # it was committed together with the question, and flushed with it
         with anyio.fail_after(5):
             store.append(entry("sh_a", 2), NODE)
-            while not await store.journal("sh_a", last=1, after=1):
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: store.journal("sh_a", last=1, after=1))
             assert flushes.count == 0
             await store.flush()
         assert flushes.count == 1
@@ -388,7 +394,7 @@ async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
         assert flushes.count == 1
 
 
-async def test_what_nobody_waits_for_is_on_the_disk_soon(
+async def test_background_writes_are_synced_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "SYNC", 0.001)
@@ -446,7 +452,7 @@ async def test_a_cancelled_owner_still_writes_what_was_written_behind(tmp_path: 
         assert [e.seq for e in await again.journal("sh_a")] == [1]
 
 
-async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: Path) -> None:
+async def test_writes_that_wait_at_the_close_are_done_or_refused(tmp_path: Path) -> None:
     outcomes = Outcomes()
     async with anyio.create_task_group() as tasks, SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
@@ -464,11 +470,7 @@ async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: 
             assert (record.used_at == 7.0) == (outcome == "done")
 
 
-@pytest.mark.parametrize(
-    "make_store",
-    ["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)],
-    indirect=True,
-)
+@pytest.mark.parametrize("make_store", matrix("file", "postgresql", "mariadb"), indirect=True)
 async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store: MakeStore) -> None:
     async with make_store() as one, make_store() as two:
         await one.join(node_record(NODE))

@@ -92,7 +92,7 @@ async def test_only_a_call_that_changed_something_makes_a_checkpoint(build: Buil
 
 
 @pytest.mark.parametrize("closed", [True, False])
-async def test_a_checkpoint_that_fails_is_said_unless_its_session_ends(
+async def test_a_failed_checkpoint_is_reported_unless_its_session_ends(
     build: Build, caplog: pytest.LogCaptureFixture, *, closed: bool
 ):
     async with build(saving(checkpoint_seconds=0.001)) as engine:
@@ -115,5 +115,5 @@ async def test_a_checkpoint_that_fails_is_said_unless_its_session_ends(
             failing.set()
             await failed.wait()
             await anyio.wait_all_tasks_blocked()
-    said = [record.message for record in caplog.records if "not saved" in record.message]
-    assert len(said) == (0 if closed else 1)
+    messages = [record.message for record in caplog.records if "not saved" in record.message]
+    assert len(messages) == (0 if closed else 1)

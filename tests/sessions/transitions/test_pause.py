@@ -44,7 +44,7 @@ async def saved_once(engine: Engine) -> tuple[Session, Counter]:
     return session, engine.counter.live[0]
 
 
-async def test_a_pause_that_could_not_save_is_told_with_what_came_back(
+async def test_a_pause_without_a_snapshot_is_reported_with_the_restored_content(
     build: Build, tmp_path: Path
 ):
     async with build(saving(), folder=tmp_path) as engine:
@@ -64,9 +64,7 @@ async def test_a_pause_that_could_not_save_is_told_with_what_came_back(
 
 
 @pytest.mark.parametrize(("how", "why"), [(refuse, "does not answer"), (burst, "internal fault")])
-async def test_a_pause_that_could_not_save_what_was_never_saved_says_so(
-    build: Build, how: object, why: str
-):
+async def test_a_pause_reports_content_without_any_snapshot(build: Build, how: object, why: str):
     async with build(saving()) as engine:
         session = await engine.create()
         await engine.count(session.id)
@@ -139,19 +137,19 @@ async def test_pauses_at_once_all_succeed(build: Build, pause: str):
         async with build(Counting(pause=pause)) as engine:  # pyright: ignore[reportArgumentType]
             session = await engine.create()
             await engine.count(session.id)
-            found: list[str] = []
+            statuses: list[str] = []
 
             async def once() -> None:
-                found.append((await engine.registry.pause(LOCAL, session.id)).status)
+                statuses.append((await engine.registry.pause(LOCAL, session.id)).status)
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(once)
-            assert found == ["paused"] * 4
+            assert statuses == ["paused"] * 4
             assert await engine.status(session.id) == "paused"
 
 
-async def test_a_pause_is_not_said_to_have_happened_in_a_session_that_was_taken_over(build: Build):
+async def test_a_pause_of_a_session_that_was_taken_over_is_not_reported(build: Build):
     async with build(Counting(pause="keep")) as engine:
         session = await engine.create()
         await engine.count(session.id)
@@ -161,7 +159,7 @@ async def test_a_pause_is_not_said_to_have_happened_in_a_session_that_was_taken_
         assert not await engine.registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause="")
 
 
-def test_a_connection_that_the_operator_opened_in_a_window_is_told_as_such() -> None:
+def test_a_connection_that_the_operator_opened_in_a_window_is_reported_as_one() -> None:
     before = BindingRecord(
         session_id="sh_a",
         service="browser",
@@ -170,7 +168,7 @@ def test_a_connection_that_the_operator_opened_in_a_window_is_told_as_such() -> 
         told_generation=1,
         last_error=OPENED_IN_WINDOW,
     )
-    told = replacement_notice(before, 3, RestoreReport(restored="1 tab"))
-    assert "(generation 1 to 3; the operator opened it in a window)" in told
+    notice = replacement_notice(before, 3, RestoreReport(restored="1 tab"))
+    assert "(generation 1 to 3; the operator opened it in a window)" in notice
     earlier = before.model_copy(update={"last_error": "exit code 1"})
     assert "it was paused" in replacement_notice(earlier, 3, RestoreReport(restored="1 tab"))

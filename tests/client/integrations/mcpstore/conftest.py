@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from typing import Any
 
 import psutil
 import pytest
 from support.gateway_process import service
+from support.waiting import until_blocking
 
 from statehold.client.integrations.mcpstore import MCPStore
 
@@ -25,31 +25,28 @@ def counter() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def store(counter: dict[str, Any]) -> Generator[MCPStore]:
     """A separate store, whose space has the service `counter`."""
-    with MCPStore.setup_store() as found:
-        found.for_store().add_service(counter)
-        yield found
+    with MCPStore.setup_store() as opened:
+        opened.for_store().add_service(counter)
+        yield opened
 
 
 def counting() -> int:
     """Return how many of them run for this process."""
-    found = 0
+    servers_running = 0
     for child in psutil.Process().children(recursive=True):
         try:
-            found += MARK in child.cmdline()
+            servers_running += MARK in child.cmdline()
         except psutil.NoSuchProcess:
             continue
-    return found
+    return servers_running
 
 
 @pytest.fixture
 def servers() -> Callable[[int], None]:
-    """`servers(n)` waits at most 10 seconds until n counting servers run, and fails otherwise."""
+    """`servers(n)` waits until n counting servers run, and fails otherwise."""
 
     def check(wanted: int) -> None:
-        ends = time.monotonic() + 10
         # A changed list of tools briefly starts one more server, and there is no event for its end.
-        while (found := counting()) != wanted and time.monotonic() < ends:
-            time.sleep(0.02)
-        assert found == wanted
+        until_blocking(lambda: counting() == wanted)
 
     return check

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from support.gateway_process import service
+from support.waiting import until, until_blocking
 
 from statehold.client.errors import (
     CallTimedOut,
@@ -30,7 +30,7 @@ def counts(session: Any, times: int) -> list[str]:
     return [session.use_tool("inc").text for _ in range(times)]
 
 
-def test_a_session_says_what_is(store: MCPStore) -> None:
+def test_a_session_describes_itself(store: MCPStore) -> None:
     context = store.for_store()
     with context.with_session("said", metadata={"a": 1}) as s:
         assert (s.session_id, s.agent_id, s.is_active) == ("said", None, True)
@@ -71,9 +71,9 @@ def test_a_name_leads_to_the_open_session_and_no_id_is_used_twice(store: MCPStor
     assert (second.id, second.attached, first.attached) == (first.id, True, False)
     with context.with_session("again") as third:
         assert counts(third, 1) == ["2"]
-    found = context.find_session("again")
-    assert found is not None
-    assert counts(found, 1) == ["3"]
+    session = context.find_session("again")
+    assert session is not None
+    assert counts(session, 1) == ["3"]
     first.close_session()
     first.close_session()
     assert context.find_session("again") is None
@@ -92,11 +92,11 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
     log = tmp_path / "calls"
     agent.add_service({"name": "counter", **service("asking", "--log", str(log))})
     with agent.with_session("calls") as s:
-        given: dict[str, Any] = {"a": 1.50, "b": [2**60, None]}
+        arguments: dict[str, Any] = {"a": 1.50, "b": [2**60, None]}
         for name in ("echo", "counter_echo") * 5:
-            found = s.use_tool(name, given)
-            assert found.structured_content is not None
-            assert found.structured_content["arguments"] == given
+            result = s.use_tool(name, arguments)
+            assert result.structured_content is not None
+            assert result.structured_content["arguments"] == arguments
         assert len(log.read_text().splitlines()) == 10
         with pytest.raises(UnknownTool) as unknown:
             s.use_tool("ecco")
@@ -116,6 +116,7 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
         agent.use_tool("get")
 
 
+@pytest.mark.thorough
 def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
     """Tools that a filter removes exist for no session."""
     agent = store.for_agent("choosy")
@@ -126,7 +127,7 @@ def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
             s.use_tool("crash")
 
 
-def test_a_restart_is_of_one_session_and_is_told(
+def test_a_restart_is_of_one_session_and_is_reported(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
     context = store.for_store()
@@ -140,16 +141,14 @@ def test_a_restart_is_of_one_session_and_is_told(
     servers(0)
 
 
-def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
+def test_a_dead_server_shows_at_once_and_its_loss_is_reported(
     store: MCPStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with store.for_store().with_session("killed") as s:
-        found = s.use_tool("inc").structured_content
-        assert found is not None
-        os.kill(found["pid"], signal.SIGKILL)
-        ends = time.monotonic() + 10
-        while s.connection_status()["counter"]["connected"]:
-            assert time.monotonic() < ends
+        result = s.use_tool("inc").structured_content
+        assert result is not None
+        os.kill(result["pid"], signal.SIGKILL)
+        until_blocking(lambda: not s.connection_status()["counter"]["connected"])
         assert "SIGKILL" in s.connection_status()["counter"]["last_error"]
         again = s.use_tool("inc")
         assert again.text == "1"
@@ -201,9 +200,11 @@ async def test_a_session_that_expired_is_over_for_every_handle(
     assert other is not None
     assert (await s.use_tool_async("inc")).text == "1"
     await s.extend_session_async(seconds=-99.9)
-    with anyio.fail_after(10):
-        while await other.is_active_async():  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.01)
+
+    async def is_over() -> bool:
+        return not await other.is_active_async()
+
+    await until(is_over)
     assert not await s.is_active_async()
     assert (await s.session_info_async())["reason"] == "lifetime"
     for handle in (s, other):
@@ -221,11 +222,12 @@ def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> Non
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(write, range(8)))
-        found = s.native.state.read()
-        assert found.version == 160
-        assert found.value == {f"{number}": 19 for number in range(8)}
+        state = s.native.state.read()
+        assert state.version == 160
+        assert state.value == {f"{number}": 19 for number in range(8)}
 
 
+@pytest.mark.thorough
 async def test_every_method_has_an_async_twin(store: MCPStore) -> None:
     context = store.for_agent("twins")
     await context.add_service_async({"name": "counter", **service("asking")})
@@ -253,7 +255,7 @@ async def test_every_method_has_an_async_twin(store: MCPStore) -> None:
     assert [(await context.use_tool_async("inc")).text for _ in range(2)] == ["1", "2"]
     await context.session_manual_async()
     for kind in (Session, type(context)):
-        names = {name for name, found in vars(kind).items() if callable(found) and name[0] != "_"}
+        names = {name for name, member in vars(kind).items() if callable(member) and name[0] != "_"}
         plain = {name for name in names if not name.endswith("_async")}
         alone = {"for_langchain", "for_langgraph", "is_session_auto"}
         assert {f"{name}_async" for name in plain - alone} <= names

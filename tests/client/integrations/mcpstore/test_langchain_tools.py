@@ -13,14 +13,14 @@ from statehold.client.integrations.mcpstore import Context, MCPStore
 
 
 def called(tool: Any, **arguments: Any) -> ToolMessage:
-    found = tool.invoke({"type": "tool_call", "id": "1", "name": tool.name, "args": arguments})
-    assert isinstance(found, ToolMessage)
-    return found
+    result = tool.invoke({"type": "tool_call", "id": "1", "name": tool.name, "args": arguments})
+    assert isinstance(result, ToolMessage)
+    return result
 
 
 def tool_of(context: Context, name: str) -> Any:
-    (found,) = [tool for tool in context.for_langchain().list_tools() if tool.name == name]
-    return found
+    (match,) = [tool for tool in context.for_langchain().list_tools() if tool.name == name]
+    return match
 
 
 def test_tools_that_were_listed_in_a_block_stay_with_its_session(store: MCPStore) -> None:
@@ -38,6 +38,7 @@ def test_tools_that_were_listed_in_a_block_stay_with_its_session(store: MCPStore
         called(inc)
 
 
+@pytest.mark.thorough
 async def test_tools_that_were_listed_before_find_the_session_when_they_are_called(
     store: MCPStore,
 ) -> None:

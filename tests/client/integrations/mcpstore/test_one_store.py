@@ -19,6 +19,7 @@ from statehold.client.errors import (
 from statehold.client.integrations.mcpstore import MCPStore
 
 
+@pytest.mark.thorough
 def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:
     """A client's file is read unchanged, including its other settings."""
     table: dict[str, Any] = {
@@ -69,14 +70,15 @@ def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> Non
         assert (again.id, again.session_info()["status"]) == (first.id, "paused")
         assert again.native.state.get() == {"step": 2}
         assert again.list_services() == ["counter"]
-        found = again.use_tool("inc")
-        assert (found.text, found.notice is None) == ("1", False)
+        result = again.use_tool("inc")
+        assert (result.text, result.notice is None) == ("1", False)
         document = again.native.export()
         copy = store.client.import_session(document, name="copy")
         assert copy.state.get() == {"step": 2}
         assert copy.export()["state"] == document["state"]
 
 
+@pytest.mark.thorough
 def test_a_server_has_its_own_services(server: Running) -> None:
     """The services belong to the whole server, and the sessions to one space each."""
     with MCPStore.setup_store(url=server.url) as store:
@@ -99,6 +101,7 @@ def test_a_server_has_its_own_services(server: Running) -> None:
         MCPStore.setup_store(url="http://127.0.0.1:9")
 
 
+@pytest.mark.thorough
 async def test_a_store_ends_while_a_loop_runs(leaks: Any) -> None:
     async with MCPStore.setup_store() as store:
         context = store.for_store()

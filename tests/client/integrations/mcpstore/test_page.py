@@ -41,7 +41,7 @@ def scope(store: MCPStore) -> Generator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("theirs", "ours"), ROWS, ids=[theirs for theirs, _ in ROWS])
-def test_what_the_page_names_is_there(scope: dict[str, Any], theirs: str, ours: str) -> None:
+def test_names_of_the_page_exist(scope: dict[str, Any], theirs: str, ours: str) -> None:
     """Evaluate each row of the finder, in both of its columns."""
     own = ours if "(tool" not in ours else "s.call('counter/inc', args)"
     for code in (theirs, own):
@@ -54,21 +54,22 @@ def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
     assert {"bind_service", "use_tool", "restart_session", "extend_session"} <= named
 
 
+@pytest.mark.thorough
 def test_the_program_runs_and_writes_nothing(tmp_path: Path, fork_server: ForkServer) -> None:
     """Without a folder, no file is written."""
     example = "examples/migrating_from_mcpstore.py"
     assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
-    given = fork_server.command(str(ROOT / example))
+    command = fork_server.command(str(ROOT / example))
     env = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        given, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "0 services of the store are seen, one of its own counts 1" in done.stdout
     lines = [
         line.split(":", 1) for line in done.stdout.splitlines() if re.match("by|au|ma|in as", line)
     ]
-    assert {name: said.split() for name, said in lines} == {
+    assert {name: text.split() for name, text in lines} == {
         "by hand": ["1", "2", "3", "restarted:", "1"],
         "automatic": ["1", "2", "3"],
         "manual again": ["1", "1", "1"],

@@ -13,6 +13,7 @@ import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import UPSTREAMS
 from support.listening import run_listening
+from support.selection import matrix
 
 from statehold.client.integrations.mcpstore import MCPStore
 
@@ -85,16 +86,16 @@ def browser(fork_server: ForkServer) -> Generator[str]:
 def store(browser: str) -> Generator[MCPStore]:
     scope = ran(SETUP.replace("http://127.0.0.1:8931/sse", browser), {"MCPStore": MCPStore})
     assert not scope["s"].is_active
-    with scope["store"] as found:
-        found.for_agent("team_1").add_service({"name": "browser", "url": browser})
-        yield found
+    with scope["store"] as opened:
+        opened.for_agent("team_1").add_service({"name": "browser", "url": browser})
+        yield opened
 
 
 def ran(snippet: str, scope: Mapping[str, Any]) -> dict[str, Any]:
     """Run a snippet and return its variables."""
-    found = dict(scope)
-    exec(compile(snippet, "snippet", "exec"), found)
-    return found
+    variables = dict(scope)
+    exec(compile(snippet, "snippet", "exec"), variables)
+    return variables
 
 
 def shown_in(session: Any) -> str:
@@ -110,10 +111,10 @@ def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
     scope["store"].close()
 
 
-@pytest.mark.parametrize("snippet", [OF_THE_STORE, OF_AN_AGENT], ids=["store", "agent"])
+@pytest.mark.parametrize("snippet", matrix(OF_AN_AGENT, OF_THE_STORE), ids=["agent", "store"])
 def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
-    kept = snippet + "    page = s.use_tool('browser_screenshot').text\n"
-    scope = ran(kept, {"store": store})
+    program = snippet + "    page = s.use_tool('browser_screenshot').text\n"
+    scope = ran(program, {"store": store})
     assert scope["page"] == "https://baidu.com"
     assert scope["s"].session_id in ("store_browser", "team1_browser")
     assert not scope["s"].is_active
@@ -179,7 +180,7 @@ def agents() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("snippet", [LANGCHAIN, LANGCHAIN_AUTO], ids=["block", "auto"])
+@pytest.mark.parametrize("snippet", matrix(LANGCHAIN, LANGCHAIN_AUTO), ids=["block", "auto"])
 def test_an_agent_takes_a_picture_of_the_page_that_it_opened(
     store: MCPStore, agents: dict[str, Any], snippet: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from support.gateway_process import service
+from support.waiting import until, until_blocking
 
 from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
 from statehold.client.integrations.mcpstore import Context, MCPStore
@@ -21,6 +22,7 @@ def inc(context: Any) -> str:
     return context.use_tool("inc").text
 
 
+@pytest.mark.thorough
 def test_an_agent_has_services_tools_and_sessions_of_its_own(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
@@ -64,6 +66,7 @@ def test_an_agent_has_services_tools_and_sessions_of_its_own(
             store.for_agent(wrong)
 
 
+@pytest.mark.thorough
 def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
     context = store.for_agent("团队 一").add_service({"name": "ein Zähler", **service("asking")})
     with context.with_session("会话") as s:
@@ -72,6 +75,7 @@ def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
         assert s.list_services() == ["ein Zähler"]
 
 
+@pytest.mark.thorough
 def test_threads_in_blocks_of_their_own_never_meet(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
@@ -124,9 +128,11 @@ async def test_a_block_that_is_cancelled_leaves_nothing(
         with anyio.move_on_after(seconds) as scope:
             await body()
         assert scope.cancelled_caught
-    with anyio.fail_after(10):
-        while await context.list_sessions_async():  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.01)
+
+    async def are_closed() -> bool:
+        return not await context.list_sessions_async()
+
+    await until(are_closed)
 
 
 def test_a_block_whose_store_was_closed_ends_quietly() -> None:
@@ -158,12 +164,13 @@ def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
     assert not context.is_session_auto()
     servers(0)
     inc(context.session_auto("kept"))
-    kept = context.session_manual(close=False).find_session("kept")
-    assert kept is not None
-    assert inc(kept) == "2"
-    kept.close_session()
+    session = context.session_manual(close=False).find_session("kept")
+    assert session is not None
+    assert inc(session) == "2"
+    session.close_session()
 
 
+@pytest.mark.thorough
 def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
@@ -196,6 +203,7 @@ def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
     other.close_session()
 
 
+@pytest.mark.thorough
 def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) -> None:
     """A call that arrives during another call of its session begins after that call's end."""
     context, log = store.for_agent("orderly"), tmp_path / "calls"
@@ -204,13 +212,13 @@ def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) 
     with context.with_session() as s, ThreadPoolExecutor(1) as threads:
         s.use_tool("get")
         slow = threads.submit(s.use_tool, "slow", {"seconds": 0.3})
-        while "slow" not in log.read_text():
-            assert not slow.done()
+        until_blocking(lambda: "slow" in log.read_text())
+        assert not slow.done()
         assert s.use_tool("inc").text == "1"
         assert slow.result(10).text == "done"
-    seen = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [call["tool"] for call in seen] == ["get", "slow", "inc"]
-    assert seen[2]["time"] - seen[1]["time"] >= 0.29
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [call["tool"] for call in calls] == ["get", "slow", "inc"]
+    assert calls[2]["time"] - calls[1]["time"] >= 0.29
 
 
 def test_a_service_is_added_once(store: MCPStore, counter: dict[str, Any]) -> None:
