@@ -11,10 +11,11 @@ import httpx2
 import pytest
 from support.gateway_process import Running, service, serving, toml
 from support.runs import runs, wait_for_call
+from support.selection import matrix
 
 from statehold.sessions.json_codec import JSON
 
-CALLS, AT_ONCE, KILLS = 120, 5, 4
+AT_ONCE = 5
 HANGING = "hanging"
 """The call that is surely in flight when the server is killed first; of the others it depends."""
 
@@ -65,13 +66,13 @@ class Killed:
             back = self.back
             try:
                 url = f"{self.running.url}/mcp"
-                found = await http.post(url, json=body, headers=headers, timeout=30)
+                response = await http.post(url, json=body, headers=headers, timeout=30)
             except httpx2.TransportError:
                 with anyio.fail_after(60):
                     await back.wait()
                 continue
-            assert found.status_code == 200, found.text
-            return found.json()["result"]
+            assert response.status_code == 200, response.text
+            return response.json()["result"]
 
 
 def outcome(result: JSON) -> int | str:
@@ -82,16 +83,23 @@ def outcome(result: JSON) -> int | str:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("linger", [0, 60], ids=["without a keeper", "with a keeper"])
+@pytest.mark.parametrize(
+    ("linger", "calls", "kills"),
+    matrix(
+        pytest.param(0, 30, 1, id="one kill"),
+        pytest.param(0, 120, 4, id="without a keeper"),
+        pytest.param(60, 120, 4, id="with a keeper"),
+    ),
+)
 async def test_no_operation_runs_twice_however_often_the_server_is_killed(
-    tmp_path: Path, linger: int
+    tmp_path: Path, linger: int, calls: int, kills: int
 ) -> None:
     """With a keeper, every operation has its answer, too."""
     tool_in_flight = "slow" if linger else "hang"
     chance = random.Random(20260729)
-    kills = sorted(chance.sample(range(5, CALLS), KILLS))
+    moments = sorted(chance.sample(range(5, calls), kills))
     outcomes: dict[str, int | str] = {}
-    left = iter(range(CALLS))
+    left = iter(range(calls))
     with ExitStack() as stack:
         server = Killed(tmp_path, stack, linger=linger)
         async with httpx2.AsyncClient(trust_env=False) as http:
@@ -105,10 +113,10 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(
             async def one(mark: str) -> int | str:
                 tool, of = (tool_in_flight, other) if mark == HANGING else ("inc", session)
                 meta = {"statehold/operation_id": f"op-{mark}"}
-                given: JSON = {"session_id": of, "mark": mark}
+                arguments: JSON = {"session_id": of, "mark": mark}
                 if tool == "slow":
-                    given["seconds"] = 2
-                return outcome(await server.call(http, tool, given, meta))
+                    arguments["seconds"] = 2
+                return outcome(await server.call(http, tool, arguments, meta))
 
             async def caller() -> None:
                 for number in left:
@@ -119,8 +127,8 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(
 
             async def killer() -> None:
                 await wait_for_call(server.log, tool_in_flight)
-                for kill in kills:
-                    while len(outcomes) < kill:  # noqa: ASYNC110 the moment is to be any
+                for moment in moments:
+                    while len(outcomes) < moment:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(chance.random() / 200)
                     await server.kill()
 
@@ -135,18 +143,19 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(
                 wanted = {"session_id": of, "status": ["outcome_unknown"], "last": 1000}
                 history = await server.call(http, "session_history", wanted, {})
                 shown |= {e["operation_id"] for e in history["structuredContent"]["entries"]}
-    found = runs(server.log)
-    assert max(found.values()) == 1, "a call ran twice"
+    counts = runs(server.log)
+    assert max(counts.values()) == 1, "a call ran twice"
     assert again == outcomes, "a repeat got something else"
-    answered = {mark for mark, said in outcomes.items() if isinstance(said, int)}
-    unknown = {mark for mark, said in outcomes.items() if not isinstance(said, int)}
+    answered = {mark for mark, result in outcomes.items() if isinstance(result, int)}
+    unknown = {mark for mark, result in outcomes.items() if not isinstance(result, int)}
     assert {outcomes[mark] for mark in unknown} <= {"outcome_unknown"}
-    assert answered <= set(found)
-    assert len(answered) + len(unknown) == CALLS + 1
+    assert answered <= set(counts)
+    assert len(answered) + len(unknown) == calls + 1
     assert unknown == (set() if linger else unknown | {HANGING})
     assert shown == {f"op-{mark}" for mark in unknown}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_a_repeat_after_a_kill_carries_the_note_of_the_first_answer(tmp_path: Path) -> None:
     with ExitStack() as stack:

@@ -15,6 +15,8 @@ import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import MODULE, Running, service, serving, toml
 from support.runs import runs, wait_for_call
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import OutcomeUnknown
@@ -48,12 +50,12 @@ class Counted:
 
             async def call(of: Session, tool: str, mark: str) -> None:
                 try:
-                    found = await of.call(tool, mark=mark)
+                    result = await of.call(tool, mark=mark)
                 except OutcomeUnknown:
                     self.outcomes[mark] = None
                 else:
-                    assert found.structured_content is not None
-                    self.outcomes[mark] = found.structured_content["count"]
+                    assert result.structured_content is not None
+                    self.outcomes[mark] = result.structured_content["count"]
 
             async def caller() -> None:
                 for number in left:
@@ -73,18 +75,22 @@ class Counted:
                     tasks.start_soon(caller)
 
     def check(self) -> None:
-        found = runs(self._log)
-        assert max(found.values()) == 1, "a call ran twice"
+        counts = runs(self._log)
+        assert max(counts.values()) == 1, "a call ran twice"
         answered = {mark for mark, count in self.outcomes.items() if count is not None}
         assert len(self.outcomes) == self._calls + 1
-        assert answered <= set(found)
+        assert answered <= set(counts)
         assert len(answered) >= self._calls - AT_ONCE * len(self._kills)
         assert self.outcomes[HANGING] is None
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("calls", "kills"), [(150, 2), pytest.param(1000, 5, marks=pytest.mark.load)]
+    ("calls", "kills"),
+    [
+        pytest.param(150, 2, marks=pytest.mark.thorough),
+        pytest.param(1000, 5, marks=pytest.mark.load),
+    ],
 )
 async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
     tmp_path: Path, calls: int, kills: int
@@ -111,9 +117,12 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
 
 
 @pytest.mark.timeout(240)
-async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, fork_server: ForkServer) -> None:
-    counted = Counted(tmp_path, 100, 2)
-    given = ["--config", str(counted.config), "--data", str(counted.data)]
+@pytest.mark.parametrize(("calls", "kills"), matrix((40, 1), (100, 2)))
+async def test_a_server_on_a_pipe_is_started_again(
+    tmp_path: Path, fork_server: ForkServer, calls: int, kills: int
+) -> None:
+    counted = Counted(tmp_path, calls, kills)
+    options = ["--config", str(counted.config), "--data", str(counted.data)]
 
     def servers() -> Iterator[psutil.Process]:
         for child in psutil.Process().children():
@@ -123,11 +132,9 @@ async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, fork_server: 
 
     async def kill() -> None:
         # The one before may have been killed just now: the next call starts another.
-        while not (running := list(servers())):  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.01)
-        (child,) = running
+        (child,) = await until(lambda: list(servers()))
         child.kill()
 
-    async with connect(stdio=[*fork_server.command(*MODULE), *given]) as client:
+    async with connect(stdio=[*fork_server.command(*MODULE), *options]) as client:
         await counted.run(client, kill)
     counted.check()

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from support.rig import Rig, rig
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import SessionError
 from statehold.sessions.records import LOCAL
 from statehold.sessions.transitions.create import SessionOptions
 
-CYCLES, AT_ONCE = 160, 12
+AT_ONCE = 12
 
 pytestmark = pytest.mark.fault
 
@@ -69,8 +70,7 @@ async def close_pending(rig: Rig, session: str, *, force: bool) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hang)
-        while not rig.registry.statistics()["in_flight"]:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: rig.registry.statistics()["in_flight"])
         await rig.registry.close(LOCAL, session, force=force)
     assert codes == ["session_closed"]
 
@@ -79,8 +79,9 @@ WAYS = ("close", "crash", "kill", "cancel", "force", "close_pending", "pause", "
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("rounds", matrix(2, 20))
 async def test_cycles_leave_nothing_behind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, leaks: Any
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, leaks: Any, rounds: int
 ):
     chance = random.Random(7)
     caplog.set_level(logging.ERROR)
@@ -92,8 +93,8 @@ async def test_cycles_leave_nothing_behind(
 
     async with rig(tmp_path) as running:
         async with anyio.create_task_group() as tasks:
-            for _ in range(CYCLES):
-                tasks.start_soon(one, running, chance.choice(WAYS))
+            for way in chance.sample(WAYS * rounds, len(WAYS) * rounds):
+                tasks.start_soon(one, running, way)
         assert running.registry.statistics()["owned"] == 0
         assert running.registry.statistics()["live"] == 0
     await leaks.check()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from support.rig import Rig, rig
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed
 from statehold.sessions.records import LOCAL
@@ -24,19 +25,19 @@ async def opened(node: Rig) -> str:
     return (await node.registry.create(LOCAL, SessionOptions())).id
 
 
-async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(
+async def test_a_killed_upstream_fails_only_its_own_call_and_is_recovered(
     tmp_path: Path, leaks: Any
 ):
     async with rig(tmp_path) as node:
         session, other = await opened(node), await opened(node)
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
         await node.call(other, "inc")
-        told = anyio.Event()
+        has_failed = anyio.Event()
 
         async def hang() -> None:
             with pytest.raises(OutcomeUnknown):
                 await node.call(session, "hang")
-            told.set()
+            has_failed.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang)
@@ -44,7 +45,7 @@ async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(
             os.kill(pid, signal.SIGKILL)
             tasks.start_soon(node.call, other, "inc")
             with anyio.fail_after(10):
-                await told.wait()
+                await has_failed.wait()
         after = await node.answer(session, "inc")
         assert after.payload["structuredContent"]["count"] == 1
         assert after.session["generation"] == 2
@@ -61,17 +62,20 @@ async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_pa
         session = await opened(node)
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(10):
+
+        async def info_with_error() -> dict[str, Any] | None:
+            info = await node.registry.info(LOCAL, session)
             # A session in error may be recovered before this check; then only the generation of its connection shows the
             # error.
-            while (info := await node.registry.info(LOCAL, session))["status"] == "idle":
-                if info["services"][0]["generation"] == 2:
-                    break
-                await anyio.lowlevel.checkpoint()
+            has_error = info["status"] != "idle" or info["services"][0]["generation"] == 2
+            return info if has_error else None
+
+        info = await until(info_with_error)
+        assert info is not None
         assert "SIGKILL" in info["services"][0]["last_error"]
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", matrix(False, True))
 async def test_a_hanging_call_and_its_process_are_ended_by_force(
     tmp_path: Path, leaks: Any, stopped: bool
 ):
@@ -79,12 +83,12 @@ async def test_a_hanging_call_and_its_process_are_ended_by_force(
     async with rig(tmp_path) as node:
         session = await opened(node)
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
-        told = anyio.Event()
+        has_failed = anyio.Event()
 
         async def hang() -> None:
             with pytest.raises(SessionClosed):
                 await node.call(session, "hang")
-            told.set()
+            has_failed.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang)
@@ -93,7 +97,7 @@ async def test_a_hanging_call_and_its_process_are_ended_by_force(
                 os.kill(pid, signal.SIGSTOP)
             with anyio.fail_after(10):
                 await node.registry.close(LOCAL, session, force=True)
-                await told.wait()
+                await has_failed.wait()
             assert (await node.registry.info(LOCAL, session))["status"] == "closed"
     await leaks.check()
 
@@ -119,23 +123,24 @@ async def test_a_call_that_may_be_repeated_is_sent_again_by_itself(tmp_path: Pat
 async def test_twenty_first_calls_start_one_process(tmp_path: Path):
     async with rig(tmp_path) as node:
         session = await opened(node)
-        seen: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
 
         async def one() -> None:
-            seen.append((await node.call(session, "inc"))["structuredContent"])
+            results.append((await node.call(session, "inc"))["structuredContent"])
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(one)
-        assert sorted(found["count"] for found in seen) == list(range(1, 21))
-        assert len({found["pid"] for found in seen}) == 1
+        assert sorted(result["count"] for result in results) == list(range(1, 21))
+        assert len({result["pid"] for result in results}) == 1
 
 
+@pytest.mark.thorough
 async def test_twenty_sessions_of_fifty_interleaved_calls_never_cross(tmp_path: Path):
     chance = random.Random(11)
     async with rig(tmp_path) as node:
         sessions = [await opened(node) for _ in range(20)]
-        seen: dict[str, list[int]] = {session: [] for session in sessions}
+        all_counts: dict[str, list[int]] = {session: [] for session in sessions}
         pids: dict[str, set[int]] = {session: set() for session in sessions}
         order = [session for session in sessions for _ in range(50)]
         chance.shuffle(order)
@@ -143,13 +148,13 @@ async def test_twenty_sessions_of_fifty_interleaved_calls_never_cross(tmp_path: 
 
         async def one(session: str) -> None:
             async with slots:
-                found = (await node.call(session, "inc"))["structuredContent"]
-            seen[session].append(found["count"])
-            pids[session].add(found["pid"])
+                result = (await node.call(session, "inc"))["structuredContent"]
+            all_counts[session].append(result["count"])
+            pids[session].add(result["pid"])
 
         async with anyio.create_task_group() as tasks:
             for session in order:
                 tasks.start_soon(one, session)
-    assert all(sorted(counts) == list(range(1, 51)) for counts in seen.values())
-    assert all(len(found) == 1 for found in pids.values())
-    assert len({pid for found in pids.values() for pid in found}) == 20
+    assert all(sorted(counts) == list(range(1, 51)) for counts in all_counts.values())
+    assert all(len(own_pids) == 1 for own_pids in pids.values())
+    assert len({pid for own_pids in pids.values() for pid in own_pids}) == 20

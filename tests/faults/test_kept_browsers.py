@@ -7,17 +7,22 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 import pytest
 from support.agent import Agent, is_browser
 from support.counting_site import counting_site
 from support.gateway_process import Running, Way, kill, opened_session, serving, structured, toml
 from support.process_exit import until_gone
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.processes.keeper import KeeperClient, KeptChild
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("fork_server"),
+]
 
 
 @pytest.fixture
@@ -83,7 +88,8 @@ def ref_of(snapshot: str, name: str) -> str:
     return line.partition("[ref=")[2].partition("]")[0]
 
 
-async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> None:
+@pytest.mark.parametrize("kills", matrix(1, 2))
+async def test_pages_go_on_where_they_were(restarts: Restarts, site: str, kills: int) -> None:
     with restarts.serve() as server:
         async with restarts.connect(server) as client:
             session = await opened_session(client)
@@ -97,15 +103,15 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
             await agent.said("browser_tabs", action="new", url=f"{site}second")
             await agent.said("browser_tabs", action="select", index=0)
             kill(server)
-    for clicks, scroll in ((1, 700), (2, 0)):
+    for clicks, scroll in ((1, 700), (2, 0))[:kills]:
         with restarts.serve() as server:
             async with restarts.connect(server) as client:
                 agent = Agent(client, session)
                 state = "[clicks, scrollY, document.cookie, document.querySelector('input').value, failed]"
                 shown = await agent.evaluate(f"JSON.stringify({state})")
                 assert "Note from Statehold" not in shown
-                *kept, failed = json.loads(json.loads(shown.splitlines()[1]))
-                assert kept == [clicks, scroll, "login=ok", "half a na"]
+                *page, failed = json.loads(json.loads(shown.splitlines()[1]))
+                assert page == [clicks, scroll, "login=ok", "half a na"]
                 # Requests wait for the next server, except the one that was in flight.
                 assert failed <= clicks
                 await agent.said("browser_click", target=add)
@@ -117,15 +123,19 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str) -> Non
                 kill(server)
 
 
+@pytest.mark.thorough
 async def test_a_browser_is_taken_over_without_a_call(restarts: Restarts, site: str) -> None:
     await orphan_browser_session(restarts, site)
     with restarts.serve() as server:
-        with anyio.fail_after(20):
-            while not (await restarts.children())[0].has_node:  # noqa: ASYNC110
-                await anyio.sleep(0.05)
+
+        async def has_node() -> bool:
+            return (await restarts.children())[0].has_node
+
+        await until(has_node)
         kill(server)
 
 
+@pytest.mark.thorough
 async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str) -> None:
     session = await orphan_browser_session(restarts, site)
     keeper = restarts.keeper()
@@ -140,6 +150,7 @@ async def test_a_closed_session_leaves_no_browser(restarts: Restarts, site: str)
     assert list((restarts.data / "browser" / "contexts").rglob("*.json")) == []
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_ended_meanwhile_comes_back_from_its_snapshot(
     restarts: Restarts, site: str
 ) -> None:

@@ -27,8 +27,10 @@ from support.gateway_process import (
     toml,
 )
 from support.process_exit import until_gone
+from support.selection import matrix
+from support.waiting import until
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("fork_server")]
 
 
 class Restarts:
@@ -58,9 +60,7 @@ class Restarts:
         return sum(line.get("tool") == tool and "event" not in line for line in lines)
 
     async def arrived(self, tool: str) -> None:
-        with anyio.fail_after(20):
-            while not self.runs(tool):  # noqa: ASYNC110 - the upstream writes a file
-                await anyio.sleep(0.01)
+        await until(lambda: self.runs(tool))
 
 
 async def count(client: Client, session: str) -> JSON:
@@ -79,7 +79,7 @@ def no_keeper_is_left(tmp_path: Path) -> Generator[None]:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(params=["legacy", "modern"])
+@pytest.fixture(params=matrix("legacy", "modern"))
 def restarts(request: pytest.FixtureRequest, tmp_path: Path) -> Restarts:
     return Restarts(tmp_path, options=["--era", request.param])
 
@@ -98,9 +98,9 @@ async def killed_during(
                 # The kill breaks the transport of this client as well.
                 with suppress(Exception):
                     async with restarts.way(server).connect() as caller:
-                        given = {**arguments, "session_id": session}
+                        own_arguments = {**arguments, "session_id": session}
                         meta: Any = {"statehold/operation_id": operation}
-                        await caller.call_tool(tool, given, meta=meta)
+                        await caller.call_tool(tool, own_arguments, meta=meta)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call)
@@ -110,13 +110,14 @@ async def killed_during(
     return session
 
 
-async def test_counters_go_on_without_a_note(restarts: Restarts) -> None:
+@pytest.mark.parametrize("kills", matrix(1, 2))
+async def test_counters_go_on_without_a_note(restarts: Restarts, kills: int) -> None:
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
             session = await opened_session(client)
             first = [await count(client, session) for _ in range(3)][-1]
             kill(server)
-    for expected in (4, 5):
+    for expected in range(4, 4 + kills):
         with restarts.serve() as server:
             async with restarts.way(server).connect() as client:
                 result = await client.call_tool("inc", {"session_id": session})
@@ -133,49 +134,51 @@ async def test_a_repeat_gets_the_answer_to_a_call_that_ran_while_the_server_was_
     session = await killed_during(restarts, "slow", {"seconds": 1}, operation="op")
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
-            given: JSON = {"session_id": session, "seconds": 1}
+            arguments: JSON = {"session_id": session, "seconds": 1}
             meta: Any = {"statehold/operation_id": "op"}
-            results = [await client.call_tool("slow", given, meta=meta) for _ in range(2)]
+            results = [await client.call_tool("slow", arguments, meta=meta) for _ in range(2)]
             assert [result.is_error for result in results] == [False, False]
             assert (await count(client, session))["count"] == 4
     assert restarts.runs("slow") == 1
 
 
+@pytest.mark.thorough
 async def test_an_open_question_is_answered_as_cancelled(tmp_path: Path) -> None:
     restarts = Restarts(tmp_path, options=["--era", "legacy"])
-    asked = anyio.Event()
+    question_arrived = anyio.Event()
 
     async def hang(*_: Any) -> types.ElicitResult:
-        asked.set()
+        question_arrived.set()
         await anyio.sleep_forever()
         raise AssertionError
 
-    given: JSON = {"question": "who?"}
+    arguments: JSON = {"question": "who?"}
     meta: Any = {"statehold/operation_id": "op"}
     with restarts.serve() as server:
         async with restarts.way(server).connect(elicitation_callback=hang) as client:
             session = await opened_session(client)
-            given["session_id"] = session
+            arguments["session_id"] = session
             # Its answer waits until the connection is recorded.
             await count(client, session)
 
             async def ask() -> None:
                 with suppress(Exception):
-                    await client.call_tool("ask", given, meta=meta)
+                    await client.call_tool("ask", arguments, meta=meta)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 with anyio.fail_after(20):
-                    await asked.wait()
+                    await question_arrived.wait()
                 kill(server)
                 tasks.cancel_scope.cancel()
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
-            result = await client.call_tool("ask", given, meta=meta)
+            result = await client.call_tool("ask", arguments, meta=meta)
             assert "cancel" in str(result.content)
     assert restarts.runs("ask") == 1
 
 
+@pytest.mark.thorough
 async def test_a_process_that_ended_meanwhile_is_a_loss_with_its_cause(restarts: Restarts) -> None:
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
@@ -193,6 +196,7 @@ async def test_a_process_that_ended_meanwhile_is_a_loss_with_its_cause(restarts:
             assert "generation 1 to 2" in note
 
 
+@pytest.mark.thorough
 async def test_a_stop_ends_the_processes_and_the_keeper(restarts: Restarts) -> None:
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
@@ -211,13 +215,13 @@ def keepers(data: Path) -> list[int]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "change"),
     [
-        ({"keeper": {"linger_seconds": 0}}, {}),
-        ({}, {"env": {"SETTING": "other"}}),
+        pytest.param({}, {"env": {"SETTING": "other"}}, id="with other settings of the service"),
+        pytest.param({"keeper": {"linger_seconds": 0}}, {}, id="without a keeper"),
     ],
-    ids=["without a keeper", "with other settings of the service"],
 )
 async def test_a_process_that_is_not_taken_up_is_a_loss(
     tmp_path: Path, settings: JSON, change: JSON

@@ -72,9 +72,9 @@ class Writer:
             running.process.kill()
             tasks.cancel_scope.deadline = anyio.current_time() + 5
 
-    def check(self, found: JSON) -> None:
-        value: JSON = found["value"]
-        assert found["version"] >= self.version
+    def check(self, content: JSON) -> None:
+        value: JSON = content["value"]
+        assert content["version"] >= self.version
         for key, acknowledged in self.acknowledged.items():
             assert acknowledged <= value[key] <= self.sent[key]
             assert value["same"][key] == value[key]
@@ -83,6 +83,7 @@ class Writer:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.thorough
 def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
     """The server is killed at random moments while eight callers update at once."""
     config = tmp_path / "statehold.toml"
@@ -101,6 +102,7 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
     assert writer.count >= 3
 
 
+@pytest.mark.thorough
 def test_a_call_that_was_answered_is_in_the_history_after_kill_9(tmp_path: Path) -> None:
     """Here the journal is written before the reply."""
     config = tmp_path / "statehold.toml"
@@ -154,5 +156,5 @@ async def _one_life(way: Way, running: Running, writer: Writer | None, after: in
 
 async def _checked(way: Way, writer: Writer) -> None:
     async with way.connect() as client:
-        found = await client.call_tool("state_get", {"session_id": writer.session})
-        writer.check(structured(found))
+        result = await client.call_tool("state_get", {"session_id": writer.session})
+        writer.check(structured(result))

@@ -15,11 +15,11 @@ import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from support.fork_server import ForkServer
+from support.selection import matrix
 
 from statehold.sessions.store.sql import SQLStore
 
 WORKER = Path(__file__).with_name("worker.py")
-ROUNDS, KILLS = 100, 12
 
 pytestmark = pytest.mark.fault
 
@@ -67,13 +67,13 @@ class Pair:
 
 @asynccontextmanager
 async def pair(fork_server: ForkServer, data: Path, log: Path) -> AsyncGenerator[Pair]:
-    found = Pair(fork_server, data, log)
+    workers = Pair(fork_server, data, log)
     try:
-        found.workers = [await found.start(), await found.start()]
-        yield found
+        workers.workers = [await workers.start(), await workers.start()]
+        yield workers
     finally:
         with anyio.CancelScope(shield=True):
-            for process in found.processes:
+            for process in workers.processes:
                 if process.returncode is None:
                     process.kill()
                 await process.wait()
@@ -81,12 +81,13 @@ async def pair(fork_server: ForkServer, data: Path, log: Path) -> AsyncGenerator
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize(("rounds", "kills"), matrix((16, 2), (100, 12)))
 async def test_a_session_never_has_two_owners_and_keeps_every_acknowledged_write(
-    fork_server: ForkServer, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path, rounds: int, kills: int
 ) -> None:
     chance = random.Random(20260728)
     data, log = tmp_path / "data", tmp_path / "calls.jsonl"
-    kills = set(chance.sample(range(10, ROUNDS), KILLS))
+    moments = set(chance.sample(range(10, rounds), kills))
     acknowledged: dict[str, int] = {}
     answered: list[str] = []
     async with pair(fork_server, data, log) as workers:
@@ -104,20 +105,20 @@ async def test_a_session_never_has_two_owners_and_keeps_every_acknowledged_write
             if chance.random() < 0.2:
                 await remote.ask(op="pause", session=session)
 
-        for round_ in range(ROUNDS):
+        for round_ in range(rounds):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one, 0, round_)
                 tasks.start_soon(one, 1, round_)
-                if round_ in kills:
+                if round_ in moments:
                     tasks.start_soon(workers.kill, chance.randrange(2))
     calls = [json.loads(line) for line in log.read_text().splitlines()]
-    seen = [call["pid"] for call in calls]
-    runs = [pid for pid, _ in groupby(seen)]
+    pids = [call["pid"] for call in calls]
+    runs = [pid for pid, _ in groupby(pids)]
     assert len(runs) == len(set(runs)), "an upstream was called again after another had taken over"
     marks = [call["arguments"]["mark"] for call in calls]
     assert len(marks) == len(set(marks)), "a call reached an upstream twice"
     assert set(answered) <= set(marks)
-    assert len(set(runs)) > KILLS / 2, "the session hardly moved: this proves nothing"
+    assert len(set(runs)) > kills / 2, "the session hardly moved: this proves nothing"
     versions = sorted(acknowledged.values())
     assert len(set(versions)) == len(versions), "one version was acknowledged twice"
     async with SQLStore.sqlite(data) as store:

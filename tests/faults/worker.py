@@ -43,9 +43,9 @@ class Worker:
         self.registry = registry
         self.router = router
 
-    async def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await getattr(self, given.pop("op"))(**given)
+            return await getattr(self, request.pop("op"))(**request)
         except SessionError as error:
             return {"error": error.code, "message": error.message}
 

@@ -34,6 +34,19 @@ def _fork_server(fork_server: ForkServer) -> None:
     """Use the fork server for all tests here, because they start the same programs many times."""
 
 
+@pytest.fixture(scope="session")
+def forked_servers(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PYTHONPATH with which each `statehold serve` that a program starts is forked from the fork server."""
+    folder = tmp_path_factory.mktemp("forked_servers")
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'serve' in sys.orig_argv:\n"
+        "    program = sys.orig_argv[sys.orig_argv.index('-m'):]\n"
+        f"    os.execv(sys.executable, [*{fork_server.command()!r}, *program])\n"
+    )
+    return str(folder)
+
+
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     """The settings of this module's Statehold."""
@@ -54,8 +67,8 @@ async def gateway(
     """A gateway in this process."""
     flags = {"data": str(tmp_path_factory.mktemp("memory"))}
     config = load(config=config_file, services=None, flags=flags)
-    async with open_gateway(config, address="tests") as found:
-        yield found
+    async with open_gateway(config, address="tests") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -44,17 +44,17 @@ def test_reference_in_the_documentation_is_the_one_of_the_code(
 
 
 def test_every_setting_has_a_type_and_a_text() -> None:
-    found: list[str] = []
+    documented: list[str] = []
     for table, settings in reference.reference():
         for setting in settings:
             below = f"{table.strip('[]')}." if table.strip("[]").startswith("services") else ""
-            found.append(f"{below}{setting.key}")
+            documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
     sections |= {"http", "log", "services"}
     known = {name for name in setting_names() if ".restore." not in name} - sections
-    assert sorted(found) == sorted(known)
+    assert sorted(documented) == sorted(known)
 
 
 def test_every_command_and_flag_is_documented_with_an_example() -> None:
@@ -74,8 +74,8 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
     for path, command in walk(build_commands()):
         program, *words = command.example.split()
         assert program == "statehold"
-        found = parse_command_line(words)
-        assert [found.command, found.action] == [*path.split()[1:], None, None][:2] or (
+        parsed = parse_command_line(words)
+        assert [parsed.command, parsed.action] == [*path.split()[1:], None, None][:2] or (
             path in ("statehold sessions", "statehold services", "statehold nodes")
         )
 

@@ -12,7 +12,16 @@ import anyio
 import httpx2
 import pytest
 from support.disks import full, small_disk
-from support.gateway_process import STATEHOLD, Running, Way, opened_session, service, serving, toml
+from support.gateway_process import (
+    Running,
+    Way,
+    opened_session,
+    service,
+    serving,
+    statehold,
+    toml,
+)
+from support.waiting import until
 
 from statehold.server.cli.exit_codes import FAILURE
 
@@ -36,7 +45,7 @@ async def health(running: Running) -> dict[str, Any]:
         return (await client.get(f"{running.url}/health")).json()
 
 
-async def test_the_health_of_a_server_tells_of_a_full_disk(config: Path, disk: Path) -> None:
+async def test_the_health_of_a_server_reports_a_full_disk(config: Path, disk: Path) -> None:
     data = disk / "data"
     with serving(config, data) as running:
         async with Way("http", "modern", config, data, url=running.url).connect() as client:
@@ -44,43 +53,49 @@ async def test_the_health_of_a_server_tells_of_a_full_disk(config: Path, disk: P
             assert (await health(running))["status"] == "ok"
             with full(disk):
                 big = {"session_id": session, "values": {"text": "x" * 500_000}}
-                found = [await client.call_tool("state_update", big) for _ in range(10)]
-                assert any(result.is_error for result in found)
-                told = await health(running)
-                assert told["status"] == "failing"
-                assert told["reason"].startswith(
+                results = [await client.call_tool("state_update", big) for _ in range(10)]
+                assert any(result.is_error for result in results)
+                report = await health(running)
+                assert report["status"] == "failing"
+                assert report["reason"].startswith(
                     "statehold.db cannot grow because the disk is full"
                 )
-            with anyio.fail_after(20):
-                while (await health(running))["status"] != "ok":  # noqa: ASYNC110 - another process
-                    await anyio.sleep(0.05)
+
+            async def is_healthy() -> bool:
+                return (await health(running))["status"] == "ok"
+
+            await until(is_healthy)
 
 
 def test_a_start_and_the_doctor_say_in_one_line_that_the_disk_is_full(
     config: Path, disk: Path
 ) -> None:
-    given = ["--config", str(config), "--data", str(disk / "data")]
+    options = ["--config", str(config), "--data", str(disk / "data")]
     with serving(config, disk / "data"):
         pass
     with full(disk):
         start = subprocess.run(
-            [*STATEHOLD, "serve", "--port", "0", *given],
+            [*statehold(), "serve", "--port", "0", *options],
             capture_output=True,
             text=True,
             check=False,
         )
         doctor = subprocess.run(
-            [*STATEHOLD, "doctor", "--json", *given], capture_output=True, text=True, check=False
+            [*statehold(), "doctor", "--json", *options],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     assert start.returncode == FAILURE
     assert start.stderr.count("\n") == 1
     assert "the disk is full" in start.stderr
-    found = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
     assert doctor.returncode == FAILURE
-    assert found["disk"]["status"] == found["store"]["status"] == "fail"
-    assert "the disk is full" in found["store"]["detail"]
+    assert checks["disk"]["status"] == checks["store"]["status"] == "fail"
+    assert "the disk is full" in checks["store"]["detail"]
 
 
+@pytest.mark.thorough
 async def test_a_call_is_answered_when_its_end_is_recorded(config: Path, disk: Path) -> None:
     data, running_call = disk / "data", anyio.Event()
     meta: Any = {"statehold/operation_id": "one"}
@@ -102,8 +117,7 @@ async def test_a_call_is_answered_when_its_end_is_recorded(config: Path, disk: P
                     tasks.start_soon(call_and_kill)
                     await running_call.wait()
                     with full(disk):
-                        while "not recorded yet" not in running.log:  # noqa: ASYNC110 - another process
-                            await anyio.sleep(0.01)
+                        await until(lambda: "not recorded yet" in running.log)
         running.process.wait()
     with serving(config, data) as running:
         async with Way("http", "modern", config, data, url=running.url).connect() as client:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from support.gateway_process import JSON, code_of, opened_session, service, structured, text_of
+from support.selection import matrix
 
 WAYS = [("memory", "legacy")]
 SECRET = "the key of the machine"
@@ -44,11 +45,11 @@ def settings() -> JSON:
 async def document_of(client: Client) -> JSON:
     session = await opened_session(client)
     for service_name in ("file", "text"):
-        given = {"session_id": session, "value": f"kept by {service_name}"}
-        assert not (await client.call_tool(f"{service_name}_put", given)).is_error
+        value = {"session_id": session, "value": f"kept by {service_name}"}
+        assert not (await client.call_tool(f"{service_name}_put", value)).is_error
     await client.call_tool("session_pause", {"session_id": session})
-    asked = {"session_id": session, "secrets": True}
-    return structured(await client.call_tool("session_export", asked))["document"]
+    export = {"session_id": session, "secrets": True}
+    return structured(await client.call_tool("session_export", export))["document"]
 
 
 def change(document: JSON, service_name: str, edit: Callable[[JSON], Any]) -> None:
@@ -58,44 +59,44 @@ def change(document: JSON, service_name: str, edit: Callable[[JSON], Any]) -> No
     bound["snapshot"]["data"] = base64.b64encode(json.dumps(snapshot).encode()).decode()
 
 
-async def taken(client: Client, session: str, service_name: str) -> str:
+async def take(client: Client, session: str, service_name: str) -> str:
     result = await client.call_tool(f"{service_name}_take", {"session_id": session})
     return text_of(result).splitlines()[-1]
 
 
 async def test_an_unchanged_document_is_restored(client: Client) -> None:
     document = await document_of(client)
-    given = {"document": document}
-    made = structured(await client.call_tool("session_import", given))
-    assert made["left_out"] == []
+    arguments = {"document": document}
+    imported = structured(await client.call_tool("session_import", arguments))
+    assert imported["left_out"] == []
     for service_name in ("file", "text"):
-        found = await taken(client, made["session_id"], service_name)
-        assert f"kept by {service_name}" in found
+        answer = await take(client, imported["session_id"], service_name)
+        assert f"kept by {service_name}" in answer
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("has_blobs", matrix(True, False))
 async def test_a_document_does_not_choose_the_path_of_a_file(
-    client: Client, tmp_path: Path, kept: bool
+    client: Client, tmp_path: Path, has_blobs: bool
 ) -> None:
     (tmp_path / "secret").write_text(json.dumps(SECRET))
     document = await document_of(client)
 
     def edit(snapshot: JSON) -> None:
         snapshot["data"] = {"value_file": str(tmp_path / "secret"), "dir": str(tmp_path)}
-        if not kept:
+        if not has_blobs:
             snapshot["blobs"] = {}
 
     change(document, "file", edit)
-    given = {"document": document}
-    made = structured(await client.call_tool("session_import", given))
-    result = await client.call_tool("file_take", {"session_id": made["session_id"]})
+    arguments = {"document": document}
+    imported = structured(await client.call_tool("session_import", arguments))
+    result = await client.call_tool("file_take", {"session_id": imported["session_id"]})
     assert SECRET not in text_of(result)
-    assert ("kept by file" in text_of(result)) is kept
-    [left_out] = made["left_out"]
+    assert ("kept by file" in text_of(result)) is has_blobs
+    [left_out] = imported["left_out"]
     assert "value_file" in left_out
 
 
-async def test_what_a_recipe_does_not_keep_is_dropped(client: Client) -> None:
+async def test_an_import_drops_values_that_a_recipe_does_not_keep(client: Client) -> None:
     document = await document_of(client)
 
     def edit(snapshot: JSON) -> None:
@@ -103,13 +104,13 @@ async def test_what_a_recipe_does_not_keep_is_dropped(client: Client) -> None:
         snapshot["blobs"]["other"] = ""
 
     change(document, "text", edit)
-    given = {"document": document}
-    made = structured(await client.call_tool("session_import", given))
-    found = await taken(client, made["session_id"], "text")
-    assert "kept by text" in found
-    assert "injected" not in found
-    asked = {"session_id": made["session_id"], "secrets": True}
-    again = structured(await client.call_tool("session_export", asked))["document"]
+    arguments = {"document": document}
+    imported = structured(await client.call_tool("session_import", arguments))
+    answer = await take(client, imported["session_id"], "text")
+    assert "kept by text" in answer
+    assert "injected" not in answer
+    export = {"session_id": imported["session_id"], "secrets": True}
+    again = structured(await client.call_tool("session_export", export))["document"]
     [bound] = [one for one in again["bindings"] if one["service"] == "text"]
     assert json.loads(base64.b64decode(bound["snapshot"]["data"])).keys() == {"data", "blobs"}
     assert b"injected" not in base64.b64decode(bound["snapshot"]["data"])
@@ -117,12 +118,12 @@ async def test_what_a_recipe_does_not_keep_is_dropped(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("service_name", "part", "value"),
-    [
+    matrix(
         ("text", "data", {"value": {"no": "text"}}),
         ("text", "data", ["a list"]),
         ("file", "blobs", {"value_file": "no base64!"}),
         ("file", "blobs", {"value_file": 5}),
-    ],
+    ),
     ids=["no text", "data is a list", "no base64", "a number as a file"],
 )
 async def test_a_snapshot_of_another_shape_is_refused(

@@ -30,20 +30,20 @@ def record(message: str, exc_info: Any = None) -> logging.LogRecord:
 def test_a_quoted_text_neither_begins_a_line_nor_steers_a_terminal(
     formatter: logging.Formatter,
 ) -> None:
-    found = formatter.format(record(FORGED))
-    assert len(found.splitlines()) == 1
-    assert found.isprintable()
-    assert "all is well" in found
+    text = formatter.format(record(FORGED))
+    assert len(text.splitlines()) == 1
+    assert text.isprintable()
+    assert "all is well" in text
     if isinstance(formatter, JsonLines):
-        assert FORGED in json.loads(found)["message"]
+        assert FORGED in json.loads(text)["message"]
 
 
 def test_a_quoted_text_in_a_traceback_does_not_look_like_a_line_of_the_log() -> None:
     try:
         raise ValueError(FORGED)
     except ValueError:
-        found = TextLines().format(record("it", sys.exc_info()))
-    first, *rest = found.splitlines()
+        text = TextLines().format(record("it", sys.exc_info()))
+    first, *rest = text.splitlines()
     assert "Traceback" in rest[0]
     assert all(line.startswith("  ") and line.isprintable() for line in rest)
     assert first.endswith("quick said: it")

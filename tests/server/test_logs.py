@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import pytest
 from mcp import Client
 from support.gateway_process import (
     JSON,
@@ -30,9 +31,9 @@ WRITES = (
 
 def writing(**options: str) -> JSON:
     """A quick server that writes to stderr before it serves."""
-    found = service("quick")
-    found["args"] = ["-S", "-c", WRITES, found["args"][-1]]
-    return {**found, **options}
+    options_of_quick = service("quick")
+    options_of_quick["args"] = ["-S", "-c", WRITES, options_of_quick["args"][-1]]
+    return {**options_of_quick, **options}
 
 
 def config_of(folder: Path, **services: JSON) -> Path:
@@ -53,22 +54,23 @@ async def _live(url: str) -> str:
         return session
 
 
-def test_info_tells_of_sessions_and_services_and_not_of_calls(tmp_path: Path) -> None:
+def test_the_info_level_logs_sessions_and_services_and_no_calls(tmp_path: Path) -> None:
     config = config_of(tmp_path, quick=service("quick"), broken=service("bad", "exit-at-start"))
     with serving(config, tmp_path / "data", "--log-level", "info") as running:
         session = anyio.run(_live, running.url)
         assert running.stop() == 0
     lines = [line for line in running.lines if f'session {session} "work"' in line]
     words = ("created", "paused", "resumed", "lost a connection", "recovered", "closed")
-    told = [word for line in lines for word in words if f'"work" {word}' in line]
-    assert told == list(words)
+    logged = [word for line in lines for word in words if f'"work" {word}' in line]
+    assert logged == list(words)
     assert "service quick is available: 9 tools" in running.log
     assert "service broken is not available: " in running.log
     assert "call of" not in running.log
     assert "stderr:" not in running.log
 
 
-def test_debug_tells_of_calls_and_of_stderr_which_forges_no_line(tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_the_debug_level_logs_calls_and_stderr_without_forged_lines(tmp_path: Path) -> None:
     config = config_of(tmp_path, quick=writing())
     with serving(config, tmp_path / "data", "--log-level", "debug") as running:
         session = anyio.run(_live, running.url)
@@ -93,8 +95,8 @@ def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
 
             assert await stderr() == {}
             await client.call_tool("inc", {"session_id": session})
-            kept = await stderr()
-            assert kept == {"quick": f"first\\x1b[31m of stderr\n{FORGED}"}
+            texts = await stderr()
+            assert texts == {"quick": f"first\\x1b[31m of stderr\n{FORGED}"}
             await client.call_tool("crash", {"session_id": session})
             # The text is from the broken connection, or from the one that has replaced it.
             assert FORGED in (await stderr())["quick"]

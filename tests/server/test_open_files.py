@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 from support.gateway_process import (
@@ -22,6 +22,7 @@ from support.gateway_process import (
     structured,
     toml,
 )
+from support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of a process")
 
@@ -43,12 +44,12 @@ def no_descriptor_left(pid: int) -> Generator[None]:
 
 async def committed(data: Path, calls: int) -> None:
     """Wait until so many calls are in the database."""
-    with anyio.fail_after(20), closing(sqlite3.connect(data / "statehold.db")) as database:
+    with closing(sqlite3.connect(data / "statehold.db")) as database:
         query = "SELECT count(*) FROM journal WHERE tool = 'inc'"
-        while database.execute(query).fetchone()[0] < calls:  # noqa: ASYNC110 - another process
-            await anyio.sleep(0.01)
+        await until(lambda: database.execute(query).fetchone()[0] >= calls)
 
 
+@pytest.mark.thorough
 async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
@@ -66,8 +67,8 @@ async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_pa
                         "session_note", {"session_id": session, "role": "user", "content": "x"}
                     )
                     assert not result.is_error
-                made = await client.call_tool("session_create", {})
-                assert not made.is_error or code_of(made) == "service_unavailable"
+                created = await client.call_tool("session_create", {})
+                assert not created.is_error or code_of(created) == "service_unavailable"
             await opened_session(client)
             history = structured(
                 await client.call_tool("session_history", {"session_id": session, "last": 100})
@@ -78,6 +79,32 @@ async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_pa
     assert "Traceback" not in running.log
 
 
+def limits_after(*command: str) -> tuple[int, int]:
+    """Start a program with a limit of 512 open files, and return the limits that it prints."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    first, second = map(int, ran.stdout.split())
+    return first, second
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
+    program = (
+        "import resource; from statehold.server.open_files import raise_limit; raise_limit(); "
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limits_after(sys.executable, "-c", program) == (min(hard, 65_536), hard)
+
+
+@pytest.mark.thorough
 def test_a_server_asks_for_as_many_open_files_as_it_may_have(tmp_path: Path) -> None:
     import resource
 
@@ -87,9 +114,9 @@ def test_a_server_asks_for_as_many_open_files_as_it_may_have(tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
         with serving(config, tmp_path / "data", as_installed=True) as running:
-            found: tuple[int, int] = psutil.Process(running.process.pid).rlimit(
+            limits: tuple[int, int] = psutil.Process(running.process.pid).rlimit(
                 psutil.RLIMIT_NOFILE
             )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == (min(hard, 65_536), hard)
+    assert limits == (min(hard, 65_536), hard)

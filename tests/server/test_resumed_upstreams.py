@@ -28,6 +28,7 @@ from support.gateway_process import (
 )
 from support.listening import run_listening
 from support.runs import entries, wait_for_call
+from support.selection import matrix
 from support.tcp_relay import relay
 
 StartUpstream = Callable[..., AbstractContextManager[int]]
@@ -43,8 +44,8 @@ def start_upstream(
     def start(era: Era, *options: str, port: int = 0) -> Generator[int]:
         arguments = ["--transport", "http", "--era", era, "--port", str(port), "--log", str(log)]
         _, *program = upstream("counter", *arguments, *options)
-        with run_listening(fork_server.command(*program)) as found:
-            yield found
+        with run_listening(fork_server.command(*program)) as port_of_upstream:
+            yield port_of_upstream
 
     return start
 
@@ -115,10 +116,10 @@ def request_ids(sent: list[bytearray], upstream_session: str | None) -> set[byte
     assert upstream_session is not None
     requests = [request for part in sent for request in bytes(part).split(b"POST /mcp")]
     return {
-        found
+        number
         for request in requests
         if upstream_session.encode() in request
-        for found in re.findall(rb'"id":\s*(\d+)', request)
+        for number in re.findall(rb'"id":\s*(\d+)', request)
     }
 
 
@@ -136,7 +137,7 @@ async def is_known(port: int, upstream_session: str) -> bool:
     return response.status_code != 404
 
 
-@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("paused", matrix(False, True))
 async def test_a_session_of_an_upstream_goes_on_after_a_kill(
     start_upstream: StartUpstream, node: Node, log: Path, paused: bool
 ) -> None:
@@ -164,6 +165,7 @@ async def test_a_session_of_an_upstream_goes_on_after_a_kill(
                 assert not await is_known(port, upstream_session)
 
 
+@pytest.mark.thorough
 async def test_an_upstream_without_sessions_goes_on_after_a_kill(
     start_upstream: StartUpstream, node: Node
 ) -> None:
@@ -180,6 +182,7 @@ async def test_an_upstream_without_sessions_goes_on_after_a_kill(
                 assert await generation(client, session) == 1
 
 
+@pytest.mark.thorough
 async def test_a_call_that_the_kill_interrupted_has_no_known_outcome(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
@@ -210,6 +213,7 @@ async def test_a_call_that_the_kill_interrupted_has_no_known_outcome(
                 assert await increment(client, session) == (2, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("status", [404, 400])
 async def test_a_session_that_its_upstream_does_not_know_any_more_is_lost(
     start_upstream: StartUpstream, node: Node, status: int
@@ -228,6 +232,7 @@ async def test_a_session_that_its_upstream_does_not_know_any_more_is_lost(
             assert await increment(client, session) == (2, "")
 
 
+@pytest.mark.thorough
 async def test_a_session_is_not_lost_while_its_upstream_cannot_be_reached(
     start_upstream: StartUpstream, node: Node
 ) -> None:
@@ -250,6 +255,7 @@ async def test_a_session_is_not_lost_while_its_upstream_cannot_be_reached(
                     assert await generation(client, session) == 1
 
 
+@pytest.mark.thorough
 async def test_requests_after_a_kill_have_ids_of_their_own(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
@@ -275,6 +281,7 @@ async def test_requests_after_a_kill_have_ids_of_their_own(
     assert not ids & later_ids
 
 
+@pytest.mark.thorough
 async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
@@ -289,6 +296,7 @@ async def test_a_session_that_is_closed_after_a_kill_is_closed_at_its_upstream(
         assert not await is_known(port, upstream_session)
 
 
+@pytest.mark.thorough
 async def test_a_clean_stop_ends_the_session_of_an_upstream(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:
@@ -309,6 +317,7 @@ async def test_a_clean_stop_ends_the_session_of_an_upstream(
                 assert "generation 1 to 2; it was paused" in notice
 
 
+@pytest.mark.thorough
 async def test_the_id_of_an_upstreams_session_is_kept_secret(
     start_upstream: StartUpstream, node: Node, log: Path
 ) -> None:

@@ -35,15 +35,8 @@ from support.gateway_process import (
 from support.piped import HELLO, piped, tool_call
 from support.process_exit import until_gone
 from support.runs import entries, wait_for_call
-
-HTTP: list[tuple[Transport, Era]] = [
-    ("http", "modern"),
-    ("http", "legacy"),
-    ("sse", "modern"),
-    ("sse", "legacy"),
-]
-AS_INSTALLED = ("http", "modern")
-"""Only over this transport is the server started as installed; for the others the fork server forks it."""
+from support.selection import matrix
+from support.waiting import until
 
 
 @pytest.fixture
@@ -63,14 +56,21 @@ def way_to(running: Running, transport: Transport, era: Era, config: Path, data:
     return Way(transport, era, config, data, url=running.url)
 
 
-@pytest.mark.parametrize(("transport", "era"), HTTP)
+@pytest.mark.parametrize(
+    ("transport", "era", "as_installed"),
+    matrix(
+        pytest.param("http", "modern", False, id="http-modern"),
+        pytest.param("http", "modern", True, id="as installed"),
+        pytest.param("http", "legacy", False, id="http-legacy"),
+        pytest.param("sse", "modern", False, id="sse-modern"),
+        pytest.param("sse", "legacy", False, id="sse-legacy"),
+    ),
+)
 async def test_a_call_in_flight_is_answered_after_sigterm(
-    config: Path, log: Path, tmp_path: Path, transport: Transport, era: Era
+    config: Path, log: Path, tmp_path: Path, transport: Transport, era: Era, as_installed: bool
 ) -> None:
-    with serving(
-        config, tmp_path / "data", as_installed=(transport, era) == AS_INSTALLED
-    ) as running:
-        found: list[str] = []
+    with serving(config, tmp_path / "data", as_installed=as_installed) as running:
+        answers: list[str] = []
         children: list[psutil.Process] = []
         async with way_to(running, transport, era, config, tmp_path).connect() as client:
             session = await opened_session(client)
@@ -79,7 +79,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
 
             async def slow() -> None:
                 result = await client.call_tool("slow", {"session_id": busy, "seconds": 1})
-                found.append(text_of(result))
+                answers.append(text_of(result))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(slow)
@@ -91,13 +91,14 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
                 await anyio.sleep(0.1)
                 refused = await client.call_tool("inc", {"session_id": idle})
                 assert code_of(refused) == "service_unavailable"
-            assert found == ["done"]
+            assert answers == ["done"]
             assert await ended(running.process) == 0
         await until_gone(*(child.pid for child in children))
         assert "Traceback" not in running.log
         assert "ERROR" not in running.log
 
 
+@pytest.mark.thorough
 async def test_answers_after_sigterm_close_their_connections(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
@@ -111,14 +112,15 @@ async def test_answers_after_sigterm_close_their_connections(
             async with httpx2.AsyncClient(base_url=running.url) as http:
                 assert "connection" not in (await http.get("/livez")).headers
                 running.process.send_signal(signal.SIGTERM)
-                with anyio.fail_after(10):
-                    # Until the signal has arrived.
-                    while "connection" not in (answer := await http.get("/livez")).headers:  # noqa: ASYNC110
-                        await anyio.sleep(0.01)
-                assert answer.headers["connection"] == "close"
+
+                async def connection() -> str | None:
+                    return (await http.get("/livez")).headers.get("connection")
+
+                # Until the signal has arrived.
+                assert await until(connection) == "close"
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", matrix("modern", "legacy"))
 async def test_open_streams_do_not_keep_the_process_from_ending(
     config: Path, tmp_path: Path, era: Era
 ) -> None:
@@ -145,19 +147,19 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
     config.write_text(toml({"timeouts": {"close_grace": 0.2}, "services": services}))
     with serving(config, tmp_path / "data") as running:
         way = way_to(running, "http", "modern", config, tmp_path)
-        found: list[str] = []
+        codes: list[str] = []
         async with way.connect() as client:
             session = await opened_session(client)
 
             async def hang() -> None:
-                found.append(code_of(await client.call_tool("hang", {"session_id": session})))
+                codes.append(code_of(await client.call_tool("hang", {"session_id": session})))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hang)
                 await wait_for_call(log, "hang")
                 running.process.send_signal(signal.SIGTERM)
             # Not closed: it is there again with the next start.
-            assert found == ["outcome_unknown"]
+            assert codes == ["outcome_unknown"]
             assert await ended(running.process) == 0
         assert entries(log)[-1]["event"] == "cancelled"
     with serving(config, tmp_path / "data") as running:
@@ -166,8 +168,9 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
             assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_counts_as_soon_as_the_address_is_said(
+async def test_a_signal_ends_a_process_that_has_printed_its_address(
     config: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     with serving(config, tmp_path / "data") as running:
@@ -176,7 +179,7 @@ async def test_a_signal_counts_as_soon_as_the_address_is_said(
     assert "Traceback" not in running.log
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", matrix(signal.SIGTERM, signal.SIGINT))
 async def test_a_signal_counts_as_soon_as_the_port_accepts(
     config: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -186,18 +189,23 @@ async def test_a_signal_counts_as_soon_as_the_port_accepts(
     command = [*statehold(), "serve", *options]
     async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
+
+        async def accepts() -> bool:
+            with suppress(OSError):
+                await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+                return True
+            return False
+
+        await until(accepts)
         with anyio.fail_after(30):
-            while True:
-                with suppress(OSError):
-                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-                    break
             process.send_signal(number)
-            told = b"".join([piece async for piece in process.stderr]).decode()
-            assert await process.wait() == 0, told
-    assert "Traceback" not in told
+            errors = b"".join([piece async for piece in process.stderr]).decode()
+            assert await process.wait() == 0, errors
+    assert "Traceback" not in errors
 
 
-async def test_a_second_signal_ends_at_once_and_without_a_word(
+@pytest.mark.thorough
+async def test_a_second_signal_ends_the_process_without_a_traceback(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
     with serving(config, tmp_path / "data") as running:
@@ -212,9 +220,11 @@ async def test_a_second_signal_ends_at_once_and_without_a_word(
                 tasks.start_soon(hang)
                 await wait_for_call(log, "hang")
                 running.process.send_signal(signal.SIGTERM)
-                with anyio.fail_after(10):
-                    while not (await client.call_tool("inc", {"session_id": idle})).is_error:
-                        pass
+
+                async def is_refused() -> bool:
+                    return (await client.call_tool("inc", {"session_id": idle})).is_error
+
+                await until(is_refused)
                 running.process.send_signal(signal.SIGTERM)
                 assert await ended(running.process) == 0
                 tasks.cancel_scope.cancel()
@@ -265,7 +275,7 @@ def family_of(upstream: int) -> list[psutil.Process]:
     return parent.children(recursive=True)
 
 
-@pytest.mark.parametrize("how", ["sigterm", "sigint", "closed"])
+@pytest.mark.parametrize("how", matrix("closed", "sigterm", "sigint"))
 async def test_a_stdio_call_in_flight_is_answered_before_the_end(
     config: Path, log: Path, tmp_path: Path, how: str
 ) -> None:
@@ -286,17 +296,18 @@ async def test_a_stdio_call_in_flight_is_answered_before_the_end(
             assert await pipes.process.wait() == 0
         await until_gone(*(child.pid for child in children))
     async with piped(config, tmp_path / "data") as pipes:
-        found = await pipes.tool(1, "session_info", session_id=session)
-        assert found["structuredContent"]["status"] == "paused"
+        info = await pipes.tool(1, "session_info", session_id=session)
+        assert info["structuredContent"]["status"] == "paused"
 
 
+@pytest.mark.thorough
 async def test_requests_from_a_file_are_answered_to_a_file(config: Path, tmp_path: Path) -> None:
-    given = tmp_path / "requests.jsonl"
+    requests = tmp_path / "requests.jsonl"
     lines = [*HELLO, tool_call(1, "session_create", name="from a file")]
     lines.append(tool_call(2, "session_list"))
-    given.write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
+    requests.write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
     command = [*statehold(), "--config", str(config), "--data", str(tmp_path / "data")]
-    with given.open("rb") as stdin, (tmp_path / "answers").open("wb") as stdout:
+    with requests.open("rb") as stdin, (tmp_path / "answers").open("wb") as stdout:
         done = await anyio.run_process(command, stdin=stdin, stdout=stdout, stderr=None)
     assert done.returncode == 0
     answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
@@ -320,10 +331,10 @@ async def test_nothing_but_mcp_is_on_stdout(tmp_path: Path) -> None:
             result = await pipes.tool(number, tool, session_id=session)
             assert result["content"]
         assert pipes.process.stderr is not None
-        said = b""
+        errors = b""
         with anyio.fail_after(20):
-            while b"absent is not available" not in said:
-                said += await pipes.process.stderr.receive()
+            while b"absent is not available" not in errors:
+                errors += await pipes.process.stderr.receive()
         await pipes.stdin.aclose()
         # Each line was parsed as JSON.
         assert all(message["jsonrpc"] == "2.0" for message in await pipes.rest())
@@ -331,6 +342,7 @@ async def test_nothing_but_mcp_is_on_stdout(tmp_path: Path) -> None:
             assert await pipes.process.wait() == 0
 
 
+@pytest.mark.thorough
 async def test_malformed_notifications_do_not_end_a_stdio_process(
     config: Path, tmp_path: Path
 ) -> None:
@@ -347,6 +359,7 @@ async def test_malformed_notifications_do_not_end_a_stdio_process(
             assert await pipes.process.wait() == 0
 
 
+@pytest.mark.thorough
 async def test_a_client_that_is_gone_ends_the_process(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
@@ -364,6 +377,7 @@ async def test_a_client_that_is_gone_ends_the_process(
         await until_gone(*(child.pid for child in children))
 
 
+@pytest.mark.thorough
 async def test_answers_that_no_client_reads_are_dropped_without_a_traceback(
     config: Path, tmp_path: Path
 ) -> None:
@@ -375,12 +389,13 @@ async def test_answers_that_no_client_reads_are_dropped_without_a_traceback(
             await pipes.send(tool_call(number, "session_create" if number < 5 else "session_list"))
         await pipes.stdin.aclose()
         with anyio.fail_after(20):
-            told = b"".join([piece async for piece in pipes.process.stderr]).decode()
-            assert await pipes.process.wait() == 0, told
-        assert "Traceback" not in told
-        assert "ERROR" not in told
+            errors = b"".join([piece async for piece in pipes.process.stderr]).decode()
+            assert await pipes.process.wait() == 0, errors
+        assert "Traceback" not in errors
+        assert "ERROR" not in errors
 
 
+@pytest.mark.thorough
 async def test_two_processes_share_the_open_sessions_of_a_data_folder(
     config: Path, tmp_path: Path
 ) -> None:
@@ -401,6 +416,7 @@ async def test_two_processes_share_the_open_sessions_of_a_data_folder(
         assert "generation 1 to 2" in result["content"][1]["text"]
 
 
+@pytest.mark.thorough
 async def test_the_command_line_changes_the_sessions_that_a_server_holds(
     config: Path, tmp_path: Path
 ) -> None:

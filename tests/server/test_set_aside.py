@@ -45,8 +45,9 @@ def _content(data: Path, pattern: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(data.glob(pattern))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [noise_in_the_middle, table_dropped, emptied])
-async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_only_tells(
+async def test_a_server_sets_a_damaged_database_aside_and_serves(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
@@ -62,10 +63,10 @@ async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_on
     damage(file)
     before = _content(data, "statehold.db") + _content(data, "statehold.db-wal")
 
-    def told() -> str:
+    def findings() -> str:
         return str(list(check_store(Config(data=data))))
 
-    assert "statehold.db is damaged" in await anyio.to_thread.run_sync(told)
+    assert "statehold.db is damaged" in await anyio.to_thread.run_sync(findings)
     assert _content(data, "statehold.db") + _content(data, "statehold.db-wal") == before
 
     for _ in range(2):
@@ -75,23 +76,23 @@ async def test_a_server_sets_aside_what_was_damaged_and_serves_and_the_doctor_on
                 await opened_session(client)
                 content = structured(await client.call_tool("session_list", {"limit": 100}))
                 assert 0 < len(content["sessions"]) < 3
-            said = running.log
-        (kept,) = data.glob("statehold.db.damaged-*[0-9]")
+            log = running.log
+        (copy,) = data.glob("statehold.db.damaged-*[0-9]")
         if len(content["sessions"]) == 1:
-            assert f"statehold.db is damaged: it was set aside as {kept.name}" in said
+            assert f"statehold.db is damaged: it was set aside as {copy.name}" in log
         if damage is emptied:
             assert _content(data, "*.damaged-*-wal") == [before[1]]
         else:
-            assert [kept.read_bytes()] == before[:1]
-    assert "was damaged and set aside" in await anyio.to_thread.run_sync(told)
+            assert [copy.read_bytes()] == before[:1]
+    assert "was damaged and set aside" in await anyio.to_thread.run_sync(findings)
 
 
-async def test_the_doctor_tells_of_a_log_without_its_database(tmp_path: Path) -> None:
+async def test_the_doctor_reports_a_log_without_its_database(tmp_path: Path) -> None:
     (tmp_path / "statehold.db-wal").write_bytes(b"log" * 5000)
 
-    def told() -> str:
+    def findings() -> str:
         return str(list(check_store(Config(data=tmp_path))))
 
-    assert "statehold.db is damaged" in await anyio.to_thread.run_sync(told)
+    assert "statehold.db is damaged" in await anyio.to_thread.run_sync(findings)
     assert _content(tmp_path, "statehold.db-wal") == [b"log" * 5000]
     assert not (tmp_path / "statehold.db").exists()

@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 from support.gateway_process import JSON, MODULE, Way, opened_session, serving, statehold, toml
 from support.piped import HELLO, Pipes, piped, tool_call
+from support.selection import matrix
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.sessions.store.file.folder import DataFolder
@@ -54,6 +55,7 @@ async def listed_tools(pipes: Pipes) -> list[str]:
     return [tool["name"] for tool in (await pipes.answer(1))["result"]["tools"]]
 
 
+@pytest.mark.thorough
 def test_a_list_of_the_tools_imports_only_its_own_modules(config: Path, data: Path) -> None:
     # One pipe for both streams, so that the answer stands after the imports that came before it.
     with subprocess.Popen(
@@ -109,7 +111,7 @@ async def test_the_tools_are_listed_while_another_process_opens_the_database(
             assert await pipes.process.wait() == OK
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", matrix(signal.SIGTERM, signal.SIGINT))
 async def test_a_signal_ends_a_process_that_still_opens_its_sessions(
     config: Path, data: Path, number: signal.Signals
 ) -> None:
@@ -121,7 +123,7 @@ async def test_a_signal_ends_a_process_that_still_opens_its_sessions(
             assert await pipes.process.wait() == OK
 
 
-@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("lists", matrix(True, False))
 async def test_a_store_that_cannot_be_opened_ends_the_process(
     config: Path, unusable: Path, lists: bool
 ) -> None:
@@ -132,10 +134,10 @@ async def test_a_store_that_cannot_be_opened_ends_the_process(
         assert await pipes.rest() == []
         assert pipes.process.stderr is not None
         with anyio.fail_after(20):
-            said = b"".join([piece async for piece in pipes.process.stderr]).decode()
+            errors = b"".join([piece async for piece in pipes.process.stderr]).decode()
             assert await pipes.process.wait() == FAILURE
-    assert "nodes in the data folder cannot be used" in said
-    assert "Traceback" not in said
+    assert "nodes in the data folder cannot be used" in errors
+    assert "Traceback" not in errors
 
 
 def run_once(config: Path, data: Path) -> subprocess.CompletedProcess[str]:
@@ -158,6 +160,7 @@ def test_a_store_that_cannot_be_opened_is_reported_to_a_client_that_leaves_at_on
     assert "nodes in the data folder cannot be used" in done.stderr
 
 
+@pytest.mark.thorough
 async def test_a_store_that_fails_after_it_was_opened_ends_the_process_with_one_line(
     config: Path, data: Path
 ) -> None:

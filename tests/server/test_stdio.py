@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fork_server import ForkServer
 from support.gateway_process import JSON, statehold
 
 PING = {"jsonrpc": "2.0", "id": "last", "method": "initialize"}
@@ -39,25 +39,25 @@ def answers(tmp_path: Path) -> Answers:
         )
         assert ran.returncode == 0, ran.stderr
         assert b"Traceback" not in ran.stderr
-        *found, served = [json.loads(line) for line in ran.stdout.splitlines()]
+        *refusals, served = [json.loads(line) for line in ran.stdout.splitlines()]
         assert "result" in served
-        return [(each["id"], each["error"]) for each in found]
+        return [(each["id"], each["error"]) for each in refusals]
 
     return send
 
 
 def test_a_request_that_cannot_be_read_is_refused_and_the_next_one_served(answers: Answers) -> None:
     call = b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{"name":"%b"}}'
-    found = answers(
+    errors = answers(
         call % (b"1", b"\\ud800"),
         call % (b'"two"', b"\xff"),
         call % (b'"\\ud801"', b"ping"),
         b'{"jsonrpc":"2.0","id":4,"method":["tools/call"]}',
         b'{"jsonrpc":"1.0","id":5,"method":"ping"}',
     )
-    codes = {number: error["code"] for number, error in found}
+    codes = {number: error["code"] for number, error in errors}
     assert codes == {1: -32700, "two": -32700, "\ud801": -32700, 4: -32600, 5: -32600}
-    assert "line 1 column" in dict(found)[1]["message"]
+    assert "line 1 column" in dict(errors)[1]["message"]
 
 
 def test_a_line_that_no_parser_reads_is_answered_with_the_id_null(answers: Answers) -> None:
@@ -116,11 +116,13 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("side", ["reads", "writes"])
-def test_a_side_that_was_closed_first_ends_the_streams_without_an_error(side: str) -> None:
+def test_a_side_that_was_closed_first_ends_the_streams_without_an_error(
+    fork_server: ForkServer, side: str
+) -> None:
     """A killed client reads no more, and a server that has ended reads none of the client's remaining lines."""
     ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n"
     with subprocess.Popen(
-        [sys.executable, "-c", LATE, side],
+        fork_server.command("-c", LATE, side),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,29 +15,45 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.fork_server import ForkServer
 from support.gateway_process import STATEHOLD, pid_at
+from support.selection import matrix
 
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions.transitions.close import DRAIN_BOUND
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 ACTIVATE = (
-    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
-    "os.execv(sys.argv[2], sys.argv[2:])"
+    "import os, sys; os.dup2(0, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Runs a program as systemd does: with a socket as descriptor 3, and its own pid in LISTEN_PID."""
+"""Runs a program as systemd does: with a socket, here its standard input, as descriptor 3, and its own pid in LISTEN_PID."""
+FORKED = (
+    "import os, runpy; os.dup2(0, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
+    "runpy.run_module('statehold.server', run_name='__main__', alter_sys=True)"
+)
+"""Runs Statehold in the same way in a program of the fork server."""
 
 
 @contextmanager
 def activated(
-    listener: socket.socket, folder: Path, *options: str, sockets: int = 1, notify: str = ""
+    listener: socket.socket,
+    folder: Path,
+    *options: str,
+    sockets: int = 1,
+    notify: str = "",
+    fork_server: ForkServer | None = None,
 ) -> Generator[subprocess.Popen[str]]:
-    """Run `statehold serve` on a socket until the block ends."""
-    command = [*STATEHOLD, "serve", "--data", str(folder / "data"), *options]
+    """Run `statehold serve` on a socket until the block ends, as installed or forked from the fork server."""
+    words = ["serve", "--data", str(folder / "data"), *options]
+    if fork_server is None:
+        command = [sys.executable, "-c", ACTIVATE, *STATEHOLD, *words]
+    else:
+        command = fork_server.command("-c", FORKED, *words)
     with subprocess.Popen(
-        [sys.executable, "-c", ACTIVATE, str(listener.fileno()), *command],
+        command,
         env={**os.environ, "LISTEN_FDS": str(sockets), "NOTIFY_SOCKET": notify},
-        pass_fds=[listener.fileno()],
+        stdin=listener.fileno(),
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -56,27 +72,35 @@ def notices(tmp_path: Path) -> Generator[socket.socket]:
         yield notices
 
 
+@pytest.mark.parametrize("how", matrix("forked", "as installed"))
 def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(
-    tmp_path: Path, notices: socket.socket
+    tmp_path: Path, notices: socket.socket, fork_server: ForkServer, how: str
 ) -> None:
+    forks = fork_server if how == "forked" else None
+    pids: set[int] = set()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         for _ in range(2):
             # The client connects before there is a server.
             with (
                 socket.create_connection(("127.0.0.1", port)) as early,
-                activated(listener, tmp_path, notify=notices.getsockname()) as process,
+                activated(
+                    listener, tmp_path, notify=notices.getsockname(), fork_server=forks
+                ) as process,
             ):
                 early.settimeout(30)
                 early.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 assert early.recv(4096).startswith(b"HTTP/1.1 200 OK")
                 assert notices.recv(100) == b"READY=1"
-                assert pid_at(port) == process.pid
+                pids.add(pid := pid_at(port))
+                assert forks is not None or pid == process.pid
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(20) == 0
                 assert notices.recv(100) == b"STOPPING=1"
+        assert len(pids) == 2
 
 
+@pytest.mark.thorough
 def test_a_reload_makes_the_successor_the_main_process(
     tmp_path: Path, notices: socket.socket
 ) -> None:
@@ -100,6 +124,7 @@ def test_a_reload_makes_the_successor_the_main_process(
                     successor.kill()
 
 
+@pytest.mark.thorough
 def test_the_abstract_address_of_notices_is_understood(tmp_path: Path) -> None:
     name = f"statehold-{os.getpid()}"
     with (
@@ -112,38 +137,38 @@ def test_the_abstract_address_of_notices_is_understood(tmp_path: Path) -> None:
             assert notices.recv(100) == b"READY=1"
 
 
-def test_a_socket_that_others_reach_needs_a_configuration_for_that(tmp_path: Path) -> None:
-    with (
-        socket.create_server(("0.0.0.0", 0)) as listener,
-        activated(listener, tmp_path) as process,
-    ):
+def refusal(
+    fork_server: ForkServer, listener: socket.socket, folder: Path, *options: str, sockets: int = 1
+) -> str:
+    """Run `statehold serve`, forked from the fork server, on a socket that it refuses. Return its error."""
+    with activated(listener, folder, *options, sockets=sockets, fork_server=fork_server) as process:
         assert process.wait(30) == 2
         assert process.stderr is not None
-        assert "systemd listens on 0.0.0.0, and server.host is 127.0.0.1" in process.stderr.read()
+        return process.stderr.read()
 
 
-def test_other_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_socket_that_others_reach_needs_a_configuration_for_that(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        error = refusal(fork_server, listener, tmp_path)
+    assert "systemd listens on 0.0.0.0, and server.host is 127.0.0.1" in error
+
+
+def test_other_sockets_are_refused_with_the_remedy(tmp_path: Path, fork_server: ForkServer) -> None:
     with socket.socket(socket.AF_UNIX) as unix, socket.create_server(("127.0.0.1", 0)) as tcp:
         unix.bind(str(tmp_path / "unix"))
         unix.listen()
-        for listener, count, problem in (
-            (unix, 1, "the socket of systemd is no listening TCP socket"),
-            (tcp, 2, "systemd passes 2 sockets, and one is served"),
-        ):
-            with activated(listener, tmp_path, sockets=count) as process:
-                assert process.wait(30) == 2
-                assert process.stderr is not None
-                assert problem in process.stderr.read()
+        error = refusal(fork_server, unix, tmp_path)
+        assert "the socket of systemd is no listening TCP socket" in error
+        error = refusal(fork_server, tcp, tmp_path, sockets=2)
+        assert "systemd passes 2 sockets, and one is served" in error
 
 
-def test_workers_need_sockets_of_their_own(tmp_path: Path) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        activated(listener, tmp_path, "--workers", "2") as process,
-    ):
-        assert process.wait(30) == 2
-        assert process.stderr is not None
-        assert "disable the socket unit" in process.stderr.read()
+def test_workers_need_sockets_of_their_own(tmp_path: Path, fork_server: ForkServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        error = refusal(fork_server, listener, tmp_path, "--workers", "2")
+    assert "disable the socket unit" in error
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

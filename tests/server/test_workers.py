@@ -16,7 +16,6 @@ import psutil
 import pytest
 from support.databases import PostgreSQL
 from support.gateway_process import (
-    STATEHOLD,
     Era,
     Running,
     Way,
@@ -25,6 +24,7 @@ from support.gateway_process import (
     pid_at,
     service,
     serving,
+    statehold,
     structured,
     text_of,
     toml,
@@ -33,6 +33,7 @@ from support.machines import cluster
 from support.process_exit import until_gone
 from support.round_robin import connected
 from support.runs import wait_for_call
+from support.waiting import until
 
 WORKERS = 2
 
@@ -72,6 +73,7 @@ async def ended(running: Running) -> int:
         return await anyio.to_thread.run_sync(running.process.wait)
 
 
+@pytest.mark.thorough
 async def test_new_connections_are_spread_over_all_workers(config: Path, tmp_path: Path) -> None:
     with working(config, tmp_path / "data") as running:
         pids = {worker.pid for worker in workers_of(running)}
@@ -80,6 +82,7 @@ async def test_new_connections_are_spread_over_all_workers(config: Path, tmp_pat
         assert running.log.count("Statehold listens on") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_client_gets_right_answers_over_any_connection(
     config: Path, tmp_path: Path, era: Era
@@ -116,14 +119,13 @@ async def test_killed_workers_come_back_and_their_sessions_answer(
         assert "Traceback" not in running.log
 
 
+@pytest.mark.thorough
 async def test_a_signal_to_replace_them_is_refused_with_a_line(
     config: Path, tmp_path: Path
 ) -> None:
     with working(config, tmp_path / "data") as running:
         running.process.send_signal(signal.SIGUSR2)
-        with anyio.fail_after(20):
-            while "SIGUSR2: this server cannot be replaced" not in running.log:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await until(lambda: "SIGUSR2: this server cannot be replaced" in running.log)
         assert pid_at(port_of(running)) in {worker.pid for worker in workers_of(running)}
 
 
@@ -141,6 +143,7 @@ async def test_sigterm_ends_all_and_leaves_nothing(config: Path, tmp_path: Path)
         assert "WARNING" not in running.log
 
 
+@pytest.mark.thorough
 async def test_ctrl_c_in_a_terminal_lets_running_calls_end(
     config: Path, tmp_path: Path, log: Path
 ) -> None:
@@ -164,6 +167,7 @@ async def test_ctrl_c_in_a_terminal_lets_running_calls_end(
         assert await ended(running) == 0
 
 
+@pytest.mark.thorough
 async def test_workers_whose_parent_was_killed_end(config: Path, tmp_path: Path) -> None:
     with working(config, tmp_path / "data") as running:
         async with connected([running.url], "http", era="modern") as client:
@@ -180,6 +184,7 @@ async def test_workers_whose_parent_was_killed_end(config: Path, tmp_path: Path)
             assert [(one["session_id"], one["status"]) for one in listed] == [(session, "paused")]
 
 
+@pytest.mark.thorough
 async def test_a_worker_that_others_declared_dead_is_replaced(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
@@ -204,7 +209,7 @@ async def test_a_worker_that_others_declared_dead_is_replaced(
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*STATEHOLD, *arguments],
+        [*statehold(), *arguments],
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
@@ -213,6 +218,7 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Comple
     )
 
 
+@pytest.mark.thorough
 async def test_two_servers_do_not_share_a_port(config: Path, tmp_path: Path) -> None:
     with working(config, tmp_path / "data") as running:
         for workers in ("1", "2"):
@@ -233,7 +239,8 @@ def test_wrong_settings_end_all_workers_with_one_line(tmp_path: Path) -> None:
     assert store.stderr.count("store.url") == 1
 
 
-def test_systemd_is_told_once_when_all_workers_serve(config: Path, tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_systemd_gets_one_notice_when_all_workers_serve(config: Path, tmp_path: Path) -> None:
     address = tmp_path / "notices"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         notices.bind(str(address))

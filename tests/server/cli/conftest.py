@@ -28,7 +28,7 @@ def statehold(
     def run(*words: str) -> Output:
         capsys.readouterr()
         code = main(words)
-        told = capsys.readouterr()
-        return Output(code, told.out, told.err)
+        captured = capsys.readouterr()
+        return Output(code, captured.out, captured.err)
 
     return run

@@ -116,6 +116,7 @@ def test_status_shows_the_processes_of_a_server_that_runs_and_of_one_that_was_ki
     assert statehold("status", "--json").json["keeper"] is None
 
 
+@pytest.mark.thorough
 def test_the_processes_of_a_killed_shared_server_are_shown_and_ended(
     statehold: Run, config: Path, data: Path
 ) -> None:
@@ -173,24 +174,26 @@ def test_stop_all_leaves_the_processes_of_a_server_that_runs(
         assert "ended 0 processes that no node had" in ended.out
         assert "goes on for 1 node" in ended.out
         assert alive(counted.pid)
-        code, found = (output := statehold("doctor", "--json")).code, findings(output)
-        assert (code, found["keeper"]["status"]) == (OK, "ok")
-        assert found["leftover children"]["detail"] == "none"
+        code, checks = (output := statehold("doctor", "--json")).code, findings(output)
+        assert (code, checks["keeper"]["status"]) == (OK, "ok")
+        assert checks["leftover children"]["detail"] == "none"
 
 
+@pytest.mark.thorough
 def test_doctor_reports_the_processes_that_no_node_has(
     statehold: Run, config: Path, data: Path
 ) -> None:
     left = killed(config, data)
     output = statehold("doctor", "--json")
-    found = findings(output)
-    assert (output.code, found["keeper"]["status"]) == (OK, "warn")
-    assert found["keeper"]["detail"] == f"no node has pid {left.pid} of quick"
-    assert "statehold stop --all" in found["keeper"]["remedy"]
+    checks = findings(output)
+    assert (output.code, checks["keeper"]["status"]) == (OK, "warn")
+    assert checks["keeper"]["detail"] == f"no node has pid {left.pid} of quick"
+    assert "statehold stop --all" in checks["keeper"]["remedy"]
     # The next server resumes it; it does not end it.
-    assert found["leftover children"]["detail"] == "none"
+    assert checks["leftover children"]["detail"] == "none"
 
 
+@pytest.mark.thorough
 def test_a_keeper_that_does_not_answer_is_reported(
     statehold: Run, config: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,10 +222,10 @@ def test_doctor_reports_that_no_keeper_can_run(
     monkeypatch.setattr("statehold.server.cli.doctor.data.find_setpriv", lambda: None)
     if linger is not None:
         config.write_text(config.read_text() + toml({"keeper": {"linger_seconds": linger}}))
-    found = findings(statehold("doctor", "--json", "--config", str(config)))
-    assert ("keeper" in found) is is_reported
+    checks = findings(statehold("doctor", "--json", "--config", str(config)))
+    assert ("keeper" in checks) is is_reported
     if is_reported:
-        assert (found["keeper"]["status"], found["keeper"]["remedy"]) == (
+        assert (checks["keeper"]["status"], checks["keeper"]["remedy"]) == (
             "warn",
             "install util-linux",
         )

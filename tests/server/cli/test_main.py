@@ -11,30 +11,33 @@ from pathlib import Path
 import pytest
 from support import gateway_process
 from support.holding import Run
+from support.selection import matrix
 
 from statehold.server.cli.commands import parse_command_line as parse
 from statehold.server.cli.exit_codes import OK, USAGE
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["sessions", "close", "--help"]])
+@pytest.mark.parametrize(
+    "words", matrix(["--help"], ["--version"], ["sessions", "close", "--help"])
+)
 def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
     program = (
         "import sys; from statehold.server.cli.main import main; code = main(sys.argv[1:]);"
         "heavy = {'mcp', 'sqlalchemy', 'uvicorn', 'starlette', 'pydantic', 'anyio', 'httpx2'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    assert "statehold" in told.stdout
+    assert ran.returncode == 0, ran.stderr
+    assert "statehold" in ran.stdout
 
 
 def test_module_is_the_command() -> None:
-    told = subprocess.run(
+    ran = subprocess.run(
         [*gateway_process.STATEHOLD, "--version"], capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith("statehold 0.")
+    assert ran.stdout.startswith("statehold 0.")
 
 
 def test_flags_count_before_and_after_the_command() -> None:
@@ -47,7 +50,7 @@ def test_flags_count_before_and_after_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "message"),
     [
         (["--prot", "1"], "there is no option --prot, did you mean --port?; see statehold --help"),
         (["--bogus"], "there is no option --bogus; see statehold --help"),
@@ -73,25 +76,27 @@ def test_flags_count_before_and_after_the_command() -> None:
         (["services", "check", "none"], "none: is not an enabled service"),
     ],
 )
-def test_mistake_is_one_line_and_exit_code_2(statehold: Run, words: list[str], found: str) -> None:
+def test_mistake_is_one_line_and_exit_code_2(
+    statehold: Run, words: list[str], message: str
+) -> None:
     """The message names the missing file and the option that named it."""
-    told = statehold(*words)
-    assert told.code == USAGE
-    assert found in told.err.splitlines()[-1]
-    assert told.out == ""
+    output = statehold(*words)
+    assert output.code == USAGE
+    assert message in output.err.splitlines()[-1]
+    assert output.out == ""
 
 
 def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[timeouts]\nidel = 3\n")
-    told = subprocess.run(
+    ran = subprocess.run(
         [*gateway_process.STATEHOLD, "serve", "--config", "c.toml"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
-    assert told.returncode == USAGE
-    assert told.stderr == (
+    assert ran.returncode == USAGE
+    assert ran.stderr == (
         "statehold: c.toml: timeouts.idel: is not a setting; did you mean timeouts.idle?\n"
     )
 
@@ -136,7 +141,7 @@ def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
 
 
 def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
-    told = subprocess.run(
+    ran = subprocess.run(
         [*gateway_process.statehold(), "--data", str(data)],
         input="",
         capture_output=True,
@@ -144,5 +149,5 @@ def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
         timeout=30,
         check=False,
     )
-    assert told.returncode == OK
-    assert told.stdout == ""
+    assert ran.returncode == OK
+    assert ran.stdout == ""

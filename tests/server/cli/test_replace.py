@@ -28,12 +28,15 @@ from support.gateway_process import (
     meta_of,
     opened_session,
     service,
+    statehold,
     structured,
     text_of,
     toml,
 )
 from support.process_exit import until_gone
 from support.runs import wait_for_call
+from support.selection import matrix
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -66,6 +69,7 @@ class Server:
     config: Path
     data: Path
     port: int
+    command: Sequence[str] = tuple(STATEHOLD)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
     pids: list[int] = field(default_factory=list[int])
     """The pids of the processes that answered, in order."""
@@ -74,7 +78,7 @@ class Server:
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         files = ["--config", str(self.config), "--data", str(self.data)]
         process = subprocess.Popen(
-            [*STATEHOLD, "serve", *files, "--port", str(self.port), *options],
+            [*self.command, "serve", *files, "--port", str(self.port), *options],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -87,12 +91,7 @@ class Server:
         # Where nothing runs, --replace only starts.
         first = self.start("--replace")
         try:
-            with anyio.fail_after(30):
-                while not self.pids:
-                    try:
-                        await self.connect()
-                    except httpx2.ConnectError:
-                        await anyio.sleep(0.01)
+            await until(self.accepts)
             yield first
         finally:
             try:
@@ -122,6 +121,11 @@ class Server:
             self.pids.append(pid)
         if len(self.pids) == 2:
             self.second_answered.set()
+
+    async def accepts(self) -> bool:
+        with suppress(httpx2.ConnectError):
+            await self.connect()
+        return bool(self.pids)
 
     async def connect_repeatedly(self, end: anyio.Event) -> None:
         while not end.is_set():
@@ -162,20 +166,22 @@ async def hold(client: Client, fifo: Path, answers: list[str]) -> None:
 
 async def open_for_writing(fifo: Path) -> None:
     """Open a FIFO for writing as soon as a process reads it, and close it."""
-    while True:
-        try:
+
+    def has_opened() -> bool:
+        with suppress(OSError):
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:
-            await anyio.sleep(0.01)
-        else:
-            return
+            return True
+        return False
+
+    await until(has_opened)
 
 
-@pytest.mark.parametrize("by_signal", [False, True], ids=["option", "signal"])
+@pytest.mark.parametrize("how", matrix("forked", "option", "signal"))
 async def test_a_server_is_replaced_under_load(
-    config: Path, data: Path, port: int, log: Path, tmp_path: Path, by_signal: bool
+    config: Path, data: Path, port: int, log: Path, tmp_path: Path, how: str
 ) -> None:
-    server, ends = Server(config, data, port), anyio.Event()
+    command = statehold() if how == "forked" else STATEHOLD
+    server, ends = Server(config, data, port, command), anyio.Event()
     callers, answers = [Caller(number) for number in range(CALLERS)], list[str]()
     os.mkfifo(fifo := tmp_path / "fifo")
     async with server.running() as old, anyio.create_task_group() as held_calls:
@@ -185,7 +191,7 @@ async def test_a_server_is_replaced_under_load(
             for caller in callers:
                 tasks.start_soon(caller.run, client, await opened_session(client), ends)
             tasks.start_soon(server.connect_repeatedly, ends)
-            if by_signal:
+            if how == "signal":
                 old.send_signal(signal.SIGUSR2)
             else:
                 server.start("--replace")
@@ -199,9 +205,12 @@ async def test_a_server_is_replaced_under_load(
         for caller in callers:
             assert caller.counts == [*range(1, len(caller.counts) + 1)]
             assert caller.generations == {1}
-        assert server.pids[0] == old.pid
+        assert len(server.pids) == 2
+        if how != "forked":
+            assert server.pids[0] == old.pid
 
 
+@pytest.mark.thorough
 async def test_a_successor_that_is_ended_while_it_starts_leaves_the_server_as_it_is(
     config: Path, data: Path, port: int, tmp_path: Path
 ) -> None:
@@ -217,11 +226,10 @@ async def test_a_successor_that_is_ended_while_it_starts_leaves_the_server_as_it
                 toml({"services": {"silent": {"command": sys.executable, "args": ["-c", program]}}})
             )
         successor = server.start("--replace")
+        await until(started.exists)
+        # While the server is stopped, the next connection is the successor's.
+        old.send_signal(signal.SIGSTOP)
         with anyio.fail_after(30):
-            while not started.exists():  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-            # While the server is stopped, the next connection is the successor's.
-            old.send_signal(signal.SIGSTOP)
             await server.connect()
         old.send_signal(signal.SIGCONT)
         assert server.pids == [old.pid, successor.pid]
@@ -232,14 +240,14 @@ async def test_a_successor_that_is_ended_while_it_starts_leaves_the_server_as_it
 
 
 async def wait_for_status(client: Client, session: str, status: str) -> None:
-    with anyio.fail_after(30):
-        while True:
-            info = structured(await client.call_tool("session_info", {"session_id": session}))
-            if info["status"] == status:
-                return
-            await anyio.sleep(0.05)
+    async def has_status() -> bool:
+        info = structured(await client.call_tool("session_info", {"session_id": session}))
+        return info["status"] == status
+
+    await until(has_status, within=30)
 
 
+@pytest.mark.thorough
 async def test_pages_go_on_in_the_next_server(
     config: Path, data: Path, port: int, headless_shell: str
 ) -> None:
@@ -294,13 +302,14 @@ async def test_pages_go_on_in_the_next_server(
 def test_options_that_exclude_a_replacement_are_refused_with_the_remedy(
     data: Path, options: Sequence[str], problem: str
 ) -> None:
-    command = [*STATEHOLD, "serve", "--data", str(data), "--replace", *options]
+    command = [*statehold(), "serve", "--data", str(data), "--replace", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert problem in ended.stderr
 
 
+@pytest.mark.thorough
 async def test_the_server_of_another_data_folder_is_not_replaced(
     config: Path, data: Path, port: int, tmp_path: Path
 ) -> None:

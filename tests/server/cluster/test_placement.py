@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,11 @@ from mcp import Client
 from support.cluster_nodes import KEY, Start
 from support.databases import PostgreSQL
 from support.gateway_process import JSON, Running, Way, count, opened_session, structured
+from support.waiting import until
 
 from statehold.server.cli.main import main
+
+pytestmark = pytest.mark.thorough
 
 
 @asynccontextmanager
@@ -34,13 +37,6 @@ async def readiness(node: Running) -> int:
 
 async def is_readiness(node: Running, status_code: int) -> bool:
     return await readiness(node) == status_code
-
-
-async def until(condition: Callable[[], Awaitable[object]], *, within: float = 20.0) -> None:
-    """Wait for something that other processes do."""
-    with anyio.fail_after(within):
-        while not await condition():  # noqa: ASYNC110
-            await anyio.sleep(0.05)
 
 
 Command = Callable[..., tuple[int, str]]
@@ -167,10 +163,14 @@ async def test_a_crowded_node_has_new_sessions_created_elsewhere(start: Start) -
         async with client_of(crowded) as client:
             for _ in range(6):
                 await opened_session(client)
-            with start("b") as other, anyio.fail_after(20):
-                while "created" not in other.log:
+            with start("b") as other:
+
+                async def is_created_there() -> bool:
                     session = await opened_session(client)
                     assert await count(client, session) == 1
+                    return "created" in other.log
+
+                await until(is_created_there)
 
 
 async def test_a_crowded_node_gives_up_sessions_that_are_idle(
@@ -194,8 +194,8 @@ async def test_an_operator_has_a_node_drain(start: Start, command: Command) -> N
         async with client_of(drained) as client:
             session = await opened_session(client)
             assert await count(client, session) == 1
-            node, kept = await listed(command)
-            assert [node["state"], kept["state"]] == ["up", "up"]
+            node, other_node = await listed(command)
+            assert [node["state"], other_node["state"]] == ["up", "up"]
             assert node["peer"].startswith("127.0.0.1:")
             assert (await ask(command, "drain", node["node"]))[0] == 0
 
@@ -210,7 +210,7 @@ async def test_an_operator_has_a_node_drain(start: Start, command: Command) -> N
             assert await readiness(other) == 200
             assert {n["node"]: n["state"] for n in await listed(command)} == {
                 node["node"]: "draining",
-                kept["node"]: "up",
+                other_node["node"]: "up",
             }
 
 

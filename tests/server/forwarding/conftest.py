@@ -23,6 +23,7 @@ from support.gateway_process import (
 )
 from support.machines import cluster
 from support.pairs import Pair
+from support.selection import matrix
 
 Hop = Literal["unix", "peer"]
 
@@ -36,8 +37,8 @@ LINKS: list[tuple[Hop, tuple[Transport, Era]]] = [
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "edge" in metafunc.fixturenames:
-        ids = [f"{hop}-{transport}-{era}" for hop, (transport, era) in LINKS]
-        metafunc.parametrize(("hop", "edge"), LINKS, indirect=True, ids=ids, scope="module")
+        links = matrix(*(pytest.param(hop, way, id="-".join((hop, *way))) for hop, way in LINKS))
+        metafunc.parametrize(("hop", "edge"), links, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

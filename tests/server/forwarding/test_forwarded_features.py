@@ -25,6 +25,7 @@ def settings(fork_server: ForkServer, headless_shell: str) -> JSON:
     }
 
 
+@pytest.mark.thorough
 async def test_an_argument_is_completed_in_the_session(pair: Pair) -> None:
     async with pair.edge.connect() as client:
         await client.list_tools()
@@ -32,16 +33,17 @@ async def test_an_argument_is_completed_in_the_session(pair: Pair) -> None:
         prompt = prompts["test_prompt_with_arguments"]
         argument = next(a.name for a in prompt.arguments or [] if "session" in a.name)
         ref = types.PromptReference(type="ref/prompt", name=prompt.name)
-        found = await client.complete(
+        result = await client.complete(
             ref, {"name": "arg1", "value": "par"}, context_arguments={argument: pair.session}
         )
-        assert found.completion.values == ["paris", "park", "party"]
+        assert result.completion.values == ["paris", "park", "party"]
         address = f"session://{pair.session}/one/test%3A%2F%2Ftemplate%2F{{id}}%2Fdata"
         template = types.ResourceTemplateReference(type="ref/resource", uri=address)
-        found = await client.complete(template, {"name": "id", "value": "pa"})
-        assert found.completion.values == ["paris", "park", "party"]
+        result = await client.complete(template, {"name": "id", "value": "pa"})
+        assert result.completion.values == ["paris", "park", "party"]
 
 
+@pytest.mark.thorough
 async def test_the_session_of_a_connection_may_move_to_another_process(pair: Pair) -> None:
     async with replace(pair.edge, era="legacy").connect() as client:
         info = structured(await client.call_tool("session_info", {}))
@@ -56,6 +58,7 @@ async def test_the_session_of_a_connection_may_move_to_another_process(pair: Pai
         assert structured(await pair.client.call_tool("inc", session))["count"] == 3
 
 
+@pytest.mark.thorough
 async def test_a_page_is_driven_and_pictured_through_another_process(
     pair: Pair, login_site: str
 ) -> None:

@@ -33,6 +33,7 @@ async def test_a_client_of_another_process_is_notified_of_changes(pair: Pair) ->
             assert part.text == value
 
 
+@pytest.mark.thorough
 async def test_two_clients_share_a_subscription_and_it_outlives_one(pair: Pair) -> None:
     address = f"session://{pair.session}/apps/{quote(VALUE, safe='')}"
     async with subscribed(pair.edge, address) as (_, next_uri):
@@ -44,6 +45,7 @@ async def test_two_clients_share_a_subscription_and_it_outlives_one(pair: Pair) 
         assert await next_uri() == address
 
 
+@pytest.mark.thorough
 async def test_a_client_is_notified_of_a_changed_state(pair: Pair) -> None:
     address = f"session://{pair.session}/state"
     async with subscribed(pair.edge, address) as (_, next_uri):
@@ -51,6 +53,7 @@ async def test_a_client_is_notified_of_a_changed_state(pair: Pair) -> None:
         assert await next_uri() == address
 
 
+@pytest.mark.thorough
 async def test_a_client_is_notified_when_the_owner_gives_the_session_up(
     edge: Way, config_file: Path, data: Path
 ) -> None:

@@ -41,6 +41,7 @@ async def test_two_processes_call_one_session_in_turns(pair: Pair) -> None:
             assert await count(client, pair.session) == expected + 1
 
 
+@pytest.mark.thorough
 async def test_many_calls_at_once_from_both_processes_all_run(pair: Pair) -> None:
     async with pair.edge.connect() as client, anyio.create_task_group() as tasks:
         for one in [pair.client, client] * 10:
@@ -59,7 +60,7 @@ async def test_progress_arrives_in_order_and_as_it_is_sent(pair: Pair) -> None:
             first_note.set()
 
     async with pair.edge.connect() as client:
-        arguments = {**pair.at, "seconds": 1, "steps": 20}
+        arguments = {**pair.at, "seconds": 0.4, "steps": 20}
         with anyio.fail_after(20):
             result = await client.call_tool("slow", arguments, progress_callback=note)
         result_arrived = True
@@ -92,6 +93,7 @@ async def test_a_question_is_asked_and_answered_through_the_other_process(pair: 
             assert "And who else?" in text_of(again)
 
 
+@pytest.mark.thorough
 async def test_log_messages_of_the_upstream_arrive(pair: Pair) -> None:
     heard: list[str] = []
 
@@ -113,11 +115,12 @@ async def test_resources_and_prompts_are_those_of_the_session(pair: Pair) -> Non
         assert part.text == "2"
         prompts = (await client.list_prompts()).prompts
         arguments = {argument.name: pair.session for argument in prompts[0].arguments or []}
-        found = await client.get_prompt(prompts[0].name, arguments)
+        prompt = await client.get_prompt(prompts[0].name, arguments)
         expected = await pair.client.get_prompt(prompts[0].name, arguments)
-        assert found.messages == expected.messages
+        assert prompt.messages == expected.messages
 
 
+@pytest.mark.thorough
 async def test_a_large_result_and_an_image_arrive_unchanged(pair: Pair) -> None:
     async with pair.edge.connect() as client:
         assert text_of(await client.call_tool("big", {**pair.at, "kib": 4096})) == "x" * 4096 * 1024
@@ -126,6 +129,7 @@ async def test_a_large_result_and_an_image_arrive_unchanged(pair: Pair) -> None:
         assert len(block.data) == 300 * 1024
 
 
+@pytest.mark.thorough
 async def test_every_number_and_character_arrives_unchanged(pair: Pair) -> None:
     async with pair.edge.connect() as client:
         text = 'Zürich \u2028 "\\\x00'
@@ -152,6 +156,7 @@ async def test_own_tools_act_on_the_session_of_the_other_process(pair: Pair) -> 
         assert meta_of(refused)["statehold/error"]["code"] == "session_closed"
 
 
+@pytest.mark.thorough
 async def test_an_operation_runs_once_whichever_process_is_asked(pair: Pair) -> None:
     operation: Any = {"statehold/operation_id": "op-1"}
     async with pair.edge.connect() as client:
@@ -165,6 +170,7 @@ async def test_an_operation_runs_once_whichever_process_is_asked(pair: Pair) -> 
             assert structured(result)["version"] == 1
 
 
+@pytest.mark.thorough
 async def test_a_session_is_found_by_its_name(pair: Pair) -> None:
     created = await pair.client.call_tool("session_create", {"name": "named"})
     session = structured(created)["session_id"]
@@ -174,6 +180,7 @@ async def test_a_session_is_found_by_its_name(pair: Pair) -> None:
         await client.call_tool("session_close", {"session_id": session})
 
 
+@pytest.mark.thorough
 async def test_a_pinned_session_may_be_another_processs(pair: Pair, other: Running) -> None:
     created = await pair.client.call_tool("session_create", {"name": f"pinned-{pair.session}"})
     session = {"session_id": structured(created)["session_id"]}
@@ -194,6 +201,7 @@ async def test_a_pinned_session_may_be_another_processs(pair: Pair, other: Runni
         assert part[0].text == '{"a":1}'
 
 
+@pytest.mark.thorough
 async def test_the_python_client_uses_a_session_of_another_process(
     pair: Pair, other: Running
 ) -> None:
@@ -224,6 +232,7 @@ async def test_only_this_user_reaches_the_sockets(pair: Pair, data: Path) -> Non
     assert {mode_of(path) for path in sockets} == {0o600}
 
 
+@pytest.mark.thorough
 async def test_a_malformed_request_ends_its_connection_only(pair: Pair, data: Path) -> None:
     for path in sockets_of(data):
         async with await anyio.connect_unix(path) as stream:

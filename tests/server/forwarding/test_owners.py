@@ -28,6 +28,7 @@ from support.gateway_process import (
 )
 from support.machines import cluster
 from support.runs import entries, wait_for_call
+from support.selection import matrix
 
 LEASE_SECONDS = 2.0
 FENCED = 75
@@ -47,7 +48,7 @@ class Place:
     edge: Path
 
 
-@pytest.fixture(params=["unix", "peer"])
+@pytest.fixture(params=matrix("unix", "peer"))
 def place(request: pytest.FixtureRequest, tmp_path: Path, log: Path) -> Place:
     path = tmp_path / "statehold.toml"
     settings: JSON = {
@@ -140,6 +141,7 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_killed(
         assert await count(client, session) == 1
 
 
+@pytest.mark.thorough
 async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
     place: Place, log: Path
 ) -> None:
@@ -161,6 +163,7 @@ async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
         assert sorted(results) in (["0", "outcome_unknown"], ["2", "outcome_unknown"])
 
 
+@pytest.mark.thorough
 async def test_calls_while_the_owner_drains_see_no_error(place: Place) -> None:
     async with owned_session(place) as (owner, client, session):
         counts: list[int] = []
@@ -182,6 +185,7 @@ async def test_calls_while_the_owner_drains_see_no_error(place: Place) -> None:
         assert counts == [*range(3, 3 + restarted), *range(1, 61 - restarted)]
 
 
+@pytest.mark.thorough
 async def test_a_call_in_flight_is_answered_when_its_owner_drains(place: Place, log: Path) -> None:
     async with owned_session(place) as (owner, client, session):
         async with slow_call(client, session, log, seconds=0.5) as results:
@@ -190,6 +194,7 @@ async def test_a_call_in_flight_is_answered_when_its_owner_drains(place: Place, 
         assert results == ["done"]
 
 
+@pytest.mark.thorough
 async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends(
     place: Place, log: Path
 ) -> None:
@@ -206,6 +211,7 @@ async def test_a_forwarded_call_is_answered_when_the_process_that_was_asked_ends
             assert results == ["done"]
 
 
+@pytest.mark.thorough
 async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
     one_machine: Place, log: Path
 ) -> None:
@@ -222,6 +228,7 @@ async def test_a_stopped_owner_keeps_its_session_and_runs_nothing_late(
         assert not [entry for entry in entries(log) if entry["arguments"].get("n") == 100]
 
 
+@pytest.mark.thorough
 async def test_the_session_of_a_stopped_owner_is_taken_over_and_it_runs_nothing_late(
     two_machines: Place, log: Path
 ) -> None:
@@ -240,6 +247,7 @@ async def test_the_session_of_a_stopped_owner_is_taken_over_and_it_runs_nothing_
         assert len(hundreds) == 1
 
 
+@pytest.mark.thorough
 async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_stopped_for_too_long(
     two_machines: Place, log: Path
 ) -> None:

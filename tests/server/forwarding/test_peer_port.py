@@ -170,6 +170,7 @@ async def recorded(machines: Machines) -> AsyncGenerator[Recorded]:
         await client.call_tool("session_close", {"session_id": session})
 
 
+@pytest.mark.thorough
 async def test_a_node_of_the_cluster_is_answered(machines: Machines, recorded: Recorded) -> None:
     async with machines.member() as connection:
         for expected in (3, 4):
@@ -179,6 +180,7 @@ async def test_a_node_of_the_cluster_is_answered(machines: Machines, recorded: R
             assert result["structuredContent"]["count"] == expected
 
 
+@pytest.mark.thorough
 async def test_the_token_of_the_caller_stays_at_the_node_that_was_asked(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -189,6 +191,7 @@ async def test_the_token_of_the_caller_stays_at_the_node_that_was_asked(
     assert KEY.encode() not in traffic
 
 
+@pytest.mark.thorough
 async def test_the_token_of_a_legacy_client_stays_there_too(machines: Machines) -> None:
     urls = [machines.owner.url, machines.edge.url]
     headers = {"Authorization": f"Bearer {ALICE}", "Cookie": "a-secret-cookie"}
@@ -202,6 +205,7 @@ async def test_the_token_of_a_legacy_client_stays_there_too(machines: Machines) 
     assert b"a-secret-cookie" not in traffic
 
 
+@pytest.mark.thorough
 async def test_a_recorded_connection_is_not_answered_again(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -210,6 +214,7 @@ async def test_a_recorded_connection_is_not_answered_again(
     assert await recorded.count() == 3
 
 
+@pytest.mark.thorough
 async def test_a_recorded_request_does_not_run_again(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -217,6 +222,7 @@ async def test_a_recorded_request_does_not_run_again(
     assert await recorded.count() == 3
 
 
+@pytest.mark.thorough
 async def test_a_changed_request_is_refused(machines: Machines, recorded: Recorded) -> None:
     assertion, line = recorded.lines
     changed = line.replace(b'"alice"', b'"bob"')
@@ -226,6 +232,7 @@ async def test_a_changed_request_is_refused(machines: Machines, recorded: Record
     assert await recorded.count() == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sent",
     [
@@ -241,6 +248,7 @@ async def test_a_stranger_learns_nothing(machines: Machines, sent: bytes) -> Non
     assert await machines.answer_to(sent, introduced=False) == b""
 
 
+@pytest.mark.thorough
 async def test_a_node_with_another_key_or_clock_or_goal_is_refused(machines: Machines) -> None:
     with pytest.raises(NodeUnreachable):
         async with machines.member(key=WRONG_KEY):
@@ -256,6 +264,7 @@ async def test_a_node_with_another_key_or_clock_or_goal_is_refused(machines: Mac
             pass
 
 
+@pytest.mark.thorough
 async def test_the_session_of_another_principal_is_unknown(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -271,6 +280,7 @@ async def test_the_session_of_another_principal_is_unknown(
     assert await recorded.count() == 3
 
 
+@pytest.mark.thorough
 async def test_a_request_that_comes_late_or_for_another_epoch_is_not_begun(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -287,6 +297,7 @@ async def test_a_request_that_comes_late_or_for_another_epoch_is_not_begun(
     assert await recorded.count() == 3
 
 
+@pytest.mark.thorough
 async def test_a_node_takes_on_the_sessions_that_another_one_passes_on(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -305,7 +316,8 @@ async def test_a_node_takes_on_the_sessions_that_another_one_passes_on(
         assert (await connection.receive())["result"]["structuredContent"]["count"] == 1
 
 
-async def test_a_node_that_reads_slowly_slows_nobody(
+@pytest.mark.thorough
+async def test_a_node_that_reads_slowly_slows_no_other(
     machines: Machines, recorded: Recorded
 ) -> None:
     params = recorded.request.params or {}
@@ -322,6 +334,7 @@ async def test_a_node_that_reads_slowly_slows_nobody(
         assert result["content"][0]["text"] == "x" * 4096 * 1024
 
 
+@pytest.mark.thorough
 async def test_a_connection_ends_after_a_malformed_message(
     machines: Machines, recorded: Recorded
 ) -> None:
@@ -355,6 +368,7 @@ async def two_nodes(
             yield client, other
 
 
+@pytest.mark.thorough
 async def test_nodes_understand_each_other_while_a_key_is_replaced(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
@@ -369,6 +383,7 @@ async def test_nodes_understand_each_other_while_a_key_is_replaced(
         assert await count(owner, other) == 3
 
 
+@pytest.mark.thorough
 async def test_an_address_outside_of_the_networks_is_not_connected_to(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
@@ -409,6 +424,7 @@ async def test_every_address_is_advertised_as_one(
         assert int(number) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "key"),
     [

@@ -26,6 +26,8 @@ from support.gateway_process import (
 )
 from support.machines import cluster
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass
 class Placed:
@@ -62,36 +64,38 @@ def two_nodes(
 @pytest.fixture(scope="module")
 def placed(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> Generator[Placed]:
     folder = tmp_path_factory.mktemp("placed")
-    with two_nodes(postgresql, folder, {}, {"capacity": 0}) as found:
-        yield found
+    with two_nodes(postgresql, folder, {}, {"capacity": 0}) as nodes:
+        yield nodes
 
 
 @pytest.fixture(params=["modern", "legacy"])
-def asked(request: pytest.FixtureRequest, placed: Placed) -> Way:
+def edge_way(request: pytest.FixtureRequest, placed: Placed) -> Way:
     return replace(placed.edge, era=request.param)
 
 
-async def test_a_new_session_is_created_where_there_is_room(placed: Placed, asked: Way) -> None:
-    async with asked.connect() as client:
-        session = await opened_session(client, name=f"new-{asked.era}")
+async def test_a_new_session_is_created_where_there_is_room(placed: Placed, edge_way: Way) -> None:
+    async with edge_way.connect() as client:
+        session = await opened_session(client, name=f"new-{edge_way.era}")
         assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
     assert str(placed.owner_of(session)).startswith(placed.node.url)
     async with placed.node.connect() as client:
         assert await count(client, session) == 4
 
 
-async def test_a_session_is_created_once_for_one_operation(placed: Placed, asked: Way) -> None:
-    operation: Any = {"statehold/operation_id": f"create-{asked.era}"}
+async def test_a_session_is_created_once_for_one_operation(placed: Placed, edge_way: Way) -> None:
+    operation: Any = {"statehold/operation_id": f"create-{edge_way.era}"}
     sessions: set[str] = set()
-    for way in (asked, asked, placed.node):
+    for way in (edge_way, edge_way, placed.node):
         async with way.connect() as client:
             created = await client.call_tool("session_create", {}, meta=operation)
             sessions.add(structured(created)["session_id"])
     assert len(sessions) == 1
 
 
-async def test_a_paused_session_is_resumed_where_there_is_room(placed: Placed, asked: Way) -> None:
-    async with asked.connect() as client:
+async def test_a_paused_session_is_resumed_where_there_is_room(
+    placed: Placed, edge_way: Way
+) -> None:
+    async with edge_way.connect() as client:
         session = await opened_session(client)
         await count(client, session)
         await client.call_tool("session_pause", {"session_id": session})
@@ -100,9 +104,11 @@ async def test_a_paused_session_is_resumed_where_there_is_room(placed: Placed, a
     assert str(placed.owner_of(session)).startswith(placed.node.url)
 
 
-async def test_a_pinned_session_is_created_where_there_is_room(placed: Placed, asked: Way) -> None:
+async def test_a_pinned_session_is_created_where_there_is_room(
+    placed: Placed, edge_way: Way
+) -> None:
     for expected in (1, 2):
-        async with asked.connect(f"/s/pinned-{asked.era}/mcp") as client:
+        async with edge_way.connect(f"/s/pinned-{edge_way.era}/mcp") as client:
             result = await client.call_tool("inc")
             assert structured(result)["count"] == expected
     session = meta_of(result)["statehold/session"]["id"]

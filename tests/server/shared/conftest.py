@@ -21,11 +21,15 @@ def shared(settings: JSON, tmp_path: Path) -> Generator[SharedClients]:
 
 
 @pytest.fixture(scope="module")
-def running(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Generator[SharedClients]:
-    """A data folder for the tests of a module, which share its server."""
+def running(
+    settings: JSON, forked_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[SharedClients]:
+    """A data folder for the tests of a module, which share its server; it is forked from the fork server."""
     folder = tmp_path_factory.mktemp("shared")
     config = folder / "statehold.toml"
     config.write_text(toml(settings))
-    clients = SharedClients(config, folder / "data")
-    yield clients
-    clients.stop()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("PYTHONPATH", forked_servers)
+        clients = SharedClients(config, folder / "data", {"PYTHONPATH": forked_servers})
+        yield clients
+        clients.stop()

@@ -25,6 +25,7 @@ async def text_in(pipes: Pipes, number: int, tool: str, **arguments: Any) -> str
     )
 
 
+@pytest.mark.thorough
 async def test_a_page_is_the_same_after_its_client_was_killed(
     shared: SharedClients, login_site: str
 ) -> None:

@@ -70,11 +70,12 @@ async def test_clients_have_sessions_of_their_own_by_name(running: SharedClients
     async with running.connect("--session", "a") as a, running.connect("--session", "b") as b:
         assert [await inc(a), await inc(a), await inc(b)] == [1, 2, 1]
     async with running.connect() as unpinned:
-        found = structured(await unpinned.call_tool("session_list", {}))
-        assert {"a", "b"} <= {session["name"] for session in found["sessions"]}
+        listed = structured(await unpinned.call_tool("session_list", {}))
+        assert {"a", "b"} <= {session["name"] for session in listed["sessions"]}
         assert structured(await unpinned.call_tool("inc", {"session_id": "a"}))["count"] == 3
 
 
+@pytest.mark.thorough
 async def test_each_client_has_its_own_log_level(running: SharedClients) -> None:
     received: dict[str, list[str]] = {"low": [], "high": []}
 
@@ -97,6 +98,7 @@ async def test_each_client_has_its_own_log_level(running: SharedClients) -> None
     assert received == {"low": ["info", "error"], "high": ["error"]}
 
 
+@pytest.mark.thorough
 async def test_each_client_has_its_own_roots(running: SharedClients) -> None:
     def roots(uri: str) -> Any:
         async def answer(_: object) -> types.ListRootsResult:
@@ -114,6 +116,7 @@ async def test_each_client_has_its_own_roots(running: SharedClients) -> None:
             assert json.loads(text_of(result))["roots"][0]["uri"] == uri
 
 
+@pytest.mark.thorough
 async def test_a_question_ends_with_its_client(running: SharedClients) -> None:
     """A 2026-07-28 call waits for answers beyond its request; a client that has left sends none."""
     meta: JSON = {
@@ -122,17 +125,18 @@ async def test_a_question_ends_with_its_client(running: SharedClients) -> None:
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     }
     pin = ("--session", "asked")
-    async with running.piped(*pin, hello=False) as asked:
+    async with running.piped(*pin, hello=False) as leaves:
         call = tool_call(1, "q_ask")
         call["params"]["_meta"] = meta
-        await asked.send(call)
-        assert (await asked.answer(1))["result"]["resultType"] == "input_required"
+        await leaves.send(call)
+        assert (await leaves.answer(1))["result"]["resultType"] == "input_required"
     async with running.connect(*pin) as client:
         with anyio.fail_after(10):
             result = await client.call_tool("q_inc", {})
             assert not result.is_error, text_of(result)
 
 
+@pytest.mark.thorough
 async def test_big_messages_pass_in_both_directions(running: SharedClients) -> None:
     async with running.connect("--session", "big") as client:
         with anyio.fail_after(30):
@@ -145,6 +149,7 @@ def lines(*messages: JSON) -> bytes:
     return b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in messages)
 
 
+@pytest.mark.thorough
 def test_a_client_that_closes_its_side_gets_its_last_answers(
     running: SharedClients,
 ) -> None:
@@ -156,6 +161,7 @@ def test_a_client_that_closes_its_side_gets_its_last_answers(
     assert ran.stderr == b""
 
 
+@pytest.mark.thorough
 async def test_a_client_that_reads_no_answers_ends_with_its_stdin(running: SharedClients) -> None:
     async with running.piped("--session", "deaf") as deaf:
         assert deaf.process.stdout is not None
@@ -168,6 +174,7 @@ async def test_a_client_that_reads_no_answers_ends_with_its_stdin(running: Share
         assert await inc(client) == 2
 
 
+@pytest.mark.thorough
 async def test_a_subscription_ends_with_its_client_and_no_other(running: SharedClients) -> None:
     async with running.connect(mode="auto") as stays:
         async with running.connect(mode="auto") as leaves, leaves.listen(tools_list_changed=True):
@@ -186,6 +193,7 @@ async def test_a_subscription_ends_with_its_client_and_no_other(running: SharedC
                     break
 
 
+@pytest.mark.thorough
 def test_the_pipe_imports_nothing_that_takes_time(running: SharedClients) -> None:
     running.run()
     flags = ["--config", str(running.config), "--data", str(running.data)]

@@ -16,6 +16,7 @@ import anyio
 import psutil
 import pytest
 from support.gateway_process import JSON, service, structured, toml
+from support.selection import matrix
 from support.shared_clients import SharedClients
 
 from statehold.server.cli.commands import parse_command_line
@@ -50,6 +51,7 @@ async def inc(client: Any) -> int:
     return structured(await client.call_tool("inc", {}))["count"]
 
 
+@pytest.mark.thorough
 async def test_racing_clients_start_one_server(shared: SharedClients) -> None:
     counts: list[int] = []
     all_counted = anyio.Event()
@@ -69,6 +71,7 @@ async def test_racing_clients_start_one_server(shared: SharedClients) -> None:
     assert shared.servers() == [status_of(shared)["pid"]]
 
 
+@pytest.mark.thorough
 async def test_clients_that_come_and_go_leave_one_server_and_then_none(
     shared: SharedClients, settings: JSON
 ) -> None:
@@ -89,6 +92,7 @@ async def test_clients_that_come_and_go_leave_one_server_and_then_none(
     assert shared.servers() == []
 
 
+@pytest.mark.thorough
 def test_a_client_that_comes_while_the_server_ends_is_served(
     shared: SharedClients, settings: JSON
 ) -> None:
@@ -98,6 +102,7 @@ def test_a_client_that_comes_while_the_server_ends_is_served(
         assert (ran.returncode, ran.stderr) == (OK, b"")
 
 
+@pytest.mark.thorough
 async def test_a_live_session_and_a_connected_client_keep_the_server(
     shared: SharedClients, settings: JSON
 ) -> None:
@@ -115,6 +120,7 @@ async def test_a_live_session_and_a_connected_client_keep_the_server(
         await anyio.to_thread.run_sync(shared.wait_ended)
 
 
+@pytest.mark.thorough
 async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: SharedClients) -> None:
     async with shared.piped("--session", "s") as pipes:
         await pipes.tool(1, "inc")
@@ -136,6 +142,7 @@ async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: Shared
         assert status_of(shared)["pid"] != killed
 
 
+@pytest.mark.thorough
 async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClients) -> None:
     async with shared.piped("--session", "s") as old:
         await old.tool(1, "state_update", values={"step": 7})
@@ -187,6 +194,7 @@ def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
     assert_refused(running.run(), "STATEHOLD_TIMEOUTS__CALL", running.data)
 
 
+@pytest.mark.thorough
 def test_changed_settings_count_after_a_stop(shared: SharedClients, settings: JSON) -> None:
     assert shared.run().returncode == OK
     write(shared, settings, linger_seconds=500)
@@ -195,6 +203,7 @@ def test_changed_settings_count_after_a_stop(shared: SharedClients, settings: JS
     assert shared.run().returncode == OK
 
 
+@pytest.mark.thorough
 def test_the_session_of_a_client_is_its_own_also_in_the_environment(
     running: SharedClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +216,7 @@ def test_the_session_of_a_client_is_its_own_also_in_the_environment(
     assert b"should have 1 to 128 characters" in ran.stderr
 
 
+@pytest.mark.thorough
 def test_a_server_that_cannot_start_gives_its_reason(shared: SharedClients, settings: JSON) -> None:
     write(shared, settings, linger_seconds="soon")
     ran = shared.run()
@@ -234,19 +244,20 @@ def test_a_wrong_file_of_settings_is_explained(shared: SharedClients) -> None:
     assert line.startswith(f"statehold: {shared.config}: line 1")
 
 
-def test_status_and_stop(shared: SharedClients, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--data", str(shared.data)]
+def test_status_and_stop(running: SharedClients, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--data", str(running.data)]
 
     def run(*words: str) -> str:
         capsys.readouterr()
         assert main([*words, *flags]) == OK
         return capsys.readouterr().out
 
+    running.stop()
     assert "no server runs" in run("status")
     assert "no server runs" in run("stop")
     status = json.loads(run("status", "--json"))
-    assert status == {"running": False, "data": str(shared.data), "keeper": None}
-    assert shared.run().returncode == OK
+    assert status == {"running": False, "data": str(running.data), "keeper": None}
+    assert running.run().returncode == OK
     status = json.loads(run("status", "--json"))
     assert status["running"]
     assert status["clients"] == status["live_sessions"] == 0
@@ -254,13 +265,14 @@ def test_status_and_stop(shared: SharedClients, capsys: pytest.CaptureFixture[st
     assert time.time() - 60 < status["started_at"] <= time.time()
     text = run("status")
     assert f"pid            {status['pid']}" in text
-    assert str(shared.folder.log) in text
+    assert str(running.folder.log) in text
     assert f"(pid {status['pid']})" in run("stop")
-    shared.wait_ended()
-    assert shared.servers() == []
+    running.wait_ended()
+    assert running.servers() == []
     assert "no server runs" in run("status")
 
 
+@pytest.mark.thorough
 def test_a_second_server_of_a_folder_does_not_start(running: SharedClients) -> None:
     assert running.run().returncode == OK
     words = running.command()
@@ -272,6 +284,7 @@ def test_a_second_server_of_a_folder_does_not_start(running: SharedClients) -> N
     assert "a server runs already" in ran.stderr
 
 
+@pytest.mark.thorough
 def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> None:
     assert shared.run().returncode == OK
     folder = shared.folder
@@ -315,7 +328,7 @@ def test_another_user_is_refused_even_where_the_folder_is_open(running: SharedCl
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"\n", b"no JSON\n", b"[]\n", b"{}\n", b"x" * 100_000 + b"\n"]
+    "line", matrix(b"{}\n", b"", b"\n", b"no JSON\n", b"[]\n", b"x" * 100_000 + b"\n")
 )
 def test_a_malformed_request_ends_only_its_connection(running: SharedClients, line: bytes) -> None:
     assert running.run().returncode == OK
@@ -329,6 +342,7 @@ def test_a_malformed_request_ends_only_its_connection(running: SharedClients, li
     assert "Traceback" not in running.folder.log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_data_folder_with_a_long_path_has_a_server_too(
     settings: JSON, shared: SharedClients, tmp_path: Path
 ) -> None:
@@ -343,6 +357,7 @@ def test_a_data_folder_with_a_long_path_has_a_server_too(
         deep.stop()
 
 
+@pytest.mark.thorough
 def test_a_long_log_is_set_aside_at_the_start(shared: SharedClients) -> None:
     shared.folder.create()
     shared.folder.log.write_text("old\n" * LOG_BYTES)

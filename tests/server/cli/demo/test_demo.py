@@ -16,13 +16,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.fork_server import ForkServer
 from support.gateway_process import JSON, STATEHOLD
+from support.selection import matrix
 
 from statehold.server.cli.demo.process import CONFIG
 from statehold.server.demo_server import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[4]
 DEMO = [*STATEHOLD, "demo"]
+WITHOUT_BROWSER = (
+    "from statehold.server.cli.demo import process; from statehold.server.cli.main import main; "
+    "process._has_browser = lambda: False; raise SystemExit(main(['demo']))"
+)
 
 
 @pytest.fixture
@@ -35,27 +41,36 @@ def folder() -> Generator[Path]:
 @pytest.fixture
 def environ(folder: Path) -> dict[str, str]:
     """An environment of its own, with a setting that the demo must not take over."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")}
-    return {**kept, "TMPDIR": str(folder), "STATEHOLD_TIMEOUTS__IDLE": "nonsense"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")}
+    return {**variables, "TMPDIR": str(folder), "STATEHOLD_TIMEOUTS__IDLE": "nonsense"}
 
 
 def left(folder: Path) -> list[str]:
     """Return the files in this folder and the processes of a demo that uses it."""
-    found = [str(path) for path in folder.iterdir()]
+    remains = [str(path) for path in folder.iterdir()]
     for process in psutil.process_iter():
         try:
             if process.environ().get("TMPDIR") == str(folder):
-                found.append(" ".join(process.cmdline()))
+                remains.append(" ".join(process.cmdline()))
         except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-    return found
+    return remains
 
 
 @pytest.mark.fault
-def test_the_demo_shows_what_it_promises_and_leaves_nothing(
-    environ: dict[str, str], folder: Path
+@pytest.mark.parametrize("how", matrix("without a browser", "as installed"))
+def test_the_demo_keeps_its_promises_and_leaves_nothing(
+    environ: dict[str, str],
+    folder: Path,
+    fork_server: ForkServer,
+    forked_servers: str,
+    how: str,
 ) -> None:
-    done = subprocess.run(DEMO, env=environ, capture_output=True, text=True, timeout=55)
+    command, page = DEMO, "The page went on counting while no Statehold ran."
+    if how == "without a browser":
+        command, page = fork_server.command("-c", WITHOUT_BROWSER), "The page is left out"
+        environ["PYTHONPATH"] = forked_servers
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     shown = " ".join(done.stdout.split())
@@ -63,16 +78,16 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing(
     assert steps == ["1", "2", "3", "4", "5", "6", "7"]
     counts = re.findall(r"^ {3}(ada|bob) +count\(\) +count = (\d)$", done.stdout, re.MULTILINE)
     assert counts[:4] == [("ada", "1"), ("ada", "2"), ("bob", "1"), ("ada", "3")]
-    for said in (
+    for sentence in (
         'ada read_notes() notes = ["ada was here"]',
         "generation 1 to 2; it was paused). Restored: the notes. Lost: the counter.",
         "outcome_unknown: The connection to notebook was lost during the call",
         "Ada's notebook goes on where it was",
         'ada shell(line="echo $animal") output = "otter"',
-        "The page went on counting while no Statehold ran.",
         "exit code 0, no process left",
     ):
-        assert said in shown, done.stdout
+        assert sentence in shown, done.stdout
+    assert page in shown, done.stdout
     # Whether its notes were saved after the last count is a matter of time.
     why, lost = (
         "to 3; the process was killed by SIGKILL",
@@ -94,6 +109,7 @@ def lines_until(process: subprocess.Popen[str], wanted: str) -> Generator[str]:
     raise AssertionError(f"the demo ended without {wanted!r}")
 
 
+@pytest.mark.thorough
 @pytest.mark.fault
 def test_an_interrupted_demo_leaves_nothing(environ: dict[str, str], folder: Path) -> None:
     environ["PYTHONUNBUFFERED"] = "1"
@@ -108,6 +124,7 @@ def test_an_interrupted_demo_leaves_nothing(environ: dict[str, str], folder: Pat
     assert left(folder) == []
 
 
+@pytest.mark.thorough
 def test_a_step_that_fails_is_named(environ: dict[str, str], folder: Path) -> None:
     """A module that every Python loads keeps Statehold from starting."""
     broken = folder / "broken"
@@ -137,8 +154,8 @@ def test_the_example_configuration_is_that_of_the_demo() -> None:
     assert example == tomllib.loads(CONFIG.format(python=json.dumps(sys.executable)))
 
 
-def test_the_notebook_refuses_what_it_does_not_know() -> None:
-    asked: list[JSON] = [
+def test_the_notebook_refuses_unknown_requests() -> None:
+    requests: list[JSON] = [
         {"method": "initialize", "params": {"protocolVersion": "1999-01-01"}},
         {"method": "ping"},
         {"method": "resources/list"},
@@ -146,9 +163,9 @@ def test_the_notebook_refuses_what_it_does_not_know() -> None:
         {"method": "tools/call", "params": {"name": "write_note", "arguments": {}}},
         {"method": "tools/call", "params": {"name": "think", "arguments": {"seconds": 0}}},
     ]
-    given = "".join(
+    lines = "".join(
         json.dumps({"jsonrpc": "2.0", "id": number, **message}) + "\n"
-        for number, message in enumerate(asked)
+        for number, message in enumerate(requests)
     )
     with subprocess.Popen(
         [sys.executable, "-m", "statehold.server.demo_server"],
@@ -158,12 +175,12 @@ def test_the_notebook_refuses_what_it_does_not_know() -> None:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(given)
+        process.stdin.write(lines)
         process.stdin.flush()
         assert select.select([process.stdout], [], [], 10)[0]
         answers = {
-            found["id"]: found
-            for found in (json.loads(process.stdout.readline()) for _ in range(len(asked)))
+            answer["id"]: answer
+            for answer in (json.loads(process.stdout.readline()) for _ in range(len(requests)))
         }
         process.stdin.close()
         assert process.wait(10) == 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.holding import HOLDER
+from support.holding import holding
 
 from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main
@@ -61,72 +61,72 @@ def make_store(data: Path) -> None:
     anyio.run(make)
 
 
-def test_healthy_machine_is_said_to_be_so(doctor: Doctor, data: Path, tmp_path: Path) -> None:
+def test_every_check_of_a_healthy_machine_is_ok(doctor: Doctor, data: Path, tmp_path: Path) -> None:
     make_store(data)
-    code, found = doctor(*services(tmp_path, py={"command": sys.executable}))
+    code, checks = doctor(*services(tmp_path, py={"command": sys.executable}))
     assert code == OK
     for name in ("configuration", "python", "mcp", "service py", "data folder", "store"):
-        assert found[name]["status"] == "ok", found[name]
-    assert found["leftover children"]["detail"] == "none"
-    assert found["store"]["detail"] == "0 open sessions, 0 closed"
+        assert checks[name]["status"] == "ok", checks[name]
+    assert checks["leftover children"]["detail"] == "none"
+    assert checks["store"]["detail"] == "0 open sessions, 0 closed"
 
 
-def test_nothing_is_made_by_looking(doctor: Doctor, data: Path) -> None:
-    code, found = doctor()
+def test_the_doctor_creates_no_data_folder(doctor: Doctor, data: Path) -> None:
+    code, checks = doctor()
     assert code == OK
-    assert "will be made" in found["data folder"]["detail"]
-    assert found["configuration"]["detail"] == "1 service"
+    assert "will be made" in checks["data folder"]["detail"]
+    assert checks["configuration"]["detail"] == "1 service"
     assert not data.exists()
 
 
 def test_configuration_without_services_is_worth_a_warning(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "none.toml").write_text("[services]\n")
-    code, found = doctor("--config", str(tmp_path / "none.toml"))
+    code, checks = doctor("--config", str(tmp_path / "none.toml"))
     assert code == OK
-    assert found["configuration"]["status"] == "warn"
+    assert checks["configuration"]["status"] == "warn"
 
 
 def test_report_for_people_ends_with_what_to_do(
     doctor: Doctor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["doctor", *services(tmp_path, x={"command": "no-such-program"}), "--ephemeral"])
-    told = capsys.readouterr().out
+    report = capsys.readouterr().out
     assert code == FAILURE
-    assert "fail  service x" in told
-    assert "service x: install no-such-program, or give its full path as command" in told
-    assert told.endswith("\n1 wrong\n")
+    assert "fail  service x" in report
+    assert "service x: install no-such-program, or give its full path as command" in report
+    assert report.endswith("\n1 wrong\n")
 
 
 def test_missing_program_of_a_service_is_a_failure(doctor: Doctor, tmp_path: Path) -> None:
     entry = {"command": "python-of-elsewhere", "env": {"PATH": str(tmp_path)}}
-    code, found = doctor(*services(tmp_path, there=entry))
-    assert (code, found["service there"]["status"]) == (FAILURE, "fail")
+    code, checks = doctor(*services(tmp_path, there=entry))
+    assert (code, checks["service there"]["status"]) == (FAILURE, "fail")
     program = tmp_path / "python-of-elsewhere"
     program.touch(0o755)
-    code, found = doctor(*services(tmp_path, there=entry))
-    assert (code, found["service there"]["detail"]) == (OK, str(program))
+    code, checks = doctor(*services(tmp_path, there=entry))
+    assert (code, checks["service there"]["detail"]) == (OK, str(program))
 
 
 def test_our_own_interpreter_is_a_program(doctor: Doctor, tmp_path: Path) -> None:
     entry = {"command": "{python}", "env": {"PATH": str(tmp_path)}}
-    code, found = doctor(*services(tmp_path, own=entry))
-    assert (code, found["service own"]["detail"]) == (OK, sys.executable)
+    code, checks = doctor(*services(tmp_path, own=entry))
+    assert (code, checks["service own"]["detail"]) == (OK, sys.executable)
 
 
-def test_node_is_missed_only_by_those_who_use_it(
+def test_a_missing_node_is_reported_only_to_services_that_use_it(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, found = doctor(*services(tmp_path, py={"command": sys.executable}))
-    assert (code, found["npx"]["status"]) == (OK, "ok")
+    code, checks = doctor(*services(tmp_path, py={"command": sys.executable}))
+    assert (code, checks["npx"]["status"]) == (OK, "ok")
     # The row of the built-in browser covers Chromium.
-    assert "chromium" not in found
+    assert "chromium" not in checks
     entry = {"command": "npx", "args": ["-y", "@playwright/mcp"]}
-    code, found = doctor(*services(tmp_path, browser=entry))
+    code, checks = doctor(*services(tmp_path, browser=entry))
     assert code == FAILURE
-    assert found["npx"]["status"] == "fail"
-    assert "nodejs.org" in found["npx"]["remedy"]
-    assert found["chromium"]["status"] == "warn"
+    assert checks["npx"]["status"] == "fail"
+    assert "nodejs.org" in checks["npx"]["remedy"]
+    assert checks["chromium"]["status"] == "warn"
 
 
 def test_program_that_does_not_start_is_found(
@@ -135,90 +135,79 @@ def test_program_that_does_not_start_is_found(
     (tmp_path / "node").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "node").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    code, found = doctor(*services(tmp_path, n={"command": "node"}))
+    code, checks = doctor(*services(tmp_path, n={"command": "node"}))
     assert code == FAILURE
-    assert "does not start" in found["node"]["detail"]
+    assert "does not start" in checks["node"]["detail"]
 
 
-def test_wrong_configuration_is_a_finding_and_the_rest_is_looked_at_all_the_same(
-    doctor: Doctor, tmp_path: Path
-) -> None:
+def test_other_checks_run_with_a_wrong_configuration(doctor: Doctor, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text("[timeouts]\nidel = 1\n")
-    code, found = doctor("--config", str(path))
+    code, checks = doctor("--config", str(path))
     assert code == FAILURE
-    assert found["configuration"]["detail"] == f"{path}: timeouts.idel: is not a setting"
-    assert found["configuration"]["remedy"] == "did you mean timeouts.idle?"
-    assert found["data folder"]["status"] == "ok"
+    assert checks["configuration"]["detail"] == f"{path}: timeouts.idel: is not a setting"
+    assert checks["configuration"]["remedy"] == "did you mean timeouts.idle?"
+    assert checks["data folder"]["status"] == "ok"
 
 
 def test_tokens_that_others_can_read_are_found(doctor: Doctor, tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("0123456789abcdef0123 alice\n")
     path.chmod(0o644)
-    code, found = doctor("--token-file", str(path))
+    code, checks = doctor("--token-file", str(path))
     assert code == FAILURE
-    assert found["tokens"]["remedy"] == f"run: chmod 600 {path}"
+    assert checks["tokens"]["remedy"] == f"run: chmod 600 {path}"
     path.chmod(0o600)
-    code, found = doctor("--token-file", str(path))
-    assert (code, found["tokens"]["detail"]) == (OK, f"1 in {path}")
+    code, checks = doctor("--token-file", str(path))
+    assert (code, checks["tokens"]["detail"]) == (OK, f"1 in {path}")
 
 
 def test_folder_and_files_that_others_can_read_are_found(doctor: Doctor, data: Path) -> None:
     make_store(data)
     data.chmod(0o755)
-    code, found = doctor()
+    code, checks = doctor()
     assert code == FAILURE
-    assert "(0755)" in found["data folder"]["detail"]
-    assert found["data folder"]["remedy"] == f"chmod 700 {data}"
+    assert "(0755)" in checks["data folder"]["detail"]
+    assert checks["data folder"]["remedy"] == f"chmod 700 {data}"
 
     data.chmod(0o700)
     file = data / "statehold.db"
     file.chmod(0o640)
-    code, found = doctor()
+    code, checks = doctor()
     assert code == FAILURE
-    assert found["data files"]["remedy"] == f"chmod 600 {file}"
+    assert checks["data files"]["remedy"] == f"chmod 600 {file}"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_folder_that_cannot_be_made_is_found(doctor: Doctor, data: Path) -> None:
     data.parent.chmod(0o500)
     try:
-        code, found = doctor()
+        code, checks = doctor()
     finally:
         data.parent.chmod(0o700)
     assert code == FAILURE
-    assert "cannot be made" in found["data folder"]["detail"]
+    assert "cannot be made" in checks["data folder"]["detail"]
 
 
 def test_damaged_database_is_found(doctor: Doctor, data: Path) -> None:
     data.mkdir(mode=0o700)
     (data / "statehold.db").write_bytes(b"no database at all" * 500)
     (data / "statehold.db").chmod(0o600)
-    code, found = doctor()
+    code, checks = doctor()
     assert code == FAILURE
-    assert found["store"]["status"] == "fail"
-    assert found["leftover children"]["status"] == "ok"
+    assert checks["store"]["status"] == "fail"
+    assert checks["leftover children"]["status"] == "ok"
 
 
 def test_running_processes_are_named_and_silent_ones_are_suspected(
     doctor: Doctor, data: Path
 ) -> None:
     for words, status in (([], "ok"), (["--silent"], "warn")):
-        with subprocess.Popen(
-            [sys.executable, str(HOLDER), str(data), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            process.stdout.readline()
-            code, found = doctor()
+        with holding(data, *words) as held:
+            code, checks = doctor()
             assert code == OK
-            assert found["processes"]["status"] == status
-            assert f"pid {process.pid}" in found["processes"]["detail"]
-            process.stdin.close()
+            assert checks["processes"]["status"] == status
+            assert f"pid {held.process.pid}" in checks["processes"]["detail"]
 
 
 STARTER = """
@@ -248,10 +237,10 @@ def test_children_that_outlived_their_process_are_found(doctor: Doctor, data: Pa
             assert doctor()[1]["leftover children"]["detail"] == "none"
             process.kill()
             process.wait(10)
-            code, found = doctor()
+            code, checks = doctor()
             assert code == FAILURE
-            assert found["leftover children"]["detail"] == f"pid {child} of memory"
-            assert "start Statehold once" in found["leftover children"]["remedy"]
+            assert checks["leftover children"]["detail"] == f"pid {child} of memory"
+            assert "start Statehold once" in checks["leftover children"]["remedy"]
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -265,7 +254,7 @@ def test_check_that_breaks_is_a_finding(
         raise OSError("no such device")
 
     monkeypatch.setattr("shutil.disk_usage", broken)
-    code, found = doctor()
+    code, checks = doctor()
     assert code == FAILURE
-    assert "no such device" in found["folder"]["detail"]
-    assert found["data folder"]["status"] == "ok"
+    assert "no such device" in checks["folder"]["detail"]
+    assert checks["data folder"]["status"] == "ok"

@@ -25,10 +25,10 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 
     def look(**settings: object) -> dict[str, Finding]:
         config = Config.model_validate({"services": {"browser": settings}})
-        found = {finding.name: finding for finding in check_browser(config)}
-        for finding in found.values():
+        findings = {finding.name: finding for finding in check_browser(config)}
+        for finding in findings.values():
             assert finding.status == "ok" or finding.remedy
-        return found
+        return findings
 
     return look
 
@@ -60,13 +60,15 @@ def test_a_sandbox_that_is_turned_off_is_worth_a_warning(
     program = tmp_path / "chromium"
     program.write_text("#!/bin/sh\necho Chromium 140.0.1.2\n")
     program.chmod(0o755)
-    found = doctor(executable=str(program), args=["--mute-audio", flag])["service browser sandbox"]
-    assert (found.detail == "off: `args` says so") is off
+    finding = doctor(executable=str(program), args=["--mute-audio", flag])[
+        "service browser sandbox"
+    ]
+    assert (finding.detail == "off: `args` says so") is off
     if off:
-        assert found.status == "warn"
+        assert finding.status == "warn"
 
 
-def test_it_is_said_that_videos_need_a_program_where_they_can_be_asked_for(
+def test_a_missing_video_program_is_reported_to_services_that_record(
     doctor: Doctor, tmp_path: Path
 ) -> None:
     program = tmp_path / "chromium"
@@ -85,25 +87,25 @@ def test_it_is_said_that_videos_need_a_program_where_they_can_be_asked_for(
 
 
 def test_a_configured_browser_that_is_missing_is_a_failure(doctor: Doctor) -> None:
-    found = doctor(executable="no-such-browser")["service browser"]
-    assert found.status == "fail"
-    assert "`executable`" in found.detail
-    assert found.remedy == "correct it, or leave it out"
+    finding = doctor(executable="no-such-browser")["service browser"]
+    assert finding.status == "fail"
+    assert "`executable`" in finding.detail
+    assert finding.remedy == "correct it, or leave it out"
 
 
 def test_one_that_is_no_browser_is_a_failure(doctor: Doctor, tmp_path: Path) -> None:
     program = tmp_path / "chromium"
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
-    found = doctor(executable=str(program))["service browser"]
-    assert (found.status, found.detail) == ("fail", f"{program} does not start")
+    finding = doctor(executable=str(program))["service browser"]
+    assert (finding.status, finding.detail) == ("fail", f"{program} does not start")
 
 
 def test_one_that_can_be_installed_is_worth_a_warning(doctor: Doctor) -> None:
-    found = doctor(channel="chromium-headless-shell", install=True)["service browser"]
-    assert found.status == "warn"
-    assert "installed when a session needs it" in found.detail
-    assert found.remedy.endswith("-m playwright install --only-shell chromium")
+    finding = doctor(channel="chromium-headless-shell", install=True)["service browser"]
+    assert finding.status == "warn"
+    assert "installed when a session needs it" in finding.detail
+    assert finding.remedy.endswith("-m playwright install --only-shell chromium")
     unasked = doctor(channel="chromium-headless-shell")["service browser"]
     assert unasked.status == "fail"
     assert "run: statehold doctor --install, or: " in unasked.remedy
@@ -111,9 +113,9 @@ def test_one_that_can_be_installed_is_worth_a_warning(doctor: Doctor) -> None:
 
 
 def test_a_window_without_a_display_is_a_failure(doctor: Doctor) -> None:
-    found = doctor(headless=False)["service browser"]
-    assert found.status == "fail"
-    assert "DISPLAY" in found.remedy
+    finding = doctor(headless=False)["service browser"]
+    assert finding.status == "fail"
+    assert "DISPLAY" in finding.remedy
 
 
 def test_a_browser_elsewhere_is_named_without_its_secrets(doctor: Doctor) -> None:
@@ -122,6 +124,6 @@ def test_a_browser_elsewhere_is_named_without_its_secrets(doctor: Doctor) -> Non
     assert findings["service browser"].detail == "a browser at wss://farm.example"
 
 
-def test_nobody_who_has_no_such_service_is_bothered() -> None:
-    (found,) = check_browser(Config(services={}))
-    assert (found.name, found.status) == ("browser", "ok")
+def test_a_configuration_without_a_browser_is_ok() -> None:
+    (finding,) = check_browser(Config(services={}))
+    assert (finding.name, finding.status) == ("browser", "ok")

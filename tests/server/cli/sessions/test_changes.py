@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.holding import Run, create_paused, holding, left_behind, one_line
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
@@ -16,8 +17,8 @@ def test_holder_pauses_resumes_and_closes(statehold: Run, data: Path) -> None:
         assert statehold("sessions", "pause", "work").out == f"{ref} (work) is paused already\n"
         assert statehold("sessions", "resume", "work").out == f"{ref} (work) is idle\n"
         assert statehold("sessions", "resume", "work").out == f"{ref} (work) is idle already\n"
-        told = statehold("sessions", "close", "work", "--json")
-        assert told.json == {
+        output = statehold("sessions", "close", "work", "--json")
+        assert output.json == {
             "sessions": [{"session_id": ref, "name": "work", "status": "closed", "changed": True}],
             "errors": [],
         }
@@ -29,20 +30,21 @@ def test_session_with_calls_in_flight_is_busy_until_it_is_forced(
     statehold: Run, data: Path
 ) -> None:
     with holding(data, "busy") as held:
-        told = statehold("sessions", "pause", "busy")
-        assert told.code == BUSY
-        assert "1 call in flight" in one_line(told)
-        told = statehold("sessions", "close", "busy", "--force")
-        assert (told.code, told.out) == (OK, f"{held.sessions['busy']} (busy) is closed\n")
+        output = statehold("sessions", "pause", "busy")
+        assert output.code == BUSY
+        assert "1 call in flight" in one_line(output)
+        output = statehold("sessions", "close", "busy", "--force")
+        assert (output.code, output.out) == (OK, f"{held.sessions['busy']} (busy) is closed\n")
 
 
+@pytest.mark.thorough
 def test_session_of_a_process_that_does_not_answer_stays_with_it(
     statehold: Run, data: Path
 ) -> None:
     with holding(data, "work", "--silent") as held:
-        told = statehold("sessions", "close", "work")
-        assert told.code == BUSY
-        message = one_line(told)
+        output = statehold("sessions", "close", "work")
+        assert output.code == BUSY
+        message = one_line(output)
         assert f"holder, pid {held.process.pid}" in message
         assert "does not answer" in message
         assert "does not answer" in statehold("sessions", "list").out
@@ -57,8 +59,8 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
     assert (
         statehold("sessions", "pause", "one").out == f"{sessions['one']} (one) is paused already\n"
     )
-    told = statehold("sessions", "close", "one", "two")
-    assert (told.code, told.out.count("is closed")) == (OK, 2)
+    output = statehold("sessions", "close", "one", "two")
+    assert (output.code, output.out.count("is closed")) == (OK, 2)
     shown = statehold("sessions", "show", "one", "--json").json
     assert (shown["status"], shown["reason"], shown["open_in"]) == ("closed", "cli", None)
     steps = [(e["request"]["code"], e["request"]["cause"]) for e in shown["journal"]]
@@ -88,36 +90,38 @@ def test_command_line_leaves_no_node_behind(statehold: Run, data: Path) -> None:
 
 def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
     create_paused(data, "one")
-    told = statehold("sessions", "purge", "one")
-    assert told.code == FAILURE
-    assert "is paused; close it first" in one_line(told)
+    output = statehold("sessions", "purge", "one")
+    assert output.code == FAILURE
+    assert "is paused; close it first" in one_line(output)
 
 
 def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
     statehold: Run, data: Path
 ) -> None:
     create_paused(data, "one")
-    told = statehold("sessions", "resume", "one")
-    assert told.code == FAILURE
-    assert "it resumes by itself when called" in one_line(told)
+    output = statehold("sessions", "resume", "one")
+    assert output.code == FAILURE
+    assert "it resumes by itself when called" in one_line(output)
     with holding(data) as held:
         assert statehold("sessions", "resume", "one").out.endswith("(one) is idle\n")
         shown = statehold("sessions", "show", "one", "--json").json
         assert shown["open_in"] == f"holder, pid {held.process.pid}"
 
 
-def test_what_can_be_done_is_done_and_the_rest_is_told(statehold: Run, data: Path) -> None:
+def test_a_missing_session_does_not_keep_others_from_being_closed(
+    statehold: Run, data: Path
+) -> None:
     sessions = create_paused(data, "one")
-    told = statehold("sessions", "close", "none", "one", "--json")
-    assert told.code == NOT_FOUND
-    assert [s["session_id"] for s in told.json["sessions"]] == [sessions["one"]]
-    assert [e["code"] for e in told.json["errors"]] == ["session_not_found"]
+    output = statehold("sessions", "close", "none", "one", "--json")
+    assert output.code == NOT_FOUND
+    assert [s["session_id"] for s in output.json["sessions"]] == [sessions["one"]]
+    assert [e["code"] for e in output.json["errors"]] == ["session_not_found"]
 
 
 def test_store_that_cannot_be_read_is_one_line(statehold: Run, data: Path) -> None:
     data.mkdir(mode=0o700)
     (data / "statehold.db").write_bytes(b"no database at all, but long enough to be looked at" * 99)
-    told = statehold("sessions", "list", "--json")
-    assert told.code == FAILURE
-    assert told.json["error"]["code"] == "store_unavailable"
-    assert "statehold.db" in one_line(told)
+    output = statehold("sessions", "list", "--json")
+    assert output.code == FAILURE
+    assert output.json["error"]["code"] == "store_unavailable"
+    assert "statehold.db" in one_line(output)

@@ -12,6 +12,7 @@ from support import commands
 from support.counting import Counting
 from support.engine import engine as in_process
 from support.gateway_process import JSON, opened_session, structured
+from support.selection import matrix
 
 from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
@@ -29,12 +30,12 @@ class DataFolder(commands.DataFolder):
         assert code == OK, err
         return json.loads(out)
 
-    def made(self, **wish: Any) -> str:
+    def create(self, **wish: Any) -> str:
         """Make a session that no process holds afterwards."""
 
         async def run() -> str:
-            async with in_process(Counting("quick"), folder=self.data) as found:
-                return (await found.create(**wish)).id
+            async with in_process(Counting("quick"), folder=self.data) as engine:
+                return (await engine.create(**wish)).id
 
         return anyio.run(run)
 
@@ -44,11 +45,11 @@ def folder_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DataFolder
     return DataFolder(tmp_path, capsys)
 
 
-def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(
+def test_the_state_of_an_unheld_session_is_shown_and_changed(
     folder_cli: DataFolder,
 ) -> None:
     state = {"cart": {"items": ["tea"]}, "large": 2**80, "whole": 1.0}
-    session = folder_cli.made(name="work", state=state, state_schema=SCHEMA)
+    session = folder_cli.create(name="work", state=state, state_schema=SCHEMA)
     assert folder_cli.value("work") == state
     assert folder_cli.value(session, "--path", "/cart/items/0") == "tea"
     shown = folder_cli.value("work", "--path", "/cart", "--json")
@@ -69,7 +70,7 @@ def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(
         "version": 2,
     }
     assert folder_cli.value("work", "--path", "/cart") == {"items": ["tea", "milk"], "paid": True}
-    for words, said in (
+    for words, message in (
         (("--merge", "{}", "--if-version", "0"), "version 2, not 0"),
         (("--merge", '{"n": "one"}'), "/n does not fit"),
         (("--set", "5"), "object"),
@@ -77,7 +78,7 @@ def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(
     ):
         code, out, err = folder_cli.run("work", *words)
         assert (code, out) == (FAILURE, "")
-        assert said in err
+        assert message in err
     shown = folder_cli.value("work", "--json")
     assert (shown["version"], shown["value"]["large"]) == (2, 2**80)
     # It is free again: a server takes it up.
@@ -91,6 +92,7 @@ def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(
         assert anyio.run(read) == {"found": True, "value": ["tea", "milk"], "version": 2}
 
 
+@pytest.mark.thorough
 def test_the_state_of_a_session_that_a_server_holds_is_changed_there(
     folder_cli: DataFolder,
 ) -> None:
@@ -122,27 +124,29 @@ def test_the_state_of_a_session_that_a_server_holds_is_changed_there(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--set", "{}", "--merge", "{}"), "exclude each other"),
+    ("words", "message"),
+    matrix(
         (("--set", "{"), "--set: this is not JSON"),
-        (("--merge", '{"n": NaN}'), "--merge: this is not JSON"),
         (("--if-version", "1"), "--if-version goes with"),
+        (("--set", "{}", "--merge", "{}"), "exclude each other"),
+        (("--merge", '{"n": NaN}'), "--merge: this is not JSON"),
         (("--merge", "{}", "--if-version", "-1"), "from 0 on"),
-    ],
+        quick=2,
+    ),
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    folder_cli: DataFolder, words: tuple[str, ...], said: str
+    folder_cli: DataFolder, words: tuple[str, ...], message: str
 ) -> None:
     folder_cli.data.mkdir(mode=0o700)
-    session = folder_cli.made()
+    session = folder_cli.create()
     code, out, err = folder_cli.run(session, *words)
     assert (code, out) == (USAGE, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_session_that_is_not_there_or_closed_is_told(folder_cli: DataFolder) -> None:
+@pytest.mark.thorough
+def test_a_missing_or_closed_session_is_reported(folder_cli: DataFolder) -> None:
     assert folder_cli.run("nobody")[0] == NOT_FOUND
     with folder_cli.serving() as way:
 

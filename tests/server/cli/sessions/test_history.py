@@ -30,8 +30,10 @@ class DataFolder(commands.DataFolder):
                 meta: Any = {"statehold/run_id": "r1", "statehold/operation_id": "op"}
                 await client.call_tool("inc", {**one, "password": PASSWORD}, meta=meta)
                 await client.call_tool("get", one)
-                for role, said in (("system", "be kind"), ("user", "invoice, invoice")):
-                    await client.call_tool("session_note", {**one, "role": role, "content": said})
+                for role, content in (("system", "be kind"), ("user", "invoice, invoice")):
+                    await client.call_tool(
+                        "session_note", {**one, "role": role, "content": content}
+                    )
                 summary = {**one, "text": STEERING + "We counted.", "topics": ["counting"]}
                 await client.call_tool("session_summary", summary)
 
@@ -49,8 +51,8 @@ def test_a_history_is_shown_beside_a_server_and_without_one(folder_cli: DataFold
     code, out, _ = folder_cli.run("history", "work")
     assert code == OK
     assert "compacted" not in out
-    for said in ("quick: inc", "invoice, invoice", "T02 opened", "r1"):
-        assert said in out
+    for text in ("quick: inc", "invoice, invoice", "T02 opened", "r1"):
+        assert text in out
     assert PASSWORD not in out
     last = folder_cli.json("history", "work", "--last", "2", "--kind", "call", "--kind", "message")
     assert [entry["role"] for entry in last["entries"]] == ["system", "user"]
@@ -64,10 +66,10 @@ def _look(folder_cli: DataFolder) -> None:
     assert [(entry["tool"], entry["status"]) for entry in calls] == [("inc", "ok"), ("get", "ok")]
     assert calls[0]["operation_id"] == "op"
     assert calls[0]["arguments"]["password"] == "[redacted]"
-    said = folder_cli.json("history", "work", "--kind", "message", "--skip-role", "system")[
+    messages = folder_cli.json("history", "work", "--kind", "message", "--skip-role", "system")[
         "entries"
     ]
-    assert [entry["content"] for entry in said] == ["invoice, invoice"]
+    assert [entry["content"] for entry in messages] == ["invoice, invoice"]
     [run] = folder_cli.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
     assert run["run_id"] == "r1"
     document = folder_cli.json("summary", "work")
@@ -80,7 +82,8 @@ def _look(folder_cli: DataFolder) -> None:
     assert "\x1b" not in out
 
 
-def test_mistakes_are_told(folder_cli: DataFolder) -> None:
+@pytest.mark.thorough
+def test_mistakes_are_reported(folder_cli: DataFolder) -> None:
     for words in (["history", "none"], ["summary", "none"]):
         assert folder_cli.run(*words)[0] == NOT_FOUND
     with serving(folder_cli.config, folder_cli.data) as running:

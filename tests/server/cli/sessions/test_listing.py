@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from support.holding import Run, create_paused, holding, one_line
 
 from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
@@ -24,9 +25,9 @@ def test_folder_without_sessions_is_not_made_by_looking(statehold: Run, data: Pa
 
 def test_list_shows_what_the_holder_knows(statehold: Run, data: Path) -> None:
     with holding(data, "work", "busy", "bob/other") as held:
-        told = statehold("sessions", "list")
-        assert told.code == OK
-        head, *rows = told.out.splitlines()
+        output = statehold("sessions", "list")
+        assert output.code == OK
+        head, *rows = output.out.splitlines()
         assert head.split() == ["ID", "NAME", "STATUS", "USED", "ENDS", "OPEN", "IN", "OWNER"]
         shown = {row.split()[1]: row for row in rows}
         assert held.sessions["work"] in shown["work"]
@@ -47,13 +48,14 @@ def test_list_shows_what_the_holder_knows(statehold: Run, data: Path) -> None:
         assert [s["owner"] for s in bob] == ["bob"]
 
 
+@pytest.mark.thorough
 def test_a_session_is_idle_since_it_was_last_used(statehold: Run, data: Path) -> None:
     with holding(data, "work"):
         with closing(sqlite3.connect(data / "statehold.db")) as db, db:
             db.execute("UPDATE session SET status_at = status_at - 7200")
-        for told in (statehold("sessions", "list"), statehold("sessions", "show", "work")):
-            assert "idle for" in told.out
-            assert "idle for 2 h" not in told.out
+        for output in (statehold("sessions", "list"), statehold("sessions", "show", "work")):
+            assert "idle for" in output.out
+            assert "idle for 2 h" not in output.out
 
 
 def test_list_and_show_ask_the_process_that_holds_a_session(statehold: Run, data: Path) -> None:
@@ -63,27 +65,27 @@ def test_list_and_show_ask_the_process_that_holds_a_session(statehold: Run, data
             db.execute("UPDATE session SET used_at = used_at - 7200, status_at = status_at - 7200")
         listed = statehold("sessions", "list", "--json").json["sessions"][0]
         shown = statehold("sessions", "show", "work", "--json").json
-        for found in (listed, shown):
-            assert time.time() - datetime.fromisoformat(found["used_at"]).timestamp() < 3600
+        for session in (listed, shown):
+            assert time.time() - datetime.fromisoformat(session["used_at"]).timestamp() < 3600
 
 
 def test_list_is_cut_at_its_limit_and_says_so(statehold: Run, data: Path) -> None:
     create_paused(data, "a", "b", "c")
-    told = statehold("sessions", "list", "--limit", "2")
-    assert len(told.out.splitlines()) == 4
-    assert told.out.splitlines()[-1] == "... and more: --limit 20 shows them"
+    output = statehold("sessions", "list", "--limit", "2")
+    assert len(output.out.splitlines()) == 4
+    assert output.out.splitlines()[-1] == "... and more: --limit 20 shows them"
     assert statehold("sessions", "list", "--limit", "2", "--json").json["more"] is True
     assert len(statehold("sessions", "list", "--limit", "3", "--json").json["sessions"]) == 3
 
 
-def test_show_tells_the_clocks_and_the_journal(statehold: Run, data: Path) -> None:
+def test_show_prints_the_clocks_and_the_journal(statehold: Run, data: Path) -> None:
     with holding(data, "work") as held:
         assert statehold("sessions", "pause", "work").code == OK
-        told = statehold("sessions", "show", "work").out
-        assert "status   paused for" in told
-        assert "idle 15 min, paused 24 h, lifetime 7 d" in told
-        assert "pause requested (cli)" in told
-        assert "T08" not in told
+        output = statehold("sessions", "show", "work").out
+        assert "status   paused for" in output
+        assert "idle 15 min, paused 24 h, lifetime 7 d" in output
+        assert "pause requested (cli)" in output
+        assert "T08" not in output
         shown = statehold("sessions", "show", held.sessions["work"], "--json").json
         assert shown["session_id"] == held.sessions["work"]
         assert [e["request"]["code"] for e in shown["journal"]][-1] == "T08"
@@ -91,7 +93,7 @@ def test_show_tells_the_clocks_and_the_journal(statehold: Run, data: Path) -> No
             shown["used_at"],
             *(e[key] for e in shown["journal"] for key in ("started_at", "ended_at")),
         ]
-        assert all(datetime.fromisoformat(found).tzinfo is UTC for found in times)
+        assert all(datetime.fromisoformat(moment).tzinfo is UTC for moment in times)
         last = statehold("sessions", "show", "work", "--last", "1", "--json").json
         assert len(last["journal"]) == 1
 
@@ -100,11 +102,11 @@ def test_name_means_the_local_session_and_is_ambiguous_otherwise(
     statehold: Run, data: Path
 ) -> None:
     sessions = create_paused(data, "alice/same", "bob/same", "alice/ours", "ours")
-    told = statehold("sessions", "show", "same")
-    assert told.code == USAGE
-    assert "same is the name of 2 sessions; give the id: sh_" in one_line(told)
+    output = statehold("sessions", "show", "same")
+    assert output.code == USAGE
+    assert "same is the name of 2 sessions; give the id: sh_" in one_line(output)
     shown = statehold("sessions", "show", "ours", "--json").json
     assert (shown["session_id"], shown["owner"]) == (sessions["ours"], "local")
-    told = statehold("sessions", "show", "sam", "--json")
-    assert told.code == NOT_FOUND
-    assert told.json["error"]["code"] == "session_not_found"
+    output = statehold("sessions", "show", "sam", "--json")
+    assert output.code == NOT_FOUND
+    assert output.json["error"]["code"] == "session_not_found"

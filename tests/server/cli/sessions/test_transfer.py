@@ -28,12 +28,12 @@ class DataFolder(commands.DataFolder):
         """Make a session that no process holds afterwards."""
 
         async def run() -> str:
-            async with in_process(Counting("quick"), folder=self.data) as found:
-                return (await found.create(**wish)).id
+            async with in_process(Counting("quick"), folder=self.data) as engine:
+                return (await engine.create(**wish)).id
 
         return anyio.run(run)
 
-    def asked(self, way: Way, work: Callable[[Client], Awaitable[Any]]) -> Any:
+    def ask(self, way: Way, work: Callable[[Client], Awaitable[Any]]) -> Any:
         async def run() -> Any:
             with anyio.fail_after(30):
                 async with way.connect() as client:
@@ -57,12 +57,12 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFold
     file = folder_cli.folder / "work.json"
     with folder_cli.serving() as way:
 
-        async def made(client: Client) -> str:
+        async def create(client: Client) -> str:
             session = await opened_session(client, name="work", state={"n": 0, "token": "hush"})
             assert await count(client, session) == 1
             return session
 
-        work = folder_cli.asked(way, made)
+        work = folder_cli.ask(way, create)
         renamed = folder_cli.json("rename", "work", "play", "--metadata", '{"a": [1.0]}')
         assert (renamed["session_id"], renamed["name"], renamed["metadata"]) == (
             *(work, "play"),
@@ -78,24 +78,24 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFold
         merged = folder_cli.json("merge", "play", "left", "right")
         assert (merged["version"], merged["conflict_count"]) == (1, 1)
 
-        async def seen(client: Client) -> Any:
+        async def read(client: Client) -> Any:
             return await state_of(client, work)
 
-        assert folder_cli.asked(way, seen)["n"] == 2
-        told = folder_cli.json("export", "play", str(file))
-        assert (told["secrets"], stat.S_IMODE(file.stat().st_mode)) == (False, 0o600)
+        assert folder_cli.ask(way, read)["n"] == 2
+        exported = folder_cli.json("export", "play", str(file))
+        assert (exported["secrets"], stat.S_IMODE(file.stat().st_mode)) == (False, 0o600)
         assert "hush" not in file.read_text()
-        kept = file.read_text()
-        code, _, said = folder_cli.run("export", "play", str(file), "--secrets")
-        assert (code, "--force" in said, file.read_text()) == (USAGE, True, kept)
+        text = file.read_text()
+        code, _, error = folder_cli.run("export", "play", str(file), "--secrets")
+        assert (code, "--force" in error, file.read_text()) == (USAGE, True, text)
         folder_cli.json("export", "play", str(file), "--secrets", "--force")
         document = json.loads(file.read_text())
         assert document["state"]["value"] == {"n": 2, "token": "hush"}
         assert [entry["tool"] for entry in document["journal"] if entry["kind"] == "call"] == [
             "inc"
         ]
-        taken = folder_cli.run("import", str(file))
-        assert (taken[0], "name" in taken[2]) == (FAILURE, True)
+        imported = folder_cli.run("import", str(file))
+        assert (imported[0], "name" in imported[2]) == (FAILURE, True)
         new = folder_cli.json("import", str(file), "--name", "again")
         assert (new["status"], new["imported_from"]) == ("paused", work)
 
@@ -103,7 +103,7 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFold
             assert await count(client, new["session_id"]) == 1
             return await state_of(client, "again")
 
-        assert folder_cli.asked(way, used) == {"n": 2, "token": "hush"}
+        assert folder_cli.ask(way, used) == {"n": 2, "token": "hush"}
         gone = folder_cli.json("delete", "play", "again", "--force")
         assert [session["status"] for session in gone["sessions"]] == ["deleted", "deleted"]
         code, out, _ = folder_cli.run("list", "--all", "--json")
@@ -113,6 +113,7 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFold
         )
 
 
+@pytest.mark.thorough
 def test_sessions_are_moved_when_no_process_holds_them(
     folder_cli: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from support.gateway_process import (
     toml,
 )
 from support.screen import Screen
+from support.selection import matrix
 
 from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 from statehold.server.cli.main import main
@@ -95,8 +96,8 @@ def running(folder: Path, headless_shell: str) -> Generator[Running]:
     """The server of all tests that do not need it to end."""
     config = folder / "statehold.toml"
     config.write_text(toml({"services": {"browser": browser(headless_shell)}}))
-    with serving(config, folder / "data") as found:
-        yield found
+    with serving(config, folder / "data") as server:
+        yield server
 
 
 @pytest.fixture
@@ -152,6 +153,7 @@ def test_screenshot_shows_the_page_and_leaves_no_trace(
     assert "### Events" not in caller.call("browser_snapshot")
 
 
+@pytest.mark.thorough
 def test_screenshot_of_a_paused_session_leaves_it_paused(
     folder_cli: DataFolder, caller: Caller, login_site: str, tmp_path: Path
 ) -> None:
@@ -164,11 +166,12 @@ def test_screenshot_of_a_paused_session_leaves_it_paused(
     assert after["used_at"] == before["used_at"]
     steps = [(e["request"]["code"], e["request"]["cause"]) for e in after["journal"][-2:]]
     assert steps == [("T09", "screenshot"), ("T08", "screenshot")]
-    told = caller.call("browser_snapshot")
-    assert "Logged in as ada" in told
+    answer = caller.call("browser_snapshot")
+    assert "Logged in as ada" in answer
 
 
-def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
+@pytest.mark.thorough
+def test_the_command_takes_the_screenshot_of_an_unheld_session(
     headless_shell: str,
     capsys: pytest.CaptureFixture[str],
     login_site: str,
@@ -190,6 +193,7 @@ def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
         assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
+@pytest.mark.thorough
 def test_full_page_is_larger_than_the_view(
     folder_cli: DataFolder, caller: Caller, lab_site: Any, tmp_path: Path
 ) -> None:
@@ -201,19 +205,19 @@ def test_full_page_is_larger_than_the_view(
     assert height > 720
 
 
-def test_what_cannot_be_shown_is_one_line(
+def test_a_failed_screenshot_is_reported_in_one_line(
     folder_cli: DataFolder, caller: Caller, lab_site: Any, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "page.png")
     caller.call("browser_navigate", url=f"{lab_site.url}/form")
-    for words, found, expected in (
+    for words, message, expected in (
         ((str(tmp_path / "page.gif"),), "a picture is one of .png, .jpg, .jpeg, .webp", USAGE),
         ((str(tmp_path / "no" / "page.png"),), "there is no folder", USAGE),
         ((str(tmp_path),), "a picture is one of", USAGE),
     ):
         code, out, err = folder_cli.on("screenshot", *words)
         assert (code, out, err.count("\n")) == (expected, "", 1)
-        assert found in err
+        assert message in err
     caller.call("browser_close")
     code, _, err = folder_cli.on("screenshot", file)
     assert code == FAILURE
@@ -270,6 +274,7 @@ def until_shown(folder_cli: DataFolder, url: str, file: Path) -> None:
     raise AssertionError(f"the window shows {out}, not {url}")
 
 
+@pytest.mark.thorough
 def test_window_needs_a_display(
     folder_cli: DataFolder, caller: Caller, login_site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +287,7 @@ def test_window_needs_a_display(
     assert folder_cli.show()["status"] == "idle"
 
 
+@pytest.mark.thorough
 def test_person_logs_in_for_the_session_in_a_window(
     folder_cli: DataFolder,
     caller: Caller,
@@ -292,8 +298,8 @@ def test_person_logs_in_for_the_session_in_a_window(
 ) -> None:
     caller.call("browser_navigate", url=f"{login_site}/login")
     with window(folder_cli, STATEHOLD, screen.env) as process:
-        told = caller.call("browser_snapshot")
-        assert "session_busy: The session is open in another process (a window" in told
+        answer = caller.call("browser_snapshot")
+        assert "session_busy: The session is open in another process (a window" in answer
         code, _, err = folder_cli.on("pause")
         assert code == BUSY
         assert "Close the window first." in err
@@ -305,12 +311,12 @@ def test_person_logs_in_for_the_session_in_a_window(
         screen.keys("ctrl+shift+w")
         # The server continues with the session that the window held.
         assert ended(process) == "idle"
-    told = caller.call("browser_tabs", action="list")
-    assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
+    answer = caller.call("browser_tabs", action="list")
+    assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in answer
     caller.call("browser_tabs", action="select", index=0)
-    told = caller.call("browser_snapshot")
-    assert "Logged in as ada" in told
-    assert "note of ada" in told
+    answer = caller.call("browser_snapshot")
+    assert "Logged in as ada" in answer
+    assert "note of ada" in answer
     assert folder_cli.on("pause")[0] == OK
     assert "Logged in as ada" in caller.call("browser_snapshot")
 
@@ -329,6 +335,7 @@ def log_in(folder_cli: DataFolder, screen: Screen, login_site: str, tmp_path: Pa
     until_shown(folder_cli, f"{login_site}/me", tmp_path / "me.png")
 
 
+@pytest.mark.thorough
 def test_login_creates_a_session_in_which_a_person_logs_in(
     headless_shell: str,
     capsys: pytest.CaptureFixture[str],
@@ -343,8 +350,8 @@ def test_login_creates_a_session_in_which_a_person_logs_in(
         screen.keys("ctrl+shift+w")
         assert ended(process) == "paused"
     with folder_cli.calling() as caller:
-        told = caller.call("browser_snapshot")
-        assert "Logged in as ada" in told
+        answer = caller.call("browser_snapshot")
+        assert "Logged in as ada" in answer
     # The session has a page now, which stays: the address is opened beside it.
     with window(folder_cli, statehold(), screen.env, *words) as process:
         screen.focus()
@@ -358,27 +365,27 @@ def test_login_creates_a_session_in_which_a_person_logs_in(
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
-    [
+    ("words", "message"),
+    matrix(
+        (("https://x.test", "--session", "new"), "and set storage_state = FILE here"),
         (("https://x.test",), "name the session that logs in: --session NAME"),
         (("file:///etc/passwd", "--session", "new"), "file: URLs may not be opened"),
-        (("https://x.test", "--session", "new"), "and set storage_state = FILE here"),
-    ],
+    ),
 )
-def test_login_that_cannot_be_says_so_and_creates_no_session(
+def test_an_impossible_login_is_refused_and_creates_no_session(
     headless_shell: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
-    found: str,
+    message: str,
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
     folder_cli = DataFolder(tmp_path, headless_shell, capsys)
     assert main(["login", *words, *folder_cli.flags]) != OK
     err = capsys.readouterr().err
-    assert found in err
+    assert message in err
     assert err.count("\n") == 1
     assert folder_cli.json("list", "--all")["sessions"] == []
 
@@ -395,6 +402,7 @@ def test_a_session_in_the_tabs_of_a_persons_browser_gets_no_other_window(
     assert folder_cli.json("list", "--all")["sessions"] == []
 
 
+@pytest.mark.thorough
 def test_window_takes_no_memory_of_other_services_away(
     tmp_path: Path,
     headless_shell: str,
@@ -422,6 +430,7 @@ def test_window_takes_no_memory_of_other_services_away(
         assert caller.call("inc") == "1"
 
 
+@pytest.mark.thorough
 def test_command_that_is_interrupted_or_killed_gives_the_session_back(
     folder_cli: DataFolder, caller: Caller, login_site: str, screen: Screen
 ) -> None:
