@@ -55,7 +55,7 @@ def test_hashed_token_is_known_by_the_token_and_not_by_its_hash(tmp_path: Path) 
 @pytest.mark.parametrize(
     "token", ["", "x", ALICE[:-1], ALICE + "x", "\ud800", "ä" * 20, "x" * 100_000]
 )
-def test_any_other_token_is_nobody(tmp_path: Path, token: str) -> None:
+def test_any_other_token_has_no_principal(tmp_path: Path, token: str) -> None:
     tokens = StaticTokens.read(write(tmp_path, f"{ALICE} alice\n{BOB} bob\n"))
     assert tokens.principal(token) is None
 

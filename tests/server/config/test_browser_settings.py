@@ -144,7 +144,9 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
         ("secrets = 'x'\nsecrets_command = ['x']", "secrets_command: excludes `secrets`"),
     ],
 )
-def test_mistake_is_said_in_one_line_that_names_it(text: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line_that_names_it(
+    text: str, said: str, tmp_path: Path
+) -> None:
     (tmp_path / "short.env").write_text("PIN=123")
     path = written(tmp_path, f"[services.browser]\n{text}")
     with pytest.raises(ConfigError) as error_info:
@@ -156,6 +158,6 @@ def test_mistake_is_said_in_one_line_that_names_it(text: str, said: str, tmp_pat
     assert SECRET not in message
 
 
-def test_what_is_off_may_be_half_written(tmp_path: Path) -> None:
+def test_an_incomplete_section_is_accepted_while_it_is_off(tmp_path: Path) -> None:
     text = "[services.browser]\ndisabled = true\nkey = '${NO_KEY}'\nuploads = ['gone']\nproxy = 'x'"
     assert load(config=written(tmp_path, text), environ={}).enabled_services() == {}

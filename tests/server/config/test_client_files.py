@@ -75,8 +75,8 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_file_of_a_client_is_read_unchanged(tmp_path: Path, client: str) -> None:
     text, expected = CLIENTS[client]
     config = load(services=client_file(tmp_path, text), environ={"KEY": SECRET})
-    found = config.upstreams()["s"].model_dump()
-    assert {key: found[key] for key in expected} == expected
+    upstream = config.upstreams()["s"].model_dump()
+    assert {key: upstream[key] for key in expected} == expected
 
 
 def test_workspace_of_an_editor_is_the_folder_above_its_own(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_our_options_stand_beside_a_service_of_the_client_and_win(tmp_path: Path
         services=client_file(tmp_path, {"mcpServers": {"s": entry, "other": {"command": "ls"}}}),
         environ={},
     )
-    found = config.upstreams()["s"]
-    assert (found.command, found.args, found.prefix) == ("npx", ["new"], "p_")
-    assert found.env == {"A": "ours", "B": "b", "C": "3"}
+    upstream = config.upstreams()["s"]
+    assert (upstream.command, upstream.args, upstream.prefix) == ("npx", ["new"], "p_")
+    assert upstream.env == {"A": "ours", "B": "b", "C": "3"}
     assert set(config.services) == {"s", "mine", "other"}
 
 
@@ -124,9 +124,9 @@ def test_variables_are_expanded_in_the_toml_as_well(tmp_path: Path) -> None:
         "[services.s]\ncommand = 'sh'\nargs = ['${A}', '${B:-b}', '${EMPTY:-e}', '$${A}', '${A%x}', '$A']\n"
         "env = {H = '${userHome}'}",
     )
-    found = load(config=path, environ={"A": "a", "EMPTY": ""}).upstreams()["s"]
-    assert found.args == ["a", "b", "e", "${A}", "${A%x}", "$A"]
-    assert found.env == {"H": str(Path.home())}
+    upstream = load(config=path, environ={"A": "a", "EMPTY": ""}).upstreams()["s"]
+    assert upstream.args == ["a", "b", "e", "${A}", "${A%x}", "$A"]
+    assert upstream.env == {"H": str(Path.home())}
 
 
 def test_settings_do_not_show_the_secrets_of_services(tmp_path: Path) -> None:

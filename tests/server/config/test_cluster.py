@@ -61,7 +61,7 @@ def test_addresses_outside_the_networks_are_not_admitted(tmp_path: Path) -> None
     assert "cluster.networks" in message
 
 
-def test_a_node_takes_on_as_many_sessions_as_it_can_hold_live_unless_it_is_told(
+def test_the_capacity_of_a_node_is_its_limit_of_live_sessions_by_default(
     tmp_path: Path,
 ) -> None:
     assert Config().node_capacity == 100

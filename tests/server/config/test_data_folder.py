@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,33 +21,32 @@ CONFIGS = {
 }
 
 
+FLAGS = [None, "/tmp/flag", "flag", "~/flag"]
+VARIABLES: list[dict[str, str]] = [
+    {},
+    {"STATEHOLD_DATA": "variable"},
+    {"statehold_data": "~/v"},
+    {"STATEHOLD_DATA": ""},
+]
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-@pytest.mark.parametrize("flag", [None, "/tmp/flag", "flag", "~/flag"])
-@pytest.mark.parametrize(
-    "environ",
-    [{}, {"STATEHOLD_DATA": "variable"}, {"statehold_data": "~/v"}, {"STATEHOLD_DATA": ""}],
-    ids=str,
-)
-@pytest.mark.parametrize("is_named_by_variable", [False, True])
 def test_the_folder_is_that_of_the_settings(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    config: str | None,
-    flag: str | None,
-    environ: dict[str, str],
-    is_named_by_variable: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = "settings/statehold.toml"
     if config is not None:
         (tmp_path / path).parent.mkdir()
         (tmp_path / path).write_text(config, encoding="utf-8")
-    given = None if config is None else path
-    if given and is_named_by_variable:
-        environ, given = {**environ, "STATEHOLD_CONFIG": given}, None
-    flags = {} if flag is None else {"data": flag}
-    expected = load(config=given, flags=flags, environ=environ).data
-    assert find_data_folder(data=flag, config=given, environ=environ) == expected
+    option = None if config is None else path
+    for flag, variables in product(FLAGS, VARIABLES):
+        flags = {} if flag is None else {"data": flag}
+        named = {**variables, "STATEHOLD_CONFIG": option} if option else variables
+        for argument, environ in ((option, variables), (None, named)):
+            expected = load(config=argument, flags=flags, environ=environ).data
+            folder = find_data_folder(data=flag, config=argument, environ=environ)
+            assert folder == expected, (flag, argument, environ)
 
 
 @pytest.mark.parametrize("text", ["data = 5", "data =", None])

@@ -33,12 +33,10 @@ def test_defaults_are_those_of_the_design() -> None:
     assert config.data.name == "statehold"
 
 
-def test_policy_of_the_defaults_is_the_default_policy_with_a_bound_on_what_callers_ask_for() -> (
-    None
-):
-    found = Config().policy()
-    assert found.longest == Timeouts(idle=86_400, paused=2_592_000, lifetime=2_592_000)
-    assert Policy(longest=found.longest) == found
+def test_the_default_settings_give_the_default_policy_with_a_bound_on_requested_time() -> None:
+    policy = Config().policy()
+    assert policy.longest == Timeouts(idle=86_400, paused=2_592_000, lifetime=2_592_000)
+    assert Policy(longest=policy.longest) == policy
 
 
 def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> None:
@@ -48,8 +46,8 @@ def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> 
 
 
 def test_maximum_is_never_below_the_default() -> None:
-    found = TimeoutSettings(idle=100_000, paused=0, max_lifetime=0).maximum()
-    assert found == Timeouts(idle=100_000, paused=0, lifetime=0)
+    maximum = TimeoutSettings(idle=100_000, paused=0, max_lifetime=0).maximum()
+    assert maximum == Timeouts(idle=100_000, paused=0, lifetime=0)
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
@@ -141,23 +139,23 @@ def test_upstreams_are_the_enabled_services_with_the_global_times(tmp_path: Path
         "[services.a]\ncommand = 'ls'\nconnect_seconds = 1\ncall_seconds = 2\n"
         "[services.off]\ndisabled = true\n",
     )
-    found = load(config=path, environ={}).upstreams()
-    assert list(found) == ["b", "a"]
-    assert (found["b"].connect_seconds, found["b"].call_seconds) == (7, 8)
-    assert (found["a"].connect_seconds, found["a"].call_seconds) == (1, 2)
-    assert (found["b"].first_connect_seconds, found["a"].first_connect_seconds) == (7, None)
+    upstreams = load(config=path, environ={}).upstreams()
+    assert list(upstreams) == ["b", "a"]
+    assert (upstreams["b"].connect_seconds, upstreams["b"].call_seconds) == (7, 8)
+    assert (upstreams["a"].connect_seconds, upstreams["a"].call_seconds) == (1, 2)
+    assert (upstreams["b"].first_connect_seconds, upstreams["a"].first_connect_seconds) == (7, None)
 
 
-def test_toml_given_as_a_clients_file_is_told_where_it_belongs(tmp_path: Path) -> None:
+def test_toml_given_as_a_clients_file_is_refused_with_the_right_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give it as --config"):
         load(services=toml(tmp_path, "[services.a]\ncommand = 'ls'\n"), environ={})
 
 
 def test_the_first_start_of_a_command_has_longer_by_default(tmp_path: Path) -> None:
     path = toml(tmp_path, "[services.a]\ncommand = 'npx'\n")
-    found = load(config=path, environ={}).upstreams()["a"]
-    assert (found.connect_seconds, found.first_connect_seconds) == (30, 120)
-    service = UpstreamService("a", found)
+    upstream = load(config=path, environ={}).upstreams()["a"]
+    assert (upstream.connect_seconds, upstream.first_connect_seconds) == (30, 120)
+    service = UpstreamService("a", upstream)
     assert service.connect_seconds == 120
 
 

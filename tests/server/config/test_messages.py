@@ -125,7 +125,7 @@ from support.settings import SECRET, client_file, refused, toml
         ),
     ],
 )
-def test_mistake_in_the_file_is_one_line_that_names_it(
+def test_a_mistake_in_the_file_is_reported_in_one_line_that_names_it(
     tmp_path: Path, text: str, found: str
 ) -> None:
     message = refused(config=toml(tmp_path, text))

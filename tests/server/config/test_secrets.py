@@ -21,8 +21,10 @@ SECRETS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
-    arguments = [one for given in SECRETS.values() for one in given.get("args", [])]
-    env = {name: text for given in SECRETS.values() for name, text in given.get("env", {}).items()}
+    arguments = [one for options in SECRETS.values() for one in options.get("args", [])]
+    env = {
+        name: text for options in SECRETS.values() for name, text in options.get("env", {}).items()
+    }
     harmless = {"MODE": "production", "FOLDER": "/srv/v1/data", "LEVEL": "12345678"}
     return {
         "toolsets": ["core", "lifecycle", "history", "admin", "state"],
@@ -37,9 +39,9 @@ async def test_a_secret_of_a_service_is_in_no_journal_and_no_export(
     session = await opened_session(client, state={"note": f"it is {secret}"})
     text = f"it is {secret} in production at /srv/v1/data with 12345678"
     await client.call_tool("echo", {"session_id": session, "value": text})
-    asked = {"session_id": session}
-    history = json.dumps(structured(await client.call_tool("session_history", asked)))
-    document = json.dumps(structured(await client.call_tool("session_export", asked)))
+    arguments = {"session_id": session}
+    history = json.dumps(structured(await client.call_tool("session_history", arguments)))
+    document = json.dumps(structured(await client.call_tool("session_export", arguments)))
     for found in (history, document):
         assert secret not in found
         assert "in production at /srv/v1/data with 12345678" in found

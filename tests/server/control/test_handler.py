@@ -12,9 +12,9 @@ from statehold.sessions.errors import InvalidArgument, SessionNotFound
 
 
 async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
-    async with engine() as found:
-        session = await found.create(name="work")
-        handler = ControlHandler(found.registry, found.store)
+    async with engine() as running:
+        session = await running.create(name="work")
+        handler = ControlHandler(running.registry, running.store)
         arguments = {"session_id": session.id, "values": {"n": 2**80}}
         request = ControlRequest(tool="state_update", arguments=arguments)
         assert await handler(request) == {"version": 1}
@@ -35,21 +35,21 @@ async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
 async def test_the_models_of_the_tools_check_a_request(
     tool: str, arguments: dict[str, object]
 ) -> None:
-    async with engine() as found:
-        session = await found.create()
+    async with engine() as running:
+        session = await running.create()
         named = {"session_id": session.id, **arguments}
-        handler = ControlHandler(found.registry, found.store)
+        handler = ControlHandler(running.registry, running.store)
         with pytest.raises(InvalidArgument):
             await handler(ControlRequest(tool=tool, arguments=named))
 
 
 async def test_a_command_leaves_notices_to_the_next_caller() -> None:
-    async with engine(Counting("counter", pause="release")) as found:
-        session = await found.create()
-        assert await found.count(session.id) == 1
-        handler = ControlHandler(found.registry, found.store)
+    async with engine(Counting("counter", pause="release")) as running:
+        session = await running.create()
+        assert await running.count(session.id) == 1
+        handler = ControlHandler(running.registry, running.store)
         for tool in ("session_pause", "session_resume", "session_rename"):
             await handler(ControlRequest(tool=tool, arguments={"session_id": session.id}))
-        answer = await found.call(session.id)
+        answer = await running.call(session.id)
         assert answer.notice is not None
-        assert (await found.call(session.id)).notice is None
+        assert (await running.call(session.id)).notice is None

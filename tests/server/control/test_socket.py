@@ -34,18 +34,18 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "nodes"
-    found.mkdir(mode=0o700)
-    return found
+    path = tmp_path / "nodes"
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture
 async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
     """A node whose handler returns the arguments of each request and collects the requests."""
-    asked: list[ControlRequest] = []
+    requests: list[ControlRequest] = []
 
     async def handler(request: ControlRequest) -> JSON:
-        asked.append(request)
+        requests.append(request)
         if request.tool == "unknown":
             raise SessionNotFound
         if request.tool == "broken":
@@ -53,7 +53,7 @@ async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
         return request.arguments
 
     async with serve_control(folder, "n1", handler):
-        yield asked
+        yield requests
 
 
 async def answer_nothing(request: ControlRequest) -> JSON:
@@ -136,7 +136,7 @@ async def test_malformed_request_is_an_invalid_argument(
     assert served == []
 
 
-async def test_client_that_hangs_up_disturbs_nobody(
+async def test_a_client_that_hangs_up_disturbs_no_other_client(
     folder: Path, served: list[ControlRequest]
 ) -> None:
     for data in (b"", b'{"tool"'):
@@ -241,7 +241,7 @@ async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
     assert os.listdir(folder) == []
 
 
-async def test_temporary_folder_of_somebody_else_is_refused(
+async def test_a_temporary_folder_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -19,8 +19,9 @@ from support.gateway_process import (
     without_nulls,
 )
 from support.own_results import check_own_result
+from support.selection import matrix
 
-WAYS = IN_PROCESS
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client, MCPError
-from support.gateway_process import JSON, Way, opened_session, service
+from support.gateway_process import JSON, Running, Way, opened_session, service
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
@@ -27,6 +28,17 @@ def settings(exit_flag: Path) -> JSON:
             "broken": service("bad", "invalid-lists", str(exit_flag), prefix="broken_"),
         }
     }
+
+
+@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
+def http(
+    request: pytest.FixtureRequest,
+    server: Running,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Way:
+    """Streamable HTTP, in both eras."""
+    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 async def listed(way: Way, session: str) -> list[str]:
@@ -50,16 +62,16 @@ async def test_a_prompts_own_session_id_stays_its_own(http: Way) -> None:
         with pytest.raises(MCPError, match="statehold_session_id is missing"):
             await client.get_prompt("broken_two", {"session_id": "theirs"})
         session = await opened_session(client)
-        given = {"statehold_session_id": session, "session_id": "theirs"}
-        found = await client.get_prompt("broken_two", given)
-    assert found.description == "theirs"
+        arguments = {"statehold_session_id": session, "session_id": "theirs"}
+        prompt_result = await client.get_prompt("broken_two", arguments)
+    assert prompt_result.description == "theirs"
 
 
 async def test_a_broken_resource_is_left_out(http: Way) -> None:
     assert await listed(http, f"both {http.era}") == ["value", "a"]
 
 
-async def test_what_a_session_does_not_use_is_left_out(http: Way) -> None:
+async def test_a_service_that_a_session_does_not_use_is_left_out(http: Way) -> None:
     async with http.connect() as client:
         one = await opened_session(client, services=["broken"])
         two = await opened_session(client, services=["asking"])
@@ -80,13 +92,13 @@ async def test_a_service_that_does_not_start_is_left_out(http: Way, exit_flag: P
             await flag.unlink()
 
 
-async def test_a_session_that_is_not_there_is_said_to_be_missing(http: Way) -> None:
+async def test_an_unknown_session_is_an_error(http: Way) -> None:
     async with http.connect("/s/sh_aaaaaaaaaaaaaaaaaaaaaaaaaa/mcp") as client:
         with pytest.raises(MCPError, match="session_not_found"):
             await client.list_resources()
 
 
-async def test_a_store_that_fails_is_said_to_be_missing(
+async def test_a_failing_store_is_an_error(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> str:

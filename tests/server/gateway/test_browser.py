@@ -16,6 +16,7 @@ import pytest
 from lab import Lab
 from mcp import Client
 from support.agent import (
+    NOTE,
     Agent,
     agent,
     find_process,
@@ -23,7 +24,6 @@ from support.agent import (
     is_driver,
     saved_text,
     text_of,
-    until,
 )
 from support.gateway_process import (
     JSON,
@@ -37,6 +37,8 @@ from support.gateway_process import (
     toml,
 )
 from support.process_exit import until_gone
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
@@ -44,7 +46,7 @@ from statehold.server.serve import open_gateway
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
-WAYS = [("http", "modern"), ("stdio", "legacy")]
+WAYS = matrix(*map(pytest.param, [("http", "modern"), ("stdio", "legacy")]))
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,7 @@ async def test_a_wrong_argument_of_a_browser_tool_has_the_heading_of_the_peer(wa
         assert text_of(own).startswith("invalid_argument: ")
 
 
+@pytest.mark.thorough
 async def test_a_browser_that_cannot_start_has_the_heading_of_the_peer(tmp_path: Path) -> None:
     settings = {"services": {"browser": {"executable": "/bin/false"}}}
     config = tmp_path / "statehold.toml"
@@ -123,12 +126,12 @@ async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: 
         await ada.said("browser_navigate", url=f"{login_site}/login")
         await ada.said("browser_type", target="#password", text=PASSWORD)
         assert PASSWORD not in await ada.said("browser_snapshot")
-        said = await ada.said("browser_evaluate", function="() => password.value")
-        assert PASSWORD in said
+        text = await ada.said("browser_evaluate", function="() => password.value")
+        assert PASSWORD in text
         await ada.failed("browser_type", target="#passwrod", text="another secret")
         operation = {"statehold/operation_id": "typing"}
-        given = {"session_id": ada.session, "target": "#password", "text": "third secret"}
-        await ada.client.call_tool("browser_type", given, meta=cast("Any", operation))
+        arguments = {"session_id": ada.session, "target": "#password", "text": "third secret"}
+        await ada.client.call_tool("browser_type", arguments, meta=cast("Any", operation))
         history = json.dumps(structured(await ada.call("session_history")))
         for secret in (PASSWORD, "another secret", "third secret"):
             assert secret not in history
@@ -157,6 +160,7 @@ async def test_files_of_a_session_are_resources_that_outlive_a_pause(
 # Over HTTP only, because the other transports make no difference here.
 
 
+@pytest.mark.thorough
 async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str) -> None:
     async with agent(http) as ada:
         bob = Agent(ada.client, await opened_session(ada.client))
@@ -166,6 +170,7 @@ async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
+@pytest.mark.thorough
 async def test_a_page_never_gets_to_the_server_that_shows_it(
     http: Way, server: Running, login_site: str
 ) -> None:
@@ -174,23 +179,23 @@ async def test_a_page_never_gets_to_the_server_that_shows_it(
     async with agent(http) as ada:
         await ada.said("browser_navigate", url=f"{login_site}/me")
         for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):
-            said = await ada.call("browser_navigate", url=f"http://{host}:{port}/health")
-            assert "is Statehold itself" in text_of(said)
-            assert '"status"' not in text_of(said)
+            result = await ada.call("browser_navigate", url=f"http://{host}:{port}/health")
+            assert "is Statehold itself" in text_of(result)
+            assert '"status"' not in text_of(result)
         script = f"() => fetch('{server.url}/mcp', {{method: 'POST', mode: 'no-cors'}}).then(r => r.type)"
         await ada.said("browser_navigate", url=f"{login_site}/me")
-        said = await ada.call("browser_evaluate", function=script)
-        assert "Not allowed to reach" in text_of(said)
+        result = await ada.call("browser_evaluate", function=script)
+        assert "Not allowed to reach" in text_of(result)
 
 
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
     """Log in once and fork several browsers, each of which is independent from then on."""
     async with agent(http) as ada:
         await log_in(ada, login_site, "ada")
-        arguments = {"session_id": ada.session, "count": 3}
-        made = structured(await ada.client.call_tool("session_fork", arguments))
-        assert made["services"] == [{"service": "browser", "copied": True, "note": None}]
-        children = [Agent(ada.client, child["session_id"]) for child in made["children"]]
+        arguments = {"session_id": ada.session, "count": 2}
+        forked = structured(await ada.client.call_tool("session_fork", arguments))
+        assert forked["services"] == [{"service": "browser", "copied": True, "note": None}]
+        children = [Agent(ada.client, child["session_id"]) for child in forked["children"]]
         me = f"{login_site}/me"
         for child in children:
             assert "Logged in as ada" in await child.said("browser_navigate", url=me)
@@ -209,16 +214,17 @@ async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
         for secrets in (True, False):
             wanted = {"session_id": ada.session, "secrets": secrets}
             document = structured(await ada.client.call_tool("session_export", wanted))["document"]
-            given = {"document": document}
-            made = structured(await ada.client.call_tool("session_import", given))
-            moved = Agent(ada.client, made["session_id"])
-            said = await moved.said("browser_navigate", url=f"{login_site}/me")
-            greetings.append("Logged in as ada" in said)
+            arguments = {"document": document}
+            imported = structured(await ada.client.call_tool("session_import", arguments))
+            moved = Agent(ada.client, imported["session_id"])
+            text = await moved.said("browser_navigate", url=f"{login_site}/me")
+            greetings.append("Logged in as ada" in text)
         assert greetings == [True, False]
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
-async def test_files_are_listed_where_the_session_is_pinned(
+@pytest.mark.thorough
+async def test_a_pinned_session_lists_its_files(
     config_file: Path, tmp_path: Path, login_site: str
 ) -> None:
     way = Way("stdio", "modern", config_file, tmp_path, options=["--session", "desk"])
@@ -227,12 +233,13 @@ async def test_files_are_listed_where_the_session_is_pinned(
         assert state.name == "state"
         await client.call_tool("browser_navigate", {"url": f"{login_site}/login"})
         await client.call_tool("browser_take_screenshot", {"filename": "a b.png"})
-        [_, found] = (await client.list_resources()).resources
-        assert found.name == "a b.png"
-        assert (await client.read_resource(str(found.uri))).contents
+        [_, file] = (await client.list_resources()).resources
+        assert file.name == "a b.png"
+        assert (await client.read_resource(str(file.uri))).contents
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("era", matrix("modern", "legacy"))
 async def test_files_in_the_roots_of_a_client_on_this_machine_are_uploaded(
     config_file: Path, tmp_path: Path, era: Any
 ) -> None:
@@ -270,6 +277,7 @@ async def test_statehold_alone_offers_a_browser(tmp_path: Path) -> None:
         assert "browser_run_code_unsafe" not in tools
 
 
+@pytest.mark.thorough
 async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
     settings: JSON, tmp_path: Path, login_site: str
 ) -> None:
@@ -288,6 +296,7 @@ async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
             assert "Harbour" not in text_of(result)
 
 
+@pytest.mark.thorough
 async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_site: Any) -> None:
     way = Way("http", "modern", Path(), Path(), url=server.url)
     async with agent(way) as ada:
@@ -313,12 +322,13 @@ BEGIN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", WAITING)
-async def test_idle_session_is_paused_only_when_what_is_under_way_is_over(
+async def test_an_idle_session_is_paused_only_when_its_dialog_or_download_is_over(
     what: str, server: Running, lab_site: Lab
 ) -> None:
     way = Way("http", "modern", Path(), Path(), url=server.url)
-    page, tool, given = WAITING[what]
+    page, tool, arguments = WAITING[what]
     async with agent(way, idle_seconds=1) as ada:
         await ada.said("browser_navigate", url=f"{lab_site.url}{page}")
         await ada.call("browser_click", target=BEGIN[what])
@@ -332,17 +342,20 @@ async def test_idle_session_is_paused_only_when_what_is_under_way_is_over(
         assert code_of(refused) == "session_busy"
         assert what in text_of(refused)
         lab_site.open("download")
-        await ada.call(tool, **given)
+        await ada.call(tool, **arguments)
         await paused(ada)
 
 
 async def paused(one: Agent) -> None:
     """Wait until the server has paused a session."""
-    with anyio.fail_after(20):
-        while structured(await one.call("session_info"))["status"] != "paused":
-            pass
+
+    async def is_paused() -> bool:
+        return structured(await one.call("session_info"))["status"] == "paused"
+
+    await until(is_paused)
 
 
+@pytest.mark.thorough
 async def test_idle_session_comes_back_with_its_login(http: Way, login_site: str) -> None:
     async with agent(http, idle_seconds=1) as ada:
         await log_in(ada, login_site, "ada")
@@ -434,6 +447,35 @@ async def kill(process: psutil.Process) -> None:
     await until_gone(*(each.pid for each in processes))
 
 
+@pytest.mark.fault
+async def test_a_login_survives_a_kill_of_its_browser_and_of_the_server(
+    mortal_config: Path, tmp_path: Path, login_site: str
+) -> None:
+    data = tmp_path / "data"
+    with serving(mortal_config, data) as running:
+        way = Way("http", "modern", mortal_config, data, url=running.url)
+        async with agent(way) as ada:
+            await log_in(ada, login_site, "ada")
+            await until(lambda: "site_session" in saved_text(data, ada.session))
+            await kill(find_process(running, is_browser))
+            result = await ada.call("browser_snapshot")
+            assert "generation 1 to 2; the browser ended" in text_of(result)
+            assert "Logged in as ada" in text_of(result)
+            assert NOTE not in await ada.said("browser_snapshot")
+            session = ada.session
+        children = psutil.Process(running.process.pid).children(recursive=True)
+        running.process.kill()
+        running.process.wait(10)
+        await until_gone(*(child.pid for child in children))
+    with serving(mortal_config, data) as again:
+        way.url = again.url
+        async with agent(way, session) as ada:
+            first = await ada.said("browser_snapshot")
+            assert "generation 2 to 3; the server was restarted" in first
+            assert "Logged in as ada" in first
+
+
+@pytest.mark.thorough
 @pytest.mark.fault
 async def test_all_logins_survive_kills_and_restarts(
     everywhere: Everywhere, mortal_config: Path

@@ -26,7 +26,6 @@ from support.agent import (
     saved_text,
     text_of,
     tree_of,
-    until,
 )
 from support.gateway_process import (
     JSON,
@@ -38,6 +37,7 @@ from support.gateway_process import (
     structured,
     toml,
 )
+from support.waiting import until
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]
 
@@ -87,7 +87,7 @@ ROWS = {
     ),
     "evaluate waits for nothing at default settings": (
         SETTLING,
-        "test_what_causes_nothing_costs_no_pause",
+        "test_an_action_without_effects_costs_no_pause",
     ),
     "the snapshot is inline over HTTP": (FAULTS, "test_row_11_the_snapshot_is_inline_over_http"),
 }
@@ -145,16 +145,17 @@ MANY = 200
 """Calls that take longer than the three seconds after which the peer asks for the first time."""
 
 
-async def listen(stream: httpx2.Response, asked: list[str]) -> None:
+async def listen(stream: httpx2.Response, methods: list[str]) -> None:
     """Record the methods of all requests that arrive, and fail if the stream ends."""
     async for line in stream.aiter_lines():
         if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
             message: JSON = json.loads(data)
             if "id" in message and "method" in message:
-                asked.append(message["method"])
+                methods.append(message["method"])
     pytest.fail("the stream ended")
 
 
+@pytest.mark.thorough
 async def test_row_4_a_client_that_answers_nothing_and_goes_without_a_word_keeps_its_session(
     way: Way, lab_site: Lab
 ) -> None:
@@ -165,8 +166,8 @@ async def test_row_4_a_client_that_answers_nothing_and_goes_without_a_word_keeps
         async with httpx2.AsyncClient(base_url=way.url, headers=headers, timeout=30) as silent:
 
             async def ask(number: int, method: str, **params: object) -> httpx2.Response:
-                said = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-                return await silent.post("/mcp", json=said)
+                body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                return await silent.post("/mcp", json=body)
 
             answer = await ask(1, "initialize", **first)
             silent.headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
@@ -183,14 +184,14 @@ async def test_row_4_a_client_that_answers_nothing_and_goes_without_a_word_keeps
             async with silent.stream("GET", "/mcp") as stream:
                 # The client answers no request on this stream, and none arrives.
                 assert stream.status_code == 200
-                asked: list[str] = []
+                methods: list[str] = []
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(listen, stream, asked)
+                    tasks.start_soon(listen, stream, methods)
                     for _ in range(MANY):
                         text = await ann.said("browser_evaluate", function=LOGINS)
                         assert "login=ann ann" in text
                     tasks.cancel_scope.cancel()
-                assert asked == []
+                assert methods == []
         result = await ann.call("browser_snapshot")
         assert NOTE not in text_of(result)
         assert "Frame silent" in text_of(result)
@@ -198,6 +199,7 @@ async def test_row_4_a_client_that_answers_nothing_and_goes_without_a_word_keeps
         structured(await ann.call("session_close"))
 
 
+@pytest.mark.thorough
 async def test_row_5_two_sessions_of_one_connection_work_in_parallel(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -215,6 +217,7 @@ async def test_row_5_two_sessions_of_one_connection_work_in_parallel(
     assert "Frame plain" in texts[0]
 
 
+@pytest.mark.thorough
 async def test_row_6_two_calls_in_one_session_run_one_after_the_other(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -231,6 +234,7 @@ async def test_row_6_two_calls_in_one_session_run_one_after_the_other(
         assert f"Frame {name}" in text
 
 
+@pytest.mark.thorough
 async def test_row_7_the_clipboard_does_not_cross_sessions(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -249,6 +253,7 @@ async def test_row_7_the_clipboard_does_not_cross_sessions(
     assert "<the secret of ann>" in await ann.said("browser_evaluate", function=field)
 
 
+@pytest.mark.thorough
 async def test_row_8_view_source_of_a_file_is_refused(
     two: tuple[Agent, Agent], tmp_path: Path
 ) -> None:
@@ -260,6 +265,7 @@ async def test_row_8_view_source_of_a_file_is_refused(
         assert "nobody may read" not in text + await two[0].said("browser_snapshot")
 
 
+@pytest.mark.thorough
 async def test_row_9_a_redirect_to_a_blocked_origin_is_refused(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -273,6 +279,7 @@ async def test_row_9_a_redirect_to_a_blocked_origin_is_refused(
     assert not any("127.0.0.2/frame" in hit for hit in lab_site.hits)
 
 
+@pytest.mark.thorough
 async def test_row_10_evaluate_does_not_pause_as_the_peer_does(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -284,6 +291,7 @@ async def test_row_10_evaluate_does_not_pause_as_the_peer_does(
             assert f"### Result\n{number}\n" in text
 
 
+@pytest.mark.thorough
 async def test_row_11_the_snapshot_is_inline_over_http(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
@@ -316,7 +324,7 @@ async def while_bob_works(bob: Agent, site: str, attack: Callable[[], Awaitable[
 
 
 @pytest.mark.load
-async def test_pages_of_500_mb_and_without_end_are_bounded_and_told(
+async def test_pages_of_500_mb_and_without_end_are_bounded_and_reported(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
     ann, bob = two
@@ -346,6 +354,7 @@ BOMB = """async () => { for (let n = 0; n < 40; n++) {
   await new Promise(soon => setTimeout(soon, 20)); } }"""
 
 
+@pytest.mark.thorough
 async def test_a_bomb_of_downloads_stays_within_the_disk_of_its_session(
     two: tuple[Agent, Agent], lab_site: Lab, server: Running, data: Path
 ) -> None:
@@ -381,8 +390,8 @@ def disk_of(server: Running, data: Path) -> int:
         folders |= (
             {Path(folder.removeprefix("TMPDIR="))} if "statehold-driver-" in folder else set()
         )
-    found = (path for folder in folders for path in folder.rglob("*"))
-    return sum(size(path) for path in found if not path.name.startswith("statehold.db"))
+    paths = (path for folder in folders for path in folder.rglob("*"))
+    return sum(size(path) for path in paths if not path.name.startswith("statehold.db"))
 
 
 def environment(pid: int) -> list[str]:
@@ -414,7 +423,8 @@ UNSAVED = "Lost: what was done after it was last saved, "
 LOST = "2 mocked routes, the offline state, a trace, "
 
 
-async def test_what_was_on_in_a_killed_browser_is_told_once(
+@pytest.mark.thorough
+async def test_a_notice_names_the_routes_and_traces_of_a_killed_browser_once(
     two: tuple[Agent, Agent], lab_site: Lab, server: Running
 ) -> None:
     ann, _ = two
@@ -426,7 +436,8 @@ async def test_what_was_on_in_a_killed_browser_is_told_once(
     assert LOST in note
 
 
-async def test_what_was_on_when_the_server_was_killed_is_told(
+@pytest.mark.thorough
+async def test_a_notice_names_the_routes_and_traces_of_a_killed_server(
     settings: JSON, tmp_path: Path, lab_site: Lab
 ) -> None:
     mortal = {**settings["services"]["browser"], "outlive": False}
@@ -445,8 +456,9 @@ async def test_what_was_on_when_the_server_was_killed_is_told(
             assert LOST in await ann.said("browser_snapshot")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["the browser", "the server"])
-async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
+async def test_a_notice_reports_the_loss_of_input_after_the_last_checkpoint(
     settings: JSON, tmp_path: Path, lab_site: Lab, killed: str
 ) -> None:
     rarely = {**settings["services"]["browser"], "checkpoint": 600, "outlive": False}
@@ -469,7 +481,7 @@ async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
     with serving(config, data) as running:
         way.url = running.url
         async with agent(way, ann.session) as ann:
-            said = await ann.said("browser_snapshot")
-            assert "Restored: 1 tab." in said
-            assert UNSAVED in said
-            assert "typed too late" not in said
+            text = await ann.said("browser_snapshot")
+            assert "Restored: 1 tab." in text
+            assert UNSAVED in text
+            assert "typed too late" not in text

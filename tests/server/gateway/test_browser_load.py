@@ -25,10 +25,10 @@ from support.agent import (
     memory_of,
     saved_text,
     tree_of,
-    until,
 )
 from support.gateway_process import JSON, Running, Way, code_of, opened_session, serving, structured
 from support.node_memory import CONTEXT_CLASS, INSPECTABLE, collect_garbage, count_objects
+from support.waiting import until
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
@@ -81,12 +81,12 @@ async def agents(server: Running, data: Path) -> AsyncGenerator[list[Agent]]:
             )
             for number in range(CLIENTS)
         ]
-        found = [
+        opened = [
             Agent(clients[number % CLIENTS], await opened_session(clients[number % CLIENTS]))
             for number in range(SESSIONS)
         ]
-        yield found
-        for one in found:
+        yield opened
+        for one in opened:
             structured(await one.call("session_close", force=True))
 
 
@@ -115,8 +115,8 @@ class Owner:
         assert f"who={name}" in cookies
         stored = await self.sees("localstorage_list")
         assert f"who={name}" in stored
-        kept = await self.sees("evaluate", function="() => document.cookie")
-        assert kept.count(f"who={name}") == 1
+        cookie = await self.sees("evaluate", function="() => document.cookie")
+        assert cookie.count(f"who={name}") == 1
         text = await self.sees("evaluate", function=f"() => ({DOWNLOAD})('{name}')")
         while f"Downloaded {name}.txt" not in text:
             text = await self.sees("wait_for", time=0.1)
@@ -250,9 +250,8 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
                 for _ in range(number):
                     tasks.start_soon(cycle)
             # A browser keeps a renderer for the next page a little longer than the last one.
-            with anyio.move_on_after(SETTLES):
-                while len(tree_of(server)) > idle:  # noqa: ASYNC110 - there is no event to wait for
-                    await anyio.sleep(0.05)
+            with suppress(TimeoutError):
+                await until(lambda: len(tree_of(server)) <= idle, within=SETTLES)
             for is_node in (is_driver, is_browser_host):
                 await collect_garbage(find_process(server, is_node))
             return ResourceUse.by(server, data)

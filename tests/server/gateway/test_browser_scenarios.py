@@ -18,7 +18,7 @@ from mcp import Client
 from support.gateway_process import JSON, opened_session
 from support.patches import patched
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
 WAYS = [("http", "modern")]
 """Tests without a browser, and those of test_browser.py, check that the other transports and eras give the same answers."""
@@ -260,9 +260,9 @@ async def test_file_chooser_of_a_button(ada: Agent, lab: Lab, letter: Path) -> N
 async def test_two_tabs(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/counter")
     await ada.click("button", "Increment")
-    told = await ada.do("tabs", action="new", url=f"{lab.url}/frame?name=second")
-    assert f"- 0: [Counter - Lab]({lab.url}/counter)" in told
-    assert f"- 1: (current) [Frame second - Lab]({lab.url}/frame?name=second)" in told
+    text = await ada.do("tabs", action="new", url=f"{lab.url}/frame?name=second")
+    assert f"- 0: [Counter - Lab]({lab.url}/counter)" in text
+    assert f"- 1: (current) [Frame second - Lab]({lab.url}/frame?name=second)" in text
     await ada.type("Word", "here")
     await ada.do("tabs", action="select", index=0)
     await ada.look()
@@ -271,17 +271,17 @@ async def test_two_tabs(ada: Agent, lab: Lab) -> None:
     await ada.do("tabs", action="select", index=1)
     await ada.look()
     assert "heard here" in await ada.click("button", "Tell")
-    told = await ada.do("tabs", action="close", index=0)
-    assert f"- 0: (current) [Frame second - Lab]({lab.url}/frame?name=second)" in told
-    assert "Counter" not in told
+    text = await ada.do("tabs", action="close", index=0)
+    assert f"- 0: (current) [Frame second - Lab]({lab.url}/frame?name=second)" in text
+    assert "Counter" not in text
     assert lab.hits == ["GET 127.0.0.1/counter", "GET 127.0.0.1/frame?name=second"]
 
 
 async def test_dialogs(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/dialogs")
-    told = await ada.click("button", "Confirm")
-    assert '["confirm" dialog with message "Really?"]' in told
-    assert "browser_handle_dialog" in told
+    text = await ada.click("button", "Confirm")
+    assert '["confirm" dialog with message "Really?"]' in text
+    assert "browser_handle_dialog" in text
     waits = await ada.call("browser_snapshot")
     assert waits.is_error
     assert "answer first what the page asks" in text_of(waits)
@@ -320,9 +320,9 @@ async def test_shadow_dom(ada: Agent, lab: Lab) -> None:
 
 async def test_client_side_routing(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/routes/")
-    told = await ada.click("link", "List")
-    assert f"Page URL: {lab.url}/routes/list\n" in told
-    assert "Page Title: list - Lab" in told
+    text = await ada.click("link", "List")
+    assert f"Page URL: {lab.url}/routes/list\n" in text
+    assert "Page Title: list - Lab" in text
     assert "View list" in ada.seen
     assert f"Page URL: {lab.url}/routes/detail?id=7\n" in await ada.click("link", "Detail")
     assert "View detail?id=7" in ada.seen
@@ -343,23 +343,23 @@ async def test_infinite_scroll(ada: Agent, lab: Lab) -> None:
     wanted = re.search(r"listitem \[ref=(\w+)\]: Item 90\n", ada.seen)
     assert wanted
     await ada.do("hover", target=wanted[1])
-    asked = [f"GET 127.0.0.1/api/items?after={n}" for n in (0, 20, 40, 60, 80)]
-    assert lab.hits == ["GET 127.0.0.1/scroll", *asked]
+    requests = [f"GET 127.0.0.1/api/items?after={n}" for n in (0, 20, 40, 60, 80)]
+    assert lab.hits == ["GET 127.0.0.1/scroll", *requests]
 
 
 async def test_popup(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/popup")
-    told = await ada.click("button", "Open popup")
-    assert "A new tab opened (1)." in told
-    assert f"- 1: [Frame popup - Lab]({lab.url}/frame?name=popup)" in told
-    assert f"Page URL: {lab.url}/popup\n" in told
-    told = await ada.click("link", "New tab")
-    assert "A new tab opened (2)." in told
-    assert f"- 2: [Frame blank - Lab]({lab.url}/frame?name=blank)" in told
+    text = await ada.click("button", "Open popup")
+    assert "A new tab opened (1)." in text
+    assert f"- 1: [Frame popup - Lab]({lab.url}/frame?name=popup)" in text
+    assert f"Page URL: {lab.url}/popup\n" in text
+    text = await ada.click("link", "New tab")
+    assert "A new tab opened (2)." in text
+    assert f"- 2: [Frame blank - Lab]({lab.url}/frame?name=blank)" in text
     await ada.do("tabs", action="select", index=1)
     await ada.look()
     await ada.type("Word", "popup")
     assert "heard popup" in await ada.click("button", "Tell")
-    told = await ada.do("tabs", action="close")
-    assert "(current)" in told
-    assert "Frame popup" not in told
+    text = await ada.do("tabs", action="close")
+    assert "(current)" in text
+    assert "Frame popup" not in text

@@ -16,6 +16,7 @@ from statehold.server.config.load import load
 from statehold.server.gateway import gateway as subject
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
+from statehold.sessions.calls import deadline
 
 # Runs a command as soon as a file is there.
 GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
@@ -23,8 +24,9 @@ GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the tools without the services that start slowly."""
+    """List the tools without the services that start slowly, and report a start often."""
     monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(deadline, "STARTING_SECONDS", 0.5)
 
 
 @asynccontextmanager
@@ -45,8 +47,8 @@ async def connected(
 def gated(gate: Path, **options: Any) -> JSON:
     """Describe the quick server, which starts when `gate` is there."""
     quick = service("quick", "--era", "legacy")
-    given = ["-c", GATE, str(gate), quick["command"], *quick["args"]]
-    return {"command": "sh", "args": given, **options}
+    arguments = ["-c", GATE, str(gate), quick["command"], *quick["args"]]
+    return {"command": "sh", "args": arguments, **options}
 
 
 async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_call(
@@ -71,8 +73,8 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
         session = await opened_session(client, services=["ready", "download"])
 
         async def call() -> None:
-            given = {"session_id": session, "seconds": 0.1}
-            result = await client.call_tool("slow", given, progress_callback=progress)
+            arguments = {"session_id": session, "seconds": 0.1}
+            result = await client.call_tool("slow", arguments, progress_callback=progress)
             assert text_of(result) == "done"
 
         with anyio.fail_after(30):
@@ -81,7 +83,7 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
                 await began.wait()
                 assert heard[0][1] == "Starting service download"
                 await again.wait()
-                assert heard[1][1] == "Starting service download: 5 seconds so far"
+                assert heard[1][1] == "Starting service download: 0.5 seconds so far"
                 gate.touch()
     counts = [count for count, _ in heard]
     assert counts == sorted(set(counts))
@@ -90,6 +92,7 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
     assert counts[-1] - counts[-5] == 4
 
 
+@pytest.mark.thorough
 async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     services = {"ready": service("quick"), "download": gated(gate, prefix="later_")}
@@ -100,10 +103,10 @@ async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -
 
     async with connected(tmp_path, services, "legacy") as client:
         session = await opened_session(client, services=["ready"])
-        given = {"session_id": session}
+        arguments = {"session_id": session}
         with anyio.fail_after(20):
-            await client.call_tool("get", given)
-            given = {"session_id": session, "seconds": 0.05}
-            result = await client.call_tool("slow", given, progress_callback=progress)
+            await client.call_tool("get", arguments)
+            arguments = {"session_id": session, "seconds": 0.05}
+            result = await client.call_tool("slow", arguments, progress_callback=progress)
     assert text_of(result) == "done"
     assert heard == [1, 2, 3, 4, 5]

@@ -17,10 +17,11 @@ from support.gateway_process import (
     structured,
 )
 from support.own_results import check_own_result
+from support.selection import matrix
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 
-WAYS = IN_PROCESS
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +45,11 @@ async def history(client: Client, session: str, **wanted: Any) -> list[JSON]:
 async def note(
     client: Client, session: str, role: str, content: str, run: str | None = None
 ) -> JSON:
-    given = {"session_id": session, "role": role, "content": content}
+    arguments = {"session_id": session, "role": role, "content": content}
     return structured(
-        await client.call_tool("session_note", given if run is None else {**given, "run_id": run})
+        await client.call_tool(
+            "session_note", arguments if run is None else {**arguments, "run_id": run}
+        )
     )
 
 
@@ -65,8 +68,8 @@ async def test_a_conversation_is_read_as_the_field_reads_it(client: Client) -> N
     await note(client, session, "system", "be kind")
     for run in ("one", "two", "three"):
         await run_of(client, session, run)
-    said = [(e["role"], e["content"]) for e in await history(client, session, kind="message")]
-    assert said[:3] == [
+    messages = [(e["role"], e["content"]) for e in await history(client, session, kind="message")]
+    assert messages[:3] == [
         ("system", "be kind"),
         ("user", "question of one"),
         ("assistant", "answer of one"),
@@ -92,18 +95,18 @@ async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
     session = await opened_session(client)
     for number in range(23):
         await note(client, session, "user", str(number))
-    found: list[str] = []
-    given: JSON = {"session_id": session, "kind": "message", "last": 5}
+    contents: list[str] = []
+    arguments: JSON = {"session_id": session, "kind": "message", "last": 5}
     while True:
-        page = structured(await client.call_tool("session_history", given))
-        found = [entry["content"] for entry in page["entries"]] + found
+        page = structured(await client.call_tool("session_history", arguments))
+        contents = [entry["content"] for entry in page["entries"]] + contents
         if page["next_cursor"] is None:
             break
-        given["cursor"] = page["next_cursor"]
-    assert found == [str(number) for number in range(23)]
+        arguments["cursor"] = page["next_cursor"]
+    assert contents == [str(number) for number in range(23)]
 
 
-async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> None:
+async def test_failed_calls_are_shown_with_their_messages(client: Client) -> None:
     """Failed calls are included by default too."""
     session = await opened_session(client)
     await client.call_tool("c_fail", {"session_id": session, "message": "no luck"})
@@ -118,8 +121,8 @@ async def test_one_entry_is_found_by_its_number(client: Client) -> None:
     seq = (await note(client, session, "user", "this one"))["entry"]["seq"]
     [entry] = await history(client, session, seq=seq)
     assert entry["content"] == "this one"
-    given = {"session_id": session, "seq": 999}
-    assert code_of(await client.call_tool("session_history", given)) == "invalid_argument"
+    arguments = {"session_id": session, "seq": 999}
+    assert code_of(await client.call_tool("session_history", arguments)) == "invalid_argument"
 
 
 async def test_no_secret_is_in_a_history(client: Client) -> None:
@@ -159,7 +162,7 @@ async def test_no_secret_is_in_a_history(client: Client) -> None:
         ("session_summary", {"text": "x" * 20_001}),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(
+async def test_an_invalid_request_is_refused_and_changes_nothing(
     client: Client, tool: str, more: JSON
 ) -> None:
     session = await opened_session(client)
@@ -173,8 +176,8 @@ async def test_a_paused_session_stays_paused(client: Client) -> None:
     await client.call_tool("inc", {"session_id": session})
     await client.call_tool("session_pause", {"session_id": session})
     await note(client, session, "user", "while it sleeps")
-    given = {"session_id": session, "text": "it sleeps"}
-    await client.call_tool("session_summary", given)
+    arguments = {"session_id": session, "text": "it sleeps"}
+    await client.call_tool("session_summary", arguments)
     last = (await history(client, session))[-2:]
     assert [entry["kind"] for entry in last] == ["transition", "message"]
     info = structured(await client.call_tool("session_info", {"session_id": session}))
@@ -191,8 +194,8 @@ async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> 
     ):
         refused = await client.call_tool(tool, {"session_id": session, **more})
         assert code_of(refused) == "session_closed"
-    kept = await history(client, session, kind="message")
-    assert [entry["content"] for entry in kept] == ["before"]
+    messages = await history(client, session, kind="message")
+    assert [entry["content"] for entry in messages] == ["before"]
     content = structured(await client.call_tool("session_summary", {"session_id": session}))
     assert content["summary"] is None
     assert content["digest"]["status"] == "closed"
@@ -204,8 +207,8 @@ async def test_an_unknown_session_has_no_history(client: Client) -> None:
         ("session_summary", {}),
         ("session_note", {"role": "user", "content": "x"}),
     ):
-        given = {"session_id": "sh_" + "a" * 26, **more}
-        assert code_of(await client.call_tool(tool, given)) == "session_not_found"
+        arguments = {"session_id": "sh_" + "a" * 26, **more}
+        assert code_of(await client.call_tool(tool, arguments)) == "session_not_found"
 
 
 async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None:
@@ -229,8 +232,8 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
     assert digest["state_keys"] == ["cart", "user"]
     assert digest["topics"][0] == "invoice"
     assert digest["runs"] == 1
-    for said in ("no luck", "cart, user", "invoice", "3 calls", "2 user"):
-        assert said in digest["text"]
+    for words in ("no luck", "cart, user", "invoice", "3 calls", "2 user"):
+        assert words in digest["text"]
     assert len(digest["text"]) <= 4000
     assert structured(await client.call_tool("session_summary", one)) == content
 
@@ -239,8 +242,8 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
     """The summary is null at first, then has a text, topics, a time and a source."""
     session = await opened_session(client)
     await note(client, session, "user", "first")
-    given = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}
-    content = structured(await client.call_tool("session_summary", given))
+    arguments = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}
+    content = structured(await client.call_tool("session_summary", arguments))
     assert list(content)[1] == "summary"
     assert content["summary"]["text"] == "We met."
     assert content["summary"]["topics"] == ["greeting"]
@@ -251,7 +254,7 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
     assert again["summary"] == {**content["summary"], "entries_since": 1}
 
 
-async def test_the_tools_say_what_they_do(client: Client) -> None:
+async def test_the_tools_are_described(client: Client) -> None:
     """The tools have hints, and their results the form of their models."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     hints = {
@@ -269,8 +272,8 @@ async def test_the_tools_say_what_they_do(client: Client) -> None:
             "session_summary", {"session_id": session, "text": "x"}
         ),
     }
-    for name, said in hints.items():
-        assert said is not None
-        assert said.read_only_hint is (name == "session_history")
-        assert not said.destructive_hint
+    for name, hint in hints.items():
+        assert hint is not None
+        assert hint.read_only_hint is (name == "session_history")
+        assert not hint.destructive_hint
         check_own_result(name, structured(results[name]))

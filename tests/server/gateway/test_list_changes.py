@@ -13,7 +13,6 @@ import pytest
 from mcp import Client
 from support.fork_server import ForkServer
 from support.gateway_process import (
-    FEW_WAYS,
     JSON,
     UPSTREAMS,
     Way,
@@ -24,6 +23,7 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -31,7 +31,8 @@ from statehold.server.gateway.list_changes import ListWatcher
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 
-WAYS = FEW_WAYS
+EACH = [("http", "modern"), ("memory", "legacy"), ("sse", "legacy"), ("stdio", "modern")]
+WAYS = matrix(*map(pytest.param, EACH))
 NOTIFICATIONS = {
     "tools": types.ToolListChangedNotification,
     "prompts": types.PromptListChangedNotification,
@@ -75,26 +76,27 @@ async def names(client: Client) -> list[str]:
     return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def test_clients_are_told_when_the_list_really_changed_and_only_then(way: Way) -> None:
+@pytest.mark.thorough
+async def test_clients_are_notified_only_of_real_changes_of_the_list(way: Way) -> None:
     new = f"extra_{way.transport}_{way.era}"
-    told = ListChangeCounter()
+    changes = ListChangeCounter()
     async with AsyncExitStack() as stack:
-        handler: Any = None if way.modern else told.handle
+        handler: Any = None if way.modern else changes.handle
         client = await stack.enter_async_context(way.connect(message_handler=handler))
         if way.modern:
-            await told.follow(stack, client)
+            await changes.follow(stack, client)
         before = await names(client)
         session = await opened_session(client)
         for tool in ("same", "same", "grow", "same"):
             result = await client.call_tool(tool, {"session_id": session, "name": new})
             assert text_of(result) == "told"
-        await told.wait()
+        await changes.wait()
         assert await names(client) == [*before, new]
         await client.call_tool("same", {"session_id": session})
         await client.call_tool("grow", {"session_id": session, "name": f"{new}_too"})
-        await told.wait()
+        await changes.wait()
         assert await names(client) == [*before, new, f"{new}_too"]
-        assert told.times == 2
+        assert changes.times == 2
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ async def started(tmp_path: Path) -> Any:
     return start
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=matrix("stdio", "http"))
 def counter(
     request: pytest.FixtureRequest, fork_server: ForkServer, counter_server: Callable[..., str]
 ) -> Callable[[str], JSON]:
@@ -140,7 +142,7 @@ async def both_eras(
         yield [(old, legacy), (new, modern)]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
 async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
     started: Any, counter: Callable[[str], JSON], era: str
 ) -> None:
@@ -149,18 +151,18 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
         async with both_eras(gateway, "tools") as clients:
             session = await opened_session(clients[0][0])
             await clients[0][0].call_tool("grow", {"session_id": session})
-            for client, told in clients:
-                await told.wait()
+            for client, changes in clients:
+                await changes.wait()
                 assert (await names(client))[-1] == "extra"
                 info = await client.call_tool("session_info", {"session_id": session})
                 assert structured(info)["status"] == "idle"
-            assert [told.times for _, told in clients] == [1, 1]
+            assert [changes.times for _, changes in clients] == [1, 1]
             paused = await clients[1][0].call_tool("session_pause", {"session_id": session})
             assert structured(paused)["status"] == "paused"
 
 
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
 async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
     started: Any, counter: Callable[[str], JSON], era: str
 ) -> None:
@@ -170,15 +172,16 @@ async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
             session = await opened_session(clients[0][0])
             grow: JSON = {"session_id": session, "what": "prompts"}
             await clients[0][0].call_tool("grow", grow)
-            for client, told in clients:
-                await told.wait()
+            for client, changes in clients:
+                await changes.wait()
                 prompts = (await client.list_prompts()).prompts
                 assert [prompt.name for prompt in prompts] == ["report", "extra"]
-            assert [told.times for _, told in clients] == [1, 1]
+            assert [changes.times for _, changes in clients] == [1, 1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
-@pytest.mark.parametrize("what", ["tools", "prompts"])
+@pytest.mark.parametrize("what", matrix("tools", "prompts"))
 async def test_the_first_change_is_followed_at_once(
     started: Any, counter: Callable[[str], JSON], what: str
 ) -> None:
@@ -190,11 +193,12 @@ async def test_the_first_change_is_followed_at_once(
         async with both_eras(gateway, what) as clients:
             session = await opened_session(clients[0][0])
             await clients[0][0].call_tool("grow", {"session_id": session, "what": what})
-            for _, told in clients:
-                await told.wait()
+            for _, changes in clients:
+                await changes.wait()
 
 
-async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(
+@pytest.mark.thorough
+async def test_a_change_is_followed_after_its_session_has_closed(
     started: Any, counter_server: Callable[..., str]
 ) -> None:
     url = counter_server("http", "--era", "modern")
@@ -209,25 +213,28 @@ async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(
 
         counter.on_changed = hear
         async with both_eras(gateway, "tools") as clients:
-            client, told = clients[1]
+            client, changes = clients[1]
             session = await opened_session(client)
             await client.call_tool("grow", {"session_id": session})
             with anyio.fail_after(10):
                 await heard.wait()
             await client.call_tool("session_close", {"session_id": session})
-            await told.wait()
+            await changes.wait()
             assert (await names(client))[-1] == "extra"
 
 
+@pytest.mark.thorough
 async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
     gateway: Gateway,
 ) -> None:
     mcp_server = StateholdServer(gateway, version="0")
-    told = ListChangeCounter()
-    async with Client(mcp_server, cache=None, mode="legacy", message_handler=told.handle) as client:
+    changes = ListChangeCounter()
+    async with Client(
+        mcp_server, cache=None, mode="legacy", message_handler=changes.handle
+    ) as client:
         one, other = await opened_session(client), await opened_session(client)
         await client.call_tool("grow", {"session_id": one, "name": "inc2"})
-        await told.wait()
+        await changes.wait()
         assert "inc2" in await names(client)
         with pytest.raises(Exception, match="Unknown tool: inc2"):
             await client.call_tool("inc2", {"session_id": other})
@@ -235,16 +242,19 @@ async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
 
 
 async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any) -> None:
-    told = ListChangeCounter()
+    changes = ListChangeCounter()
     async with (
         started({"services": {"quick": service("asking")}}) as gateway,
         Client(
             StateholdServer(gateway, version="0"),
             cache=None,
             mode="legacy",
-            message_handler=told.handle,
+            message_handler=changes.handle,
         ) as client,
     ):
+        await gateway.ready()
+        watcher = ListWatcher(gateway, debounce=0.05)
+        gateway.services["quick"].on_changed = watcher.handle_notification
         before = await names(client)
         one, other = await opened_session(client), await opened_session(client)
 
@@ -252,20 +262,21 @@ async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any)
             await client.call_tool("grow", {"session_id": session, "name": "brief", **how})
 
         await changed(one)
-        await told.wait()
+        await changes.wait()
         await changed(other)
         await changed(other, name="second")
-        await told.wait()
+        await changes.wait()
         await changed(one, gone=True)
         await changed(one, name="mark")
-        await told.wait()
+        await changes.wait()
         # The other session's server still has it.
         assert await names(client) == [*before, "brief", "second", "mark"]
         await changed(other, gone=True)
-        await told.wait()
+        await changes.wait()
         assert await names(client) == [*before, "second", "mark"]
 
 
+@pytest.mark.thorough
 async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
     started: Any,
 ) -> None:
@@ -282,15 +293,15 @@ async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
             with anyio.fail_after(15):
                 await anext(aiter(changes))
         assert await names(client) == [*before[:-1], "extra", "b_extra"]
-        told = await client.call_tool("b_extra", {"session_id": session})
-        assert not told.is_error
+        result = await client.call_tool("b_extra", {"session_id": session})
+        assert not result.is_error
         assert await count(client, session) == 1
 
 
-async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway) -> None:
+async def test_a_client_that_does_not_read_delays_no_other_client(gateway: Gateway) -> None:
     """Its notification waits alone; those of the others arrive."""
     mcp_server = StateholdServer(gateway, version="0")
-    told = ListChangeCounter()
+    changes = ListChangeCounter()
     stuck = anyio.Event()
 
     async def never(message: Any) -> None:
@@ -298,11 +309,11 @@ async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway
 
     async with (
         Client(mcp_server, cache=None, mode="legacy", message_handler=never) as slow,
-        Client(mcp_server, cache=None, mode="legacy", message_handler=told.handle) as quick,
+        Client(mcp_server, cache=None, mode="legacy", message_handler=changes.handle) as quick,
     ):
         await slow.list_tools()
         await quick.list_tools()
         for _ in range(3):
             await gateway.notify_tools_changed()
-            await told.wait()
+            await changes.wait()
         stuck.set()

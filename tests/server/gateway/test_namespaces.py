@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import Era, code_of, opened_session, service, structured, toml
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
@@ -17,7 +18,7 @@ from statehold.server.serve import open_gateway
 Pair = tuple[Client, Client]
 
 
-@pytest.fixture(params=["modern", "legacy"])
+@pytest.fixture(params=matrix("modern", "legacy"))
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Pair]:
     """A client of each of two namespaces, of the same principal."""
     era: Era = request.param
@@ -40,9 +41,9 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
 
 
 async def test_a_list_of_one_namespace_has_no_session_of_another(pair: Pair) -> None:
-    made = [await opened_session(client, name="same", user_id="ann") for client in pair]
+    opened = [await opened_session(client, name="same", user_id="ann") for client in pair]
     for client in pair:
-        for namespace, session in zip(("one", "two"), made, strict=True):
+        for namespace, session in zip(("one", "two"), opened, strict=True):
             for more in ({}, {"name": "sa"}, {"user_id": "ann"}, {"query": "same"}):
                 wanted = {"namespace": namespace, **more}
                 sessions = structured(await client.call_tool("session_list", wanted))["sessions"]

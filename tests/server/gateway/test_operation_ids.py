@@ -20,8 +20,12 @@ from support.gateway_process import (
     service,
     structured,
 )
+from support.selection import matrix
 
-WAYS = IN_PROCESS
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import StateholdServer
+
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +44,19 @@ def once(operation: object) -> Any:
 
 async def test_a_repeat_gets_the_recorded_result(client: Client) -> None:
     session = await opened_session(client)
-    given = {"session_id": session}
-    first = await client.call_tool("inc", given, meta=once("a"))
-    again = await client.call_tool("inc", given, meta=once("a"))
+    arguments = {"session_id": session}
+    first = await client.call_tool("inc", arguments, meta=once("a"))
+    again = await client.call_tool("inc", arguments, meta=once("a"))
     assert again.content == first.content
     assert again.structured_content == first.structured_content
-    assert structured(await client.call_tool("inc", given, meta=once("b")))["count"] == 2
+    assert structured(await client.call_tool("inc", arguments, meta=once("b")))["count"] == 2
 
 
 async def test_an_image_comes_back_whole(client: Client) -> None:
     session = await opened_session(client)
-    given = {"session_id": session, "kib": 300}
-    first = await client.call_tool("c_image", given, meta=once("a"))
-    again = await client.call_tool("c_image", given, meta=once("a"))
+    arguments = {"session_id": session, "kib": 300}
+    first = await client.call_tool("c_image", arguments, meta=once("a"))
+    again = await client.call_tool("c_image", arguments, meta=once("a"))
     assert again.content == first.content
     assert len(first.content[0].model_dump_json()) > 300_000
 
@@ -75,8 +79,8 @@ async def test_an_id_of_another_call_is_refused(client: Client) -> None:
     session = await opened_session(client)
     await client.call_tool("inc", {"session_id": session}, meta=once("a"))
     for tool, more in (("get", {}), ("inc", {"n": 2})):
-        given = {"session_id": session, **more}
-        refused = await client.call_tool(tool, given, meta=once("a"))
+        arguments = {"session_id": session, **more}
+        refused = await client.call_tool(tool, arguments, meta=once("a"))
         assert code_of(refused) == "invalid_argument"
 
 
@@ -91,22 +95,22 @@ async def test_a_malformed_id_is_refused(client: Client, operation: object) -> N
         assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
 
 
-async def test_what_is_settled_is_not_kept(client: Client) -> None:
+async def test_a_settled_operation_is_forgotten(client: Client) -> None:
     session = await opened_session(client)
-    given = {"session_id": session}
+    arguments = {"session_id": session}
     for operation in ("a", "b"):
-        await client.call_tool("inc", given, meta=once(operation))
+        await client.call_tool("inc", arguments, meta=once(operation))
     settling: Any = {**once("c"), "statehold/settled": ["a", "nothing"]}
-    assert structured(await client.call_tool("inc", given, meta=settling))["count"] == 3
+    assert structured(await client.call_tool("inc", arguments, meta=settling))["count"] == 3
     # The caller has acknowledged the result, and so will not repeat the call.
     counts = [
-        structured(await client.call_tool("inc", given, meta=once(operation)))["count"]
+        structured(await client.call_tool("inc", arguments, meta=once(operation)))["count"]
         for operation in ("a", "b", "c")
     ]
     assert counts == [4, 2, 3]
     for wrong in ("a", [1], ["x"] * 1001):
         settling = {**once("d"), "statehold/settled": wrong}
-        refused = await client.call_tool("inc", given, meta=settling)
+        refused = await client.call_tool("inc", arguments, meta=settling)
         assert code_of(refused) == "invalid_argument"
 
 
@@ -120,9 +124,10 @@ async def test_a_json_rpc_error_of_a_server_is_repeated_as_it_was(client: Client
     assert errors[0] == errors[1]
 
 
-async def test_a_pinned_session_has_operations_too(http: Way) -> None:
-    name = f"operations-{http.era}"
-    async with http.connect(f"/s/{name}/mcp") as client:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_pinned_session_has_operations_too(gateway: Gateway, mode: str) -> None:
+    mcp_server = StateholdServer(gateway, version="0", pinned_name=f"operations {mode}")
+    async with Client(mcp_server, mode=mode, cache=None) as client:
         counts = [
             structured(await client.call_tool("inc", {}, meta=once(operation)))["count"]
             for operation in ("a", "a", "b")
@@ -131,10 +136,10 @@ async def test_a_pinned_session_has_operations_too(http: Way) -> None:
 
 
 async def test_a_caller_that_is_asked_answers_once(way: Way) -> None:
-    asked: list[object] = []
+    questions: list[object] = []
 
     async def answer(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        asked.append(params)
+        questions.append(params)
         return ElicitResult(action="accept", content={"answer": "42"})
 
     async with way.connect(elicitation_callback=answer) as client:
@@ -144,4 +149,4 @@ async def test_a_caller_that_is_asked_answers_once(way: Way) -> None:
             for _ in range(3)
         ]
     assert found[0] == found[1] == found[2]
-    assert len(asked) == 1
+    assert len(questions) == 1

@@ -24,10 +24,13 @@ from support.gateway_process import (
     structured,
     toml,
 )
+from support.selection import matrix
+from support.waiting import until
 
+from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 
-WAYS = IN_PROCESS
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 
 CHANGING: dict[str, JSON] = {
@@ -62,14 +65,14 @@ def once(operation: object) -> Any:
 async def given_to(client: Client, tool: str) -> JSON:
     """Return arguments for a tool that changes a new session."""
     session = await opened_session(client, state={"log": []})
-    given = {"session_id": session, **CHANGING.get(tool, {})}
+    arguments = {"session_id": session, **CHANGING.get(tool, {})}
     if tool == "session_merge":
         forked = structured(await client.call_tool("session_fork", {"session_id": session}))
-        given["sources"] = [child["session_id"] for child in forked["children"]]
-    return given
+        arguments["sources"] = [child["session_id"] for child in forked["children"]]
+    return arguments
 
 
-async def test_every_tool_is_one_of_them(mcp_server: StateholdServer) -> None:
+async def test_every_tool_that_changes_sessions_is_tested_here(mcp_server: StateholdServer) -> None:
     tools = {tool["name"]: tool for tool in mcp_server.catalog.own_definitions.values()}
     own = {name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]}
     assert own == {*CHANGING, *MAKING, "session_delete"}
@@ -77,13 +80,13 @@ async def test_every_tool_is_one_of_them(mcp_server: StateholdServer) -> None:
 
 @pytest.mark.parametrize("tool", CHANGING)
 async def test_a_repeat_gets_the_recorded_result(client: Client, tool: str) -> None:
-    given = await given_to(client, tool)
-    session = given["session_id"]
-    first = structured(await client.call_tool(tool, given, meta=once("a")))
+    arguments = await given_to(client, tool)
+    session = arguments["session_id"]
+    first = structured(await client.call_tool(tool, arguments, meta=once("a")))
     if tool not in ENDING:
         # The state differs by now from the one that the first call returned.
         await client.call_tool("state_update", {"session_id": session, "values": {"x": 1}})
-    again = await client.call_tool(tool, given, meta=once("a"))
+    again = await client.call_tool(tool, arguments, meta=once("a"))
     assert structured(again) == first
     assert again.meta is not None
     assert again.meta["statehold/session"]["id"] == session
@@ -97,14 +100,16 @@ async def test_a_repeat_gets_the_recorded_result(client: Client, tool: str) -> N
         ("session_fork", {"children": 1}),
     ],
 )
-async def test_it_is_done_once(client: Client, tool: str, kept: JSON) -> None:
-    given = await given_to(client, tool)
-    this = {"session_id": given["session_id"]}
+async def test_a_repeated_call_changes_the_session_once(
+    client: Client, tool: str, kept: JSON
+) -> None:
+    arguments = await given_to(client, tool)
+    this = {"session_id": arguments["session_id"]}
     for _ in range(3):
-        await client.call_tool(tool, given, meta=once("a"))
+        await client.call_tool(tool, arguments, meta=once("a"))
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(lambda: client.call_tool(tool, given, meta=once("a")))
+            tasks.start_soon(lambda: client.call_tool(tool, arguments, meta=once("a")))
     state = structured(await client.call_tool("state_get", this))["value"]
     history = {**this, "kind": "message"}
     notes = structured(await client.call_tool("session_history", history))["entries"]
@@ -113,47 +118,51 @@ async def test_it_is_done_once(client: Client, tool: str, kept: JSON) -> None:
         structured(await client.call_tool("session_info", {"session_id": each["session_id"]}))
         for each in listed
     ]
-    found: JSON = {
+    effects: JSON = {
         "values": state,
         "kinds": [note["content"] for note in notes],
         "children": sum(info["parent"] == this["session_id"] for info in infos),
     }
-    assert {key: found[key] for key in kept} == kept
+    assert {key: effects[key] for key in kept} == kept
 
 
-async def test_an_error_is_repeated_too_and_what_may_change_is_tried_again(client: Client) -> None:
-    given = await given_to(client, "state_update")
-    early = {**given, "if_version": 1}
+async def test_an_error_is_repeated_and_an_invalid_argument_is_tried_again(client: Client) -> None:
+    arguments = await given_to(client, "state_update")
+    early = {**arguments, "if_version": 1}
     for _ in range(2):
         assert code_of(await client.call_tool("state_update", early, meta=once("a"))) == (
             "state_conflict"
         )
-    await client.call_tool("state_update", given)
+    await client.call_tool("state_update", arguments)
     # It would not be one any more.
     refused = await client.call_tool("state_update", early, meta=once("a"))
     assert code_of(refused) == "state_conflict"
-    wrong = {**given, "mode": "add"}
+    wrong = {**arguments, "mode": "add"}
     refused = await client.call_tool("state_update", wrong, meta=once("b"))
     assert code_of(refused) == "invalid_argument"
-    structured(await client.call_tool("state_update", given, meta=once("b")))
+    structured(await client.call_tool("state_update", arguments, meta=once("b")))
 
 
 async def test_a_name_that_was_taken_is_so_for_the_repeat(client: Client) -> None:
     session, other = [(await given_to(client, "session_rename"))["session_id"] for _ in range(2)]
     name = {"name": f"n-{session}"}
     await client.call_tool("session_rename", {"session_id": other, **name})
-    given = {"session_id": session, **name}
-    assert code_of(await client.call_tool("session_rename", given, meta=once("a"))) == "name_taken"
+    arguments = {"session_id": session, **name}
+    assert (
+        code_of(await client.call_tool("session_rename", arguments, meta=once("a"))) == "name_taken"
+    )
     await client.call_tool("session_close", {"session_id": other})
-    assert code_of(await client.call_tool("session_rename", given, meta=once("a"))) == "name_taken"
+    assert (
+        code_of(await client.call_tool("session_rename", arguments, meta=once("a"))) == "name_taken"
+    )
 
 
 async def test_an_id_of_another_call_is_refused(client: Client) -> None:
-    given = await given_to(client, "state_update")
-    await client.call_tool("state_update", given, meta=once("a"))
-    this = {"session_id": given["session_id"]}
+    arguments = await given_to(client, "state_update")
+    await client.call_tool("state_update", arguments, meta=once("a"))
+    this = {"session_id": arguments["session_id"]}
     for tool, more in (
-        ("state_update", {**given, "values": "f"}),
+        ("state_update", {**arguments, "values": "f"}),
         ("session_note", {**this, "role": "user", "content": "x"}),
         ("session_fork", this),
         ("inc", this),
@@ -161,19 +170,19 @@ async def test_an_id_of_another_call_is_refused(client: Client) -> None:
         refused = await client.call_tool(tool, more, meta=once("a"))
         assert code_of(refused) == "invalid_argument"
     await client.call_tool("inc", this, meta=once("b"))
-    refused = await client.call_tool("state_update", given, meta=once("b"))
+    refused = await client.call_tool("state_update", arguments, meta=once("b"))
     assert code_of(refused) == "invalid_argument"
     value = structured(await client.call_tool("state_get", this))["value"]
     assert value == {"log": ["e"]}
 
 
 async def test_the_same_call_may_name_the_session_otherwise(client: Client) -> None:
-    given = await given_to(client, "state_update")
-    name = f"n-{given['session_id']}"
-    await client.call_tool("session_rename", {"session_id": given["session_id"], "name": name})
-    for ref in (given["session_id"], name):
+    arguments = await given_to(client, "state_update")
+    name = f"n-{arguments['session_id']}"
+    await client.call_tool("session_rename", {"session_id": arguments["session_id"], "name": name})
+    for ref in (arguments["session_id"], name):
         result = await client.call_tool(
-            "state_update", {**given, "session_id": ref}, meta=once("a")
+            "state_update", {**arguments, "session_id": ref}, meta=once("a")
         )
         assert structured(result) == {"version": 1}
 
@@ -182,40 +191,40 @@ async def test_the_same_call_may_name_the_session_otherwise(client: Client) -> N
 async def test_a_name_that_may_be_anothers_for_the_repeat_is_refused(
     client: Client, tool: str
 ) -> None:
-    given = await given_to(client, tool)
-    name = f"n-{given['session_id']}"
-    await client.call_tool("session_rename", {"session_id": given["session_id"], "name": name})
-    refused = await client.call_tool(tool, {**given, "session_id": name}, meta=once("a"))
+    arguments = await given_to(client, tool)
+    name = f"n-{arguments['session_id']}"
+    await client.call_tool("session_rename", {"session_id": arguments["session_id"], "name": name})
+    refused = await client.call_tool(tool, {**arguments, "session_id": name}, meta=once("a"))
     assert code_of(refused) == "invalid_argument"
-    structured(await client.call_tool("session_info", {"session_id": given["session_id"]}))
+    structured(await client.call_tool("session_info", {"session_id": arguments["session_id"]}))
 
 
-async def test_what_is_deleted_keeps_no_receipt_and_is_not_there_for_the_repeat(
+async def test_a_deleted_session_keeps_no_receipt_and_is_unknown_to_the_repeat(
     client: Client,
 ) -> None:
-    given = await given_to(client, "session_delete")
-    structured(await client.call_tool("session_delete", given, meta=once("a")))
-    refused = await client.call_tool("session_delete", given, meta=once("a"))
+    arguments = await given_to(client, "session_delete")
+    structured(await client.call_tool("session_delete", arguments, meta=once("a")))
+    refused = await client.call_tool("session_delete", arguments, meta=once("a"))
     assert code_of(refused) == "session_not_found"
 
 
 @pytest.mark.parametrize("tool", sorted(MAKING))
 async def test_a_session_is_made_once(client: Client, tool: str) -> None:
-    given: JSON = {"state": {"log": [tool]}}
+    arguments: JSON = {"state": {"log": [tool]}}
     other: JSON = {"state": {"log": ["other"]}}
     if tool == "session_import":
-        for each in (given, other):
+        for each in (arguments, other):
             session = await opened_session(client, **each)
             result = await client.call_tool("session_export", {"session_id": session})
             each.clear()
             each["document"] = structured(result)["document"]
     operation = once(f"make-{tool}-{id(client)}")
-    first = structured(await client.call_tool(tool, given, meta=operation))
+    first = structured(await client.call_tool(tool, arguments, meta=operation))
     ids: list[str] = []
 
     async def again() -> None:
-        made = structured(await client.call_tool(tool, given, meta=operation))
-        ids.append(made["session_id"])
+        created = structured(await client.call_tool(tool, arguments, meta=operation))
+        ids.append(created["session_id"])
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
@@ -234,11 +243,11 @@ async def test_a_session_is_made_once(client: Client, tool: str) -> None:
     assert ids[3] == first["session_id"] != ids[4]
 
 
-async def test_what_was_not_made_leaves_no_trace(client: Client) -> None:
+async def test_a_refused_creation_leaves_no_receipt(client: Client) -> None:
     operation, name = once(f"unmade-{id(client)}"), f"n-{id(client)}"
     session = await opened_session(client, name=name)
-    taken = await client.call_tool("session_create", {"name": name}, meta=operation)
-    assert code_of(taken) == "name_taken"
+    refused = await client.call_tool("session_create", {"name": name}, meta=operation)
+    assert code_of(refused) == "name_taken"
     await client.call_tool("session_close", {"session_id": session})
     content = structured(await client.call_tool("session_create", {"name": name}, meta=operation))
     assert content["session_id"] != session
@@ -258,21 +267,23 @@ async def test_a_malformed_id_is_refused_by_every_tool(
     assert structured(await client.call_tool("state_get", this))["version"] == 0
 
 
-async def test_what_only_reads_has_no_use_for_an_id(client: Client) -> None:
-    given = await given_to(client, "state_update")
-    this = {"session_id": given["session_id"]}
-    await client.call_tool("state_update", given, meta=once("a"))
+async def test_a_tool_that_only_reads_ignores_an_operation_id(client: Client) -> None:
+    arguments = await given_to(client, "state_update")
+    this = {"session_id": arguments["session_id"]}
+    await client.call_tool("state_update", arguments, meta=once("a"))
     for tool in ("state_get", "session_info", "session_history", "session_export"):
         structured(await client.call_tool(tool, this, meta=once("a")))
     structured(await client.call_tool("session_list", {}, meta=once("a")))
 
 
-async def test_a_pinned_session_has_operations_too(http: Way) -> None:
-    async with http.connect(f"/s/own-{http.era}/mcp") as client:
-        given = CHANGING["state_update"]
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_pinned_session_has_operations_too(gateway: Gateway, mode: str) -> None:
+    mcp_server = StateholdServer(gateway, version="0", pinned_name=f"own {mode}")
+    async with Client(mcp_server, mode=mode, cache=None) as client:
+        arguments = CHANGING["state_update"]
         await client.call_tool("state_update", {"values": {"log": []}})
         for _ in range(2):
-            structured(await client.call_tool("state_update", given, meta=once("a")))
+            structured(await client.call_tool("state_update", arguments, meta=once("a")))
         assert structured(await client.call_tool("state_get", {}))["value"] == {"log": ["e"]}
         # The next call would make another one of that name.
         refused = await client.call_tool("session_close", {}, meta=once("b"))
@@ -300,13 +311,13 @@ def config(tmp_path: Path, stuck: Path) -> Path:
 
 
 async def begun(data: Path) -> None:
-    """Wait until the store has a receipt, 20 seconds at most."""
-    with anyio.fail_after(20):
-        while True:
-            with closing(sqlite3.connect(f"file:{data / 'statehold.db'}?mode=ro", uri=True)) as db:
-                if db.execute("SELECT count(*) FROM receipt").fetchone()[0]:
-                    return
-            await anyio.sleep(0.001)
+    """Wait until the store has a receipt."""
+
+    def has_receipt() -> bool:
+        with closing(sqlite3.connect(f"file:{data / 'statehold.db'}?mode=ro", uri=True)) as db:
+            return bool(db.execute("SELECT count(*) FROM receipt").fetchone()[0])
+
+    await until(has_receipt)
 
 
 async def killed(running: Running) -> None:
@@ -319,21 +330,22 @@ def way_to(running: Running, era: Era, config: Path, data: Path) -> Way:
     return Way("http", era, config, data, url=running.url)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("era", "tool"), [("modern", "session_create"), ("legacy", "session_restart")]
+    ("era", "tool"), matrix(("modern", "session_create"), ("legacy", "session_restart"))
 )
 async def test_a_call_that_a_kill_cut_short_is_unknown(
     config: Path, stuck: Path, tmp_path: Path, era: Era, tool: str
 ) -> None:
-    data, meta, given = tmp_path / "data", once("a"), dict[str, Any]()
+    data, meta, arguments = tmp_path / "data", once("a"), dict[str, Any]()
     with serving(config, data) as running, suppress(Exception, BaseExceptionGroup):
         async with way_to(running, era, config, data).connect() as client:
             await client.list_tools()
             if tool == "session_restart":
-                given = {"session_id": await opened_session(client)}
+                arguments = {"session_id": await opened_session(client)}
             await anyio.Path(stuck).touch()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: client.call_tool(tool, given, meta=meta))
+                tasks.start_soon(lambda: client.call_tool(tool, arguments, meta=meta))
                 await begun(data)
                 await killed(running)
                 tasks.cancel_scope.cancel()
@@ -343,29 +355,32 @@ async def test_a_call_that_a_kill_cut_short_is_unknown(
         async with way_to(running, era, config, data).connect() as client:
             before = structured(await client.call_tool("session_list", {}))["sessions"]
             for _ in range(2):
-                assert code_of(await client.call_tool(tool, given, meta=meta)) == "outcome_unknown"
-            refused = await client.call_tool(tool, {**given, "services": []}, meta=meta)
+                assert (
+                    code_of(await client.call_tool(tool, arguments, meta=meta)) == "outcome_unknown"
+                )
+            refused = await client.call_tool(tool, {**arguments, "services": []}, meta=meta)
             assert code_of(refused) == "invalid_argument"
             after = structured(await client.call_tool("session_list", {}))["sessions"]
             assert len(before) == len(after) == (tool == "session_restart")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("era", ["modern"])
 async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
     config: Path, tmp_path: Path, era: Era
 ) -> None:
     data, meta = tmp_path / "data", once("a")
-    given: JSON = CHANGING["state_update"]
+    arguments: JSON = CHANGING["state_update"]
     create: JSON = {"services": [], "state": {"log": []}}
     this, first, cut = dict[str, Any](), dict[str, Any](), ""
     with serving(config, data) as running, suppress(Exception, BaseExceptionGroup):
         async with way_to(running, era, config, data).connect() as client:
             done, cut = [await opened_session(client, **create) for _ in range(2)]
-            this = {**given, "session_id": done}
+            this = {**arguments, "session_id": done}
             first = structured(await client.call_tool("state_update", this, meta=meta))
-            given = {**given, "session_id": cut}
+            arguments = {**arguments, "session_id": cut}
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: client.call_tool("state_update", given, meta=meta))
+                tasks.start_soon(lambda: client.call_tool("state_update", arguments, meta=meta))
                 await anyio.sleep(0.002)
                 await killed(running)
                 tasks.cancel_scope.cancel()
@@ -373,7 +388,7 @@ async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
     with serving(config, data) as running:
         async with way_to(running, era, config, data).connect() as client:
             assert structured(await client.call_tool("state_update", this, meta=meta)) == first
-            result = await client.call_tool("state_update", given, meta=meta)
+            result = await client.call_tool("state_update", arguments, meta=meta)
             log = (await client.call_tool("state_get", {"session_id": cut})).structured_content
             assert log is not None
             if result.is_error:
@@ -381,6 +396,6 @@ async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
                 assert len(log["value"]["log"]) <= 1
             else:
                 assert (structured(result), log["value"]) == ({"version": 1}, {"log": ["e"]})
-            await client.call_tool("state_update", given, meta=meta)
+            await client.call_tool("state_update", arguments, meta=meta)
             again = await client.call_tool("state_get", {"session_id": cut})
             assert again.structured_content == log

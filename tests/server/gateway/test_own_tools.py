@@ -78,7 +78,7 @@ async def test_a_call_runs_to_its_end_when_its_caller_is_gone(
         return await create(*arguments)
 
     monkeypatch.setattr(gateway.registry, "create", slow)
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             first = anyio.CancelScope()
@@ -88,14 +88,14 @@ async def test_a_call_runs_to_its_end_when_its_caller_is_gone(
                     await call(gateway, "slow", name="slow")
 
             async def repeat() -> None:
-                found.append(await call(gateway, "slow", repeated=True, name="slow"))
+                outcomes.append(await call(gateway, "slow", repeated=True, name="slow"))
 
             tasks.start_soon(leave)
             await begun.wait()
             first.cancel()
             tasks.start_soon(repeat)
             await anyio.wait_all_tasks_blocked()
-            assert found == []
+            assert outcomes == []
             go.set()
-    [outcome] = found
+    [outcome] = outcomes
     assert (await gateway.registry.find(LOCAL, "slow")).id == outcome.content["session_id"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import anyio
 import pytest
 from mcp import Client
 from support.gateway_process import JSON, Running, service, serving, toml
+from support.selection import matrix
 
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
+from statehold.server.config.load import load
+from statehold.server.protocol.server import StateholdServer
+from statehold.server.serve import open_gateway
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
 UPSTREAM = """
@@ -63,10 +68,15 @@ class GatedUpstream:
         services = {"gated": gated | {"era": "legacy"} | options}
         self.config.write_text(toml({"services": services}))
 
-    def run(self, use: Any) -> None:
-        with serving(self.config, self.data) as running:
-            anyio.run(use, running)
-            assert running.stop() == 0
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Client]:
+        """A client of a gateway in this process, over the data folder of those before it."""
+        config = load(config=self.config, services=None, flags={"data": str(self.data)})
+        async with (
+            open_gateway(config, address="test") as gateway,
+            Client(StateholdServer(gateway, version="0"), cache=None) as client,
+        ):
+            yield client
 
 
 @pytest.fixture
@@ -79,58 +89,42 @@ async def offered(client: Client) -> set[str]:
     return tools & {"before", "after"}
 
 
-async def first(running: Running) -> None:
-    async with Client(running.url + "/mcp", cache=None) as client:
-        assert await offered(client) == {"before"}
-
-
-def test_a_restart_lists_the_tools_at_once_and_tells_when_they_changed(
+async def test_a_restart_lists_the_tools_at_once_and_announces_changes(
     gated: GatedUpstream,
 ) -> None:
-    gated.run(first)
+    async with gated.connected() as client:
+        assert await offered(client) == {"before"}
     gated.close()
     gated.offer("before after")
-
-    async def again(running: Running) -> None:
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(running.url + "/mcp", cache=None))
-            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
-            # The upstream does not answer yet: only the kept list can be this one.
-            assert await offered(client) == {"before"}
-            gated.open()
-            with anyio.fail_after(30):
-                await anext(aiter(changes))
-            assert await offered(client) == {"before", "after"}
-
-    gated.run(again)
-
-    async def third(running: Running) -> None:
-        async with Client(running.url + "/mcp", cache=None) as client:
-            assert await offered(client) == {"before", "after"}
+    async with gated.connected() as client, client.listen(tools_list_changed=True) as changes:
+        # The upstream does not answer yet: only the kept list can be this one.
+        assert await offered(client) == {"before"}
+        gated.open()
+        with anyio.fail_after(30):
+            await anext(aiter(changes))
+        assert await offered(client) == {"before", "after"}
+    gated.close()
+    async with gated.connected() as client:
+        assert await offered(client) == {"before", "after"}
         gated.open()
 
-    gated.close()
-    gated.run(third)
 
-
-@pytest.mark.parametrize("change", ["configuration", "damage"])
-def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, change: str) -> None:
-    gated.run(first)
+@pytest.mark.parametrize("change", matrix("configuration", "damage"))
+async def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, change: str) -> None:
+    async with gated.connected() as client:
+        assert await offered(client) == {"before"}
     gated.offer("after")
-    (kept,) = (gated.data / "profiles").iterdir()
-    assert kept.stat().st_mode & 0o777 == 0o600
+    (file,) = (gated.data / "profiles").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
     if change == "configuration":
         gated.configure(env={"ANOTHER": "1"})
     else:
-        kept.write_text(kept.read_text()[:-20])
-
-    async def again(running: Running) -> None:
-        async with Client(running.url + "/mcp", cache=None) as client:
-            assert await offered(client) == {"after"}
-
-    gated.run(again)
+        file.write_text(file.read_text()[:-20])
+    async with gated.connected() as client:
+        assert await offered(client) == {"after"}
 
 
+@pytest.mark.thorough
 def test_the_doctor_names_renamed_tools_of_services_that_ran_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

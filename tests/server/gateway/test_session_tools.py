@@ -17,8 +17,9 @@ from support.gateway_process import (
     text_of,
 )
 from support.own_results import check_own_result
+from support.selection import matrix
 
-WAYS = IN_PROCESS
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ async def listed(client: Client, **wanted: Any) -> list[JSON]:
     return content["sessions"]
 
 
-async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> None:
+async def test_sessions_are_found_by_their_labels(client: Client) -> None:
     user = f"ann {secrets.token_hex(4)}"
     metadata = {"order": {"id": 17, "paid": False}}
     one = await opened_session(client, user_id=user, agent_id="buyer", metadata=metadata)
@@ -43,7 +44,7 @@ async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> No
     assert {key: info[key] for key in labels} == labels
 
     async def ids(**wanted: Any) -> list[str]:
-        return [found["session_id"] for found in await listed(client, user_id=user, **wanted)]
+        return [session["session_id"] for session in await listed(client, user_id=user, **wanted)]
 
     assert await ids() == [two, one]
     arguments: JSON = {"session_id": one, "values": {"n": 1}}
@@ -53,14 +54,14 @@ async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> No
     [first, second] = await listed(client, user_id=user)
     assert (first["metadata"], second["metadata"]) == (metadata, {})
     assert first["used_at"] > second["used_at"]
-    seen = [first["created_at"], first["used_at"]]
+    times = [first["created_at"], first["used_at"]]
     for n in (2, 3):
         await client.call_tool("state_update", {"session_id": one, "values": {"n": n}})
-        [found] = await listed(client, user_id=user, agent_id="buyer")
-        assert (found["session_id"], found["created_at"]) == (one, seen[0])
-        seen.append(found["used_at"])
-    assert seen == sorted(set(seen))
-    first = found
+        [session] = await listed(client, user_id=user, agent_id="buyer")
+        assert (session["session_id"], session["created_at"]) == (one, times[0])
+        times.append(session["used_at"])
+    assert times == sorted(set(times))
+    first = session
     assert await ids(updated_since=first["used_at"]) == [one]
     assert await ids(metadata={"order": {"id": 17, "paid": False}}) == [one]
     assert await ids(metadata={"order": {"id": 17}}) == []
@@ -92,8 +93,10 @@ async def test_metadata_is_merged_and_the_ids_stay(client: Client) -> None:
     info = structured(await client.call_tool("session_info", {"session_id": session}))
     assert (info["name"], info["metadata"]) == (None, {"b": [1.0]})
     child = structured(await client.call_tool("session_fork", {"session_id": session}))
-    [made] = child["children"]
-    info = structured(await client.call_tool("session_info", {"session_id": made["session_id"]}))
+    [child_entry] = child["children"]
+    info = structured(
+        await client.call_tool("session_info", {"session_id": child_entry["session_id"]})
+    )
     assert (info["user_id"], info["parent"]) == ("ann", session)
 
 
@@ -114,13 +117,19 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
     assert document["state"]["value"] == state
     bare = (await call("session_export", session_id=one))["document"]
     assert bare["state"]["value"] == {**state, "token": "[redacted]"}
-    taken = await client.call_tool("session_import", {"document": document})
-    assert code_of(taken) == "name_taken"
-    made = await call("session_import", document=document, name=f"{name} 2")
-    assert (made["status"], made["imported_from"], made["left_out"]) == ("paused", one, [])
-    content = structured(await client.call_tool("state_get", {"session_id": made["session_id"]}))
+    refused = await client.call_tool("session_import", {"document": document})
+    assert code_of(refused) == "name_taken"
+    imported = await call("session_import", document=document, name=f"{name} 2")
+    assert (imported["status"], imported["imported_from"], imported["left_out"]) == (
+        "paused",
+        one,
+        [],
+    )
+    content = structured(
+        await client.call_tool("state_get", {"session_id": imported["session_id"]})
+    )
     assert (content["value"], type(content["value"]["x"])) == (state, float)
-    past = {"session_id": made["session_id"], "kind": "message"}
+    past = {"session_id": imported["session_id"], "kind": "message"}
     history = structured(await client.call_tool("session_history", past))
     assert [entry["content"] for entry in history["entries"]] == ["tea?"]
     wrong = await client.call_tool("session_import", {"document": {**document, "version": 7}})

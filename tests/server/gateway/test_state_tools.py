@@ -23,12 +23,13 @@ from support.gateway_process import (
     text_of,
 )
 from support.own_results import check_own_result
+from support.selection import matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 LIMIT = 1 << 20
 
-WAYS = IN_PROCESS
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,9 @@ async def test_a_model_comes_back_as_it_was(client: Client) -> None:
     assert Item.model_validate((await get(client, session, "/order/gift"))["value"]) == tea
 
 
-async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(client: Client) -> None:
+async def test_an_invalid_update_is_refused_with_its_code_and_changes_nothing(
+    client: Client,
+) -> None:
     session = await opened_session(client, state={"n": 1})
     one: JSON = {"session_id": session}
     cases: list[tuple[JSON, str, str]] = [
@@ -162,13 +165,13 @@ async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(clien
         ({"values": {}, "if_version": False}, "invalid_argument", "if_version: input should be"),
         ({}, "invalid_argument", "values"),
     ]
-    for arguments, code, said in cases:
-        found = await refused(client, "state_update", **one, **arguments)
-        assert found[0] == code, arguments
-        assert said in found[1]
-    found = await refused(client, "state_get", **one, path="/config/key", required=True)
-    assert found[0] == "state_invalid"
-    assert "/config/key" in found[1]
+    for arguments, code, words in cases:
+        error = await refused(client, "state_update", **one, **arguments)
+        assert error[0] == code, arguments
+        assert words in error[1]
+    error = await refused(client, "state_get", **one, path="/config/key", required=True)
+    assert error[0] == "state_invalid"
+    assert "/config/key" in error[1]
     assert await get(client, session) == {"found": True, "value": {"n": 1}, "version": 0}
     missing = {"session_id": "sh_" + "a" * 26}
     assert (await refused(client, "state_get", **missing))[0] == "session_not_found"
@@ -180,17 +183,17 @@ async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(clien
 
 async def test_a_schema_is_given_at_create_and_kept(client: Client) -> None:
     schema = {"properties": {"total": {"type": "number"}}, "additionalProperties": False}
-    found = await refused(client, "session_create", state={"total": "3"}, state_schema=schema)
-    assert found[0] == "state_invalid"
-    assert "/total" in found[1]
-    found = await refused(client, "session_create", state_schema={"$ref": "http://127.0.0.1:1/"})
-    assert found[0] == "invalid_argument"
+    error = await refused(client, "session_create", state={"total": "3"}, state_schema=schema)
+    assert error[0] == "state_invalid"
+    assert "/total" in error[1]
+    error = await refused(client, "session_create", state_schema={"$ref": "http://127.0.0.1:1/"})
+    assert error[0] == "invalid_argument"
     session = await opened_session(client, state_schema=schema)
     assert await update(client, session, {"total": 3}) == 1
     one = {"session_id": session}
-    found = await refused(client, "state_update", **one, values={"totel": 3})
-    assert found[0] == "state_invalid"
-    assert "totel" in found[1]
+    error = await refused(client, "state_update", **one, values={"totel": 3})
+    assert error[0] == "state_invalid"
+    assert "totel" in error[1]
     assert (await get(client, session))["value"] == {"total": 3}
 
 

@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 from support.gateway_process import (
+    IN_PROCESS,
     JSON,
     Way,
     count,
@@ -20,12 +21,14 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 
+WAYS = matrix(*map(pytest.param, IN_PROCESS))
 OWN = [
     "session_create",
     "session_list",
@@ -157,8 +160,8 @@ async def test_a_pinned_session_offers_the_toolsets_that_the_configuration_names
 
 async def test_our_own_schemas_are_plain(gateway: Gateway) -> None:
     for tool in gateway.own_tools.values():
-        told = json.dumps(tool.definition())
-        assert not [key for key in ("$ref", "$defs", "propertyNames") if f'"{key}"' in told]
+        text = json.dumps(tool.definition())
+        assert not [key for key in ("$ref", "$defs", "propertyNames") if f'"{key}"' in text]
 
 
 async def test_a_broken_tool_is_repaired_or_dropped_alone(client: Client) -> None:
@@ -198,7 +201,7 @@ async def test_an_excluded_tool_cannot_be_called(client: Client) -> None:
             await client.call_tool(name, {"session_id": session})
 
 
-async def test_a_cursor_that_nobody_gave_is_refused(client: Client) -> None:
+async def test_an_unknown_cursor_is_refused(client: Client) -> None:
     with pytest.raises(MCPError) as error_info:
         await client.list_tools(cursor="garbage")
     assert error_info.value.error.code == types.INVALID_PARAMS
@@ -248,7 +251,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
 async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.2)
     config = tmp_path / "statehold.toml"
     hanging = service("bad", "hang-at-start", prefix="h_")
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
@@ -268,12 +271,13 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
                     assert not [name for name in names if name.startswith("h_")]
 
 
+@pytest.mark.thorough
 async def test_a_slow_service_is_listed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
     config = tmp_path / "statehold.toml"
-    config.write_text(toml({"services": {"slow": service("bad", "slow-start", "1")}}))
+    config.write_text(toml({"services": {"slow": service("bad", "slow-start", "0.5")}}))
     flags = {"data": str(tmp_path / "data")}
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"

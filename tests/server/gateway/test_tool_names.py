@@ -58,6 +58,7 @@ async def service_of(client: Client, session: str, tool: str) -> str:
     return structured(history)["entries"][-1]["service"]
 
 
+@pytest.mark.thorough
 def test_a_clients_file_with_two_tools_of_one_name_is_served_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": CLASHING}))
@@ -78,14 +79,14 @@ def test_a_clients_file_with_two_tools_of_one_name_is_served_unchanged(tmp_path:
     assert "prefix in [services.two]" in running.log
 
 
-async def test_ours_keep_their_names_also_where_they_are_not_offered(started: Any) -> None:
+async def test_our_own_tools_keep_their_names_even_if_they_are_not_offered(started: Any) -> None:
     services = {"terminal": service("naming", "session_create", "read_file")}
     async with started({"services": services}) as gateway:
         for pinned in (None, "mine"):
             mcp_server = StateholdServer(gateway, version="0", pinned_name=pinned)
             async with Client(mcp_server, cache=None) as client:
-                found = await names(client)
-            assert found[-2:] == ["terminal_session_create", "read_file"]
+                tool_names = await names(client)
+            assert tool_names[-2:] == ["terminal_session_create", "read_file"]
 
 
 async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -102,19 +103,19 @@ async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arriv
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
-    services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
+    services = {"one": service("bad", "slow-start", "0.5"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         with anyio.fail_after(20):
             await gateway.ready()
-        found = [tool.name for tool in (await client.list_tools()).tools]
-        assert [name for name in found if name.endswith("inc")] == ["inc", "two_inc"]
+        tool_names = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in tool_names if name.endswith("inc")] == ["inc", "two_inc"]
 
 
 async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(started: Any) -> None:
-    services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
+    services = {"one": service("bad", "slow-start", "0.5"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
@@ -124,11 +125,12 @@ async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(start
         assert await service_of(client, session, "two_inc") == "two"
 
 
+@pytest.mark.thorough
 async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_tool(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The client lists the tools before its first call.
-    monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.2)
     services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
@@ -145,16 +147,16 @@ async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -
     assert OWN_NAMES.keys() == set(TOOLSETS)
 
 
-def test_services_check_tells_of_renamed_tools(
+def test_services_check_reports_renamed_tools(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": CLASHING}))
     assert main(["services", "check", "--config", str(config)]) == OK
-    told = capsys.readouterr().out
-    assert "two: one had this name first: read_file is two_read_file; prefix in" in told
+    output = capsys.readouterr().out
+    assert "two: one had this name first: read_file is two_read_file; prefix in" in output
     assert main(["services", "check", "--json", "--config", str(config)]) == OK
     checks = json.loads(capsys.readouterr().out)["services"]
-    found = {check["service"]: check["renamed"] for check in checks}
-    assert found["one"] is None
-    assert "two_read_file" in found["two"]
+    renamed = {check["service"]: check["renamed"] for check in checks}
+    assert renamed["one"] is None
+    assert "two_read_file" in renamed["two"]

@@ -50,12 +50,12 @@ async def connected(kind: type[BoundedHttp] = BoundedHttp) -> AsyncGenerator[Soc
 
 async def rest(stream: SocketStream) -> bytes:
     """Return all bytes that arrive until the server closes the connection."""
-    found = b""
+    data = b""
     try:
         while True:
-            found += await stream.receive()
+            data += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
-        return found
+        return data
 
 
 async def pour(stream: SocketStream, piece: bytes) -> None:

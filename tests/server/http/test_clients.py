@@ -102,12 +102,12 @@ async def door(total: int | None = None, **settings: float) -> AsyncGenerator[Do
 
 async def rest(stream: SocketStream) -> bytes:
     """Return all bytes that arrive until the server closes the connection."""
-    found = b""
+    data = b""
     try:
         while True:
-            found += await stream.receive()
+            data += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
-        return found
+        return data
 
 
 async def test_the_longest_idle_connection_makes_room() -> None:
@@ -164,9 +164,9 @@ async def test_a_body_has_a_deadline() -> None:
 async def test_a_connection_ends_after_an_answer_to_an_unfinished_request() -> None:
     async with door() as opened:
         stream = await opened.connect(BEGUN.replace(b"/ ", b"/refuse ") + b"x")
-        said = await rest(stream)
-        assert said.startswith(b"HTTP/1.1 401 ")
-        assert b"connection: close" in said
+        data = await rest(stream)
+        assert data.startswith(b"HTTP/1.1 401 ")
+        assert b"connection: close" in data
         whole = await opened.connect(BEGUN.replace(b"/ ", b"/refuse ") + b"x" * 9)
         assert b"connection: close" not in await whole.receive()
         await whole.send(GET)
@@ -204,10 +204,10 @@ async def test_one_caller_leaves_only_so_much_unread(who: bytes) -> None:
 
 async def read_all(stream: SocketStream) -> bytes:
     """Return one big answer, or the error in its place."""
-    found = bytearray()
+    data = bytearray()
     try:
-        while len(found) < BIG:
-            found += await stream.receive()
+        while len(data) < BIG:
+            data += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         pass
-    return bytes(found)
+    return bytes(data)

@@ -68,10 +68,11 @@ def request(method: str, headers: dict[str, str], body: JSON | None = None) -> b
 
 
 def message(method: str, params: JSON, number: int | None = 1) -> JSON:
-    found: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
-    return found if number is None else {**found, "id": number}
+    body: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
+    return body if number is None else {**body, "id": number}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(90)
 async def test_clients_that_go_away_leave_no_traceback(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"

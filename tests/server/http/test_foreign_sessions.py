@@ -30,11 +30,13 @@ from support.gateway_process import (
 from support.machines import cluster
 from support.round_robin import connected, http_client
 from support.runs import clear, wait_for_call, wait_for_cancellation
+from support.selection import matrix
+from support.waiting import until
 
 WAYS: list[tuple[str, str]] = []
 HOPS = pytest.mark.parametrize(
     ("urls", "transport"),
-    [("unix", "http"), ("unix", "sse"), ("peer", "http")],
+    matrix(("unix", "http"), ("unix", "sse"), ("peer", "http")),
     indirect=["urls"],
     scope="module",
 )
@@ -78,8 +80,8 @@ def urls(
 
 
 def message(method: str, params: JSON, number: int | None = 1) -> JSON:
-    found: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
-    return found if number is None else {**found, "id": number}
+    body: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
+    return body if number is None else {**body, "id": number}
 
 
 async def initialize(http: httpx2.AsyncClient) -> dict[str, str]:
@@ -122,6 +124,7 @@ async def test_a_client_is_asked_and_answers(urls: list[str], transport: str) ->
             assert "What is the answer?" in text_of(result)
 
 
+@pytest.mark.thorough
 @HOPS
 async def test_progress_arrives_as_it_is_sent(urls: list[str], transport: str) -> None:
     steps: list[float] = []
@@ -135,7 +138,7 @@ async def test_progress_arrives_as_it_is_sent(urls: list[str], transport: str) -
         session = await opened_session(client)
         for _ in range(2):
             is_over = False
-            arguments = {"session_id": session, "seconds": 0.5}
+            arguments = {"session_id": session, "seconds": 0.2}
             with anyio.fail_after(20):
                 result = await client.call_tool("quick_slow", arguments, progress_callback=note)
             is_over = True
@@ -159,7 +162,7 @@ async def test_a_cancelled_call_is_cancelled_upstream(
             assert await count(client, session, "quick_get") == 0
 
 
-async def test_a_changed_list_is_told_in_a_stream_through_the_other_process(
+async def test_a_stream_through_the_other_process_carries_notifications(
     urls: list[str],
 ) -> None:
     heard = anyio.Event()
@@ -200,10 +203,10 @@ async def test_a_request_that_is_too_large_is_refused_by_both(urls: list[str]) -
     async with http_client(urls) as http:
         headers = await initialize(http)
         large = message("ping", {"text": "x" * (5 << 20)})
-        found = [
+        statuses = [
             (await http.post("/mcp", json=large, headers=headers)).status_code for _ in range(2)
         ]
-        assert found == [413, 413]
+        assert statuses == [413, 413]
         assert await ping(http, headers) == 200
 
 
@@ -225,6 +228,7 @@ async def test_a_session_of_no_process_is_unknown(urls: list[str]) -> None:
         assert posted.status_code == 404
 
 
+@pytest.mark.thorough
 async def test_a_call_that_outlives_its_connection_is_resumed_through_the_other_process(
     urls: list[str],
 ) -> None:
@@ -247,6 +251,7 @@ async def test_a_call_that_outlives_its_connection_is_resumed_through_the_other_
                             break
 
 
+@pytest.mark.thorough
 async def test_another_caller_gets_the_answer_for_an_unknown_session(tmp_path: Path) -> None:
     tokens, config = tmp_path / "tokens", tmp_path / "statehold.toml"
     tokens.touch(0o600)
@@ -268,6 +273,7 @@ async def test_another_caller_gets_the_answer_for_an_unknown_session(tmp_path: P
                 assert [await ping(hers, changed) for _ in range(2)] == [expected] * 2
 
 
+@pytest.mark.thorough
 async def test_a_process_with_tokens_and_one_without_know_no_sessions_of_each_other(
     tmp_path: Path,
 ) -> None:
@@ -285,6 +291,7 @@ async def test_a_process_with_tokens_and_one_without_know_no_sessions_of_each_ot
                 assert await ping(http, headers) == 404
 
 
+@pytest.mark.thorough
 async def test_the_session_of_a_killed_process_is_unknown(
     config_file: Path, tmp_path: Path
 ) -> None:
@@ -319,14 +326,16 @@ async def _wait_for_stream(
     owner: Running, http: httpx2.AsyncClient, headers: dict[str, str]
 ) -> None:
     """Return when the owner has an automatic session, so that its call runs."""
-    with anyio.fail_after(20):
-        while True:
-            listed = message("tools/call", {"name": "session_list", "arguments": {}}, 2)
-            answer = await http.post("/mcp", json=listed, headers=headers)
-            if "sh_" in answer.text:
-                return
+
+    async def has_session() -> bool:
+        listed = message("tools/call", {"name": "session_list", "arguments": {}}, 2)
+        answer = await http.post("/mcp", json=listed, headers=headers)
+        return "sh_" in answer.text
+
+    await until(has_session)
 
 
+@pytest.mark.thorough
 async def test_a_stopped_process_is_reported_and_answers_later(
     config_file: Path, tmp_path: Path
 ) -> None:
@@ -342,6 +351,7 @@ async def test_a_stopped_process_is_reported_and_answers_later(
             assert await ping(http, headers) == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["edge", "owner"])
 async def test_a_stream_through_another_process_does_not_keep_either_from_ending(
     config_file: Path, tmp_path: Path, ending: str

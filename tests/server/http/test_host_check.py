@@ -12,6 +12,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 from support.gateway_process import Running, serving, statehold, toml
+from support.selection import matrix
 
 from statehold.server.http.host_check import HostCheck
 
@@ -109,16 +110,16 @@ async def test_a_websocket_is_checked_as_a_request_is() -> None:
     guard = HostCheck(app, hosts=[], origins=[])
 
     async def sent(*headers: tuple[bytes, bytes]) -> str:
-        found: list[Message] = []
+        messages: list[Message] = []
 
         async def send(message: Message) -> None:
-            found.append(message)
+            messages.append(message)
 
         async def receive() -> Message:
             return {"type": "websocket.connect"}
 
         await guard({"type": "websocket", "headers": list(headers)}, receive, send)
-        return found[0]["type"]
+        return messages[0]["type"]
 
     ours = (b"host", b"localhost")
     assert await sent(ours) == "websocket.accept"
@@ -139,7 +140,7 @@ async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
             assert (await raw.get("/health", headers={"host": "example"})).status_code == 421
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+@pytest.mark.parametrize("host", matrix("0.0.0.0", "::", "192.0.2.1", "example.org"))
 def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
     command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

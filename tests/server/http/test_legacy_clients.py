@@ -20,6 +20,7 @@ from support.gateway_process import (
     structured,
     text_of,
 )
+from support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -32,46 +33,47 @@ def legacy(server: Running, config_file: Path, tmp_path_factory: pytest.TempPath
     return Way("http", "legacy", config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
+@pytest.mark.thorough
 async def test_a_legacy_client_keeps_its_connection(legacy: Way, server: Running) -> None:
     port = int(server.url.rpartition(":")[2])
 
     def connections() -> set[int]:
-        found = psutil.Process().net_connections("tcp")
-        return {c.laddr.port for c in found if c.raddr and c.raddr.port == port}
+        sockets = psutil.Process().net_connections("tcp")
+        return {c.laddr.port for c in sockets if c.raddr and c.raddr.port == port}
 
     async with legacy.connect() as client:
         session = await opened_session(client)
         await client.call_tool("inc", {"session_id": session})
-        before = connections()
+        # One connection is for the calls, and one for the stream of unrequested messages.
+        before = await until(lambda: ports if len(ports := connections()) == 2 else set[int]())
         after: set[int] = set()
-        for _ in range(50):
+        for _ in range(20):
             await client.call_tool("inc", {"session_id": session})
             after |= connections()
-        found = structured(await client.call_tool("get", {"session_id": session}))
-    assert found["count"] == 51
+        content = structured(await client.call_tool("get", {"session_id": session}))
+    assert content["count"] == 21
     assert after == before
-    # One connection is for the calls, and one for the stream of unrequested messages.
-    assert len(after) <= 2
 
 
-async def test_a_legacy_client_is_asked_and_told(legacy: Way) -> None:
+async def test_a_legacy_client_answers_questions_during_a_call(legacy: Way) -> None:
     async def elicit(_: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"answer": params.message})
 
     async def sample(_: object, params: object) -> types.CreateMessageResult:
-        said = types.TextContent(text="a sample")
-        return types.CreateMessageResult(role="assistant", content=said, model="a person")
+        content = types.TextContent(text="a sample")
+        return types.CreateMessageResult(role="assistant", content=content, model="a person")
 
     options: JSON = {"elicitation_callback": elicit, "sampling_callback": sample}
     async with legacy.connect(**options) as client:
         session = await opened_session(client)
-        for tool, said in (("ask", "What is the answer?"), ("sample", "a sample")):
+        for tool, content in (("ask", "What is the answer?"), ("sample", "a sample")):
             with anyio.fail_after(20):
                 result = await client.call_tool(tool, {"session_id": session})
-            assert said in text_of(result)
+            assert content in text_of(result)
 
 
-async def test_a_client_of_mcp_1_30_is_asked_and_told(
+@pytest.mark.thorough
+async def test_a_client_of_mcp_1_30_gets_questions_and_progress(
     server: Running, mcp130: Callable[[JSON, list[JSON]], Awaitable[list[JSON]]]
 ) -> None:
     elicit = {"action": "accept", "content": {"answer": "42"}}
@@ -93,10 +95,13 @@ async def test_a_cancelled_call_of_a_legacy_client_ends(legacy: Way) -> None:
         session = await opened_session(client)
         with pytest.raises(MCPError, match="imed out"):
             await client.call_tool("hang", {"session_id": session}, read_timeout_seconds=0.3)
-        with anyio.fail_after(20):
+
+        async def idle_info() -> JSON | None:
             info = structured(await client.call_tool("session_info", {"session_id": session}))
-            while info["in_flight"]:
-                info = structured(await client.call_tool("session_info", {"session_id": session}))
+            return None if info["in_flight"] else info
+
+        info = await until(idle_info)
+        assert info is not None
         assert info["status"] == "idle"
         refused = await client.call_tool("get", {"session_id": "sh_" + "a" * 26})
         assert code_of(refused) == "session_not_found"

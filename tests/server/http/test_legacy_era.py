@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -20,6 +19,8 @@ from support.asgi import AsgiRequest
 from support.door import Door, request
 from support.gateway_process import JSON, service
 from support.odd_requests import Change, body, instead, replace, twice, without
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_request import PlainRequest, ToolCall
@@ -40,19 +41,19 @@ def settings() -> JSON:
 
 @pytest.fixture
 async def door(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
-    found = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
-    async with found.manager.run(), found.direct.run():
-        await found.enter(elicitation={}, sampling={})
-        yield found
+    opened = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
+    async with opened.manager.run(), opened.direct.run():
+        await opened.enter(elicitation={}, sampling={})
+        yield opened
 
 
 @pytest.fixture
 async def impatient(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
     """A session with a ping every twentieth of a second, so that its client sees a call run."""
-    found = Door(mcp_server, StreamableHTTPSessionManager(mcp_server), ping_seconds=0.05)
-    async with found.manager.run(), found.direct.run():
-        await found.enter(elicitation={})
-        yield found
+    opened = Door(mcp_server, StreamableHTTPSessionManager(mcp_server), ping_seconds=0.05)
+    async with opened.manager.run(), opened.direct.run():
+        await opened.enter(elicitation={})
+        yield opened
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ SAME: dict[str, tuple[str, JSON]] = {
 
 
 @pytest.mark.parametrize("what", SAME)
-async def test_it_says_what_the_sdk_says(what: str, door: Door, one: JSON) -> None:
+async def test_an_answer_is_the_same_as_that_of_the_sdk(what: str, door: Door, one: JSON) -> None:
     tool, arguments = SAME[what]
     ours = await door.call(tool, {**one, **arguments}).of(door.direct)
     assert door.passed == []
@@ -112,8 +113,8 @@ def stable(answer: JSON) -> JSON:
     """Return an answer without the times in it."""
     if "_meta" in answer.get("result", {}):
         answer["result"]["_meta"].pop("statehold/session", None)
-        found: JSON = answer["result"].get("structuredContent") or {}
-        if "times" in found or "last_active" in found or "session_id" in found:
+        content: JSON = answer["result"].get("structuredContent") or {}
+        if "times" in content or "last_active" in content or "session_id" in content:
             del answer["result"]["structuredContent"], answer["result"]["content"]
     return answer
 
@@ -131,8 +132,8 @@ async def test_progress_and_messages_turn_the_answer_into_a_stream(door: Door, o
     answer = await door.call("slow", slow, {"progressToken": 7}).of(door.direct)
     assert (answer.status, answer.type) == (200, "text/event-stream")
     assert answer.header("mcp-session-id") == door.session
-    said = [event["params"] for event in answer.events[:-1]]
-    assert [(p["progress"], p["progressToken"]) for p in said] == [(n, 7) for n in range(1, 6)]
+    events = [event["params"] for event in answer.events[:-1]]
+    assert [(p["progress"], p["progressToken"]) for p in events] == [(n, 7) for n in range(1, 6)]
     assert answer.answer["result"]["content"] == [{"type": "text", "text": "done"}]
     logged = await door.call("log", {**one, "level": "error", "text": "told"}).of(door.direct)
     assert logged.events[0]["method"] == "notifications/message"
@@ -179,13 +180,13 @@ async def test_a_question_goes_out_with_the_call_and_its_answer_is_taken(
     call = door.call("ask", one)
     answer: JSON = {"result": {"action": "accept", "content": {"answer": "42"}}}
     unknown: JSON = {"id": "statehold-0", "result": {}}
-    asked, said = await asking(door, call, unknown, {"result": 7}, answer)
-    assert asked["method"] == "elicitation/create"
-    assert [each.status for each in said] == [202, 400, 202]
-    assert (said[2].text, said[2].header("mcp-session-id")) == (b"", door.session)
+    query, answers = await asking(door, call, unknown, {"result": 7}, answer)
+    assert query["method"] == "elicitation/create"
+    assert [each.status for each in answers] == [202, 400, 202]
+    assert (answers[2].text, answers[2].header("mcp-session-id")) == (b"", door.session)
     assert json.loads(said_by(call)) == answer["result"]
     assert len(door.passed) == 2
-    late = await door.post({"jsonrpc": "2.0", "id": asked["id"], **answer}).of(door.direct)
+    late = await door.post({"jsonrpc": "2.0", "id": query["id"], **answer}).of(door.direct)
     assert (late.status, len(door.passed)) == (202, 3)
 
 
@@ -254,9 +255,9 @@ async def test_a_notification_cancels_a_call_which_is_answered(
 
 async def test_a_cancelled_question_is_withdrawn(door: Door, one: JSON) -> None:
     call = door.call("ask", one)
-    asked, _ = await asking(door, call, cancelled(1))
+    query, _ = await asking(door, call, cancelled(1))
     assert call.answer["error"]["code"] == REQUEST_CANCELLED
-    answer: JSON = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
+    answer: JSON = {"jsonrpc": "2.0", "id": query["id"], "result": {"action": "accept"}}
     assert (await door.post(answer).of(door.direct)).status == 202
     assert len(door.passed) == 1
 
@@ -406,9 +407,7 @@ async def test_calls_leave_nothing_behind(
                 tasks.start_soon(door.call("get", used, id=number).of, door.direct)
         assert door.direct.in_flight == 0
         assert (await door.leave()).status == 200
-        with anyio.fail_after(10):
-            while mcp_server.connection(door.session) is not None:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: mcp_server.connection(door.session) is None)
     await leaks.check()
 
 
@@ -444,8 +443,8 @@ ODD: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
-async def test_what_is_odd_is_answered_by_the_sdk(odd: str, door: Door, one: JSON) -> None:
+@pytest.mark.parametrize("odd", matrix(*ODD, quick=8))
+async def test_an_odd_request_is_answered_by_the_sdk(odd: str, door: Door, one: JSON) -> None:
     ours, theirs = (door.call("get", one) for _ in range(2))
     ODD[odd](ours)
     ODD[odd](theirs)
@@ -461,14 +460,14 @@ async def test_an_invalid_id_and_a_batch_are_refused_with_the_id_null(
     door: Door, number: bytes
 ) -> None:
     line = b'{"jsonrpc": "2.0", "id": %b, "method": "ping"}' % number
-    asked = door.post(b"[" + line.replace(number, b"1") + b"]" if number == b"a batch" else line)
-    await asked.of(WholeBody(door.sdk))
-    assert asked.status == 400
-    answer = json.loads(asked.text)
+    sent = door.post(b"[" + line.replace(number, b"1") + b"]" if number == b"a batch" else line)
+    await sent.of(WholeBody(door.sdk))
+    assert sent.status == 400
+    answer = json.loads(sent.text)
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
 
 
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-11-25", ""])
+@pytest.mark.parametrize("version", matrix("2024-11-05", "2025-03-26", "2025-11-25", ""))
 async def test_every_handshake_version_is_taken(door: Door, one: JSON, version: str) -> None:
     asking = door.call("get", one)
     change = (

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from support.asgi import AsgiRequest
 from support.gateway_process import JSON, service
 from support.odd_requests import Change, body, instead, replace, twice, without
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_path import FastPath
@@ -91,7 +92,9 @@ async def test_a_plain_call_never_reaches_the_sdk(direct: FastPath, session: str
     assert answer.result["structuredContent"]["count"] == 1
 
 
-async def test_it_says_what_the_sdk_says(direct: FastPath, sdk: ASGIApp, session: str) -> None:
+async def test_an_answer_is_the_same_as_that_of_the_sdk(
+    direct: FastPath, sdk: ASGIApp, session: str
+) -> None:
     ours = await asked("get", {"session_id": session}).of(direct)
     theirs = await asked("get", {"session_id": session}).of(sdk)
     assert (ours.status, ours.type) == (theirs.status, theirs.type)
@@ -198,8 +201,8 @@ ODD: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
-async def test_what_is_odd_is_answered_by_the_sdk(
+@pytest.mark.parametrize("odd", matrix(*ODD, quick=10))
+async def test_an_odd_request_is_answered_by_the_sdk(
     odd: str, mcp_server: StateholdServer, sdk: ASGIApp, session: str
 ) -> None:
     ours, theirs = (asked("inc", {"session_id": session}) for _ in range(2))
@@ -233,10 +236,10 @@ async def test_a_traced_call_is_left_to_the_sdk(direct: FastPath, session: str) 
 
 
 def nested(levels: int) -> object:
-    found: object = 1
+    value: object = 1
     for _ in range(levels):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 UNSOUND: dict[str, object] = {
@@ -251,8 +254,8 @@ UNSOUND: dict[str, object] = {
 
 
 @pytest.mark.parametrize("unsound", UNSOUND)
-@pytest.mark.parametrize("place", ["arguments", "_meta"])
-async def test_what_no_transport_can_carry_is_refused_before_anything_runs(
+@pytest.mark.parametrize("place", matrix("arguments", "_meta"))
+async def test_a_value_that_no_transport_can_carry_is_refused_before_the_call(
     unsound: str, place: str, direct: FastPath, sdk: ASGIApp, session: str
 ) -> None:
     value = UNSOUND[unsound]
@@ -267,7 +270,7 @@ async def test_what_no_transport_can_carry_is_refused_before_anything_runs(
     assert (await asked("inc", arguments).of(direct)).result["structuredContent"]["count"] == 1
 
 
-async def test_what_is_merely_large_is_passed_on(direct: FastPath, session: str) -> None:
-    given: JSON = {"deep": nested(DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
-    answer = await asked("echo", {"session_id": session, **given}).of(direct)
-    assert answer.result["structuredContent"]["arguments"] == given
+async def test_a_large_value_is_passed_on(direct: FastPath, session: str) -> None:
+    arguments: JSON = {"deep": nested(DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
+    answer = await asked("echo", {"session_id": session, **arguments}).of(direct)
+    assert answer.result["structuredContent"]["arguments"] == arguments

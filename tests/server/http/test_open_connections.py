@@ -19,15 +19,16 @@ WAYS: list[tuple[str, str]] = []
 
 
 def limited(config: Path, data: Path) -> subprocess.Popen[bytes]:
-    given = ["serve", "--config", str(config), "--data", str(data), "--port", "0"]
+    arguments = ["serve", "--config", str(config), "--data", str(data), "--port", "0"]
     return subprocess.Popen(
-        ["sh", "-c", f'ulimit -n {FILES} && exec "$@"', "sh", *STATEHOLD, *given],
+        ["sh", "-c", f'ulimit -n {FILES} && exec "$@"', "sh", *STATEHOLD, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(90)
 async def test_unfinished_requests_of_strangers_cost_no_call(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -80,5 +81,5 @@ async def attacked(url: str, way: Way) -> None:
 
 async def journaled(client: Client, session: str) -> int:
     """Return how many calls of `inc` the journal of a session holds."""
-    given = {"session_id": session, "tool": "inc", "last": 100}
-    return len(structured(await client.call_tool("session_history", given))["entries"])
+    arguments = {"session_id": session, "tool": "inc", "last": 100}
+    return len(structured(await client.call_tool("session_history", arguments))["entries"])

@@ -13,6 +13,7 @@ import pytest
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 from support.gateway_process import JSON, Running, service, serving, toml
+from support.selection import matrix
 
 from statehold.server.config.http import HttpSettings
 from statehold.server.http.replay import Replay, SessionEvents
@@ -41,8 +42,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 
 def message(method: str, params: JSON, number: int | None = 1) -> JSON:
-    found: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
-    return found if number is None else {**found, "id": number}
+    body: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
+    return body if number is None else {**body, "id": number}
 
 
 @asynccontextmanager
@@ -63,8 +64,8 @@ async def opened(raw: httpx2.AsyncClient) -> dict[str, str]:
     answer = await initialize(raw)
     assert answer.status_code == 200, answer.text
     headers = {**VERSION, "mcp-session-id": answer.headers["mcp-session-id"]}
-    told = message("notifications/initialized", {}, None)
-    assert (await raw.post("/mcp", json=told, headers=headers)).status_code == 202
+    initialized = message("notifications/initialized", {}, None)
+    assert (await raw.post("/mcp", json=initialized, headers=headers)).status_code == 202
     return headers
 
 
@@ -105,22 +106,24 @@ def events(text: str) -> list[dict[str, str]]:
     return [{pair[0]: pair[1] for pair in block if pair[0]} for block in lines if block]
 
 
-@pytest.mark.parametrize("during", [True, False])
+@pytest.mark.parametrize("during", matrix(True, False))
 async def test_a_lost_stream_is_taken_up_with_the_id_of_its_first_event(
     small: Running, during: bool
 ) -> None:
     async with connected(small, CID) as raw:
         headers = await opened(raw)
-        made = await raw.post(
+        created = await raw.post(
             "/mcp",
             json=message("tools/call", {"name": "session_create", "arguments": {}}),
             headers=headers,
         )
-        data = json.loads(made.text if made.text[0] == "{" else events(made.text)[-1]["data"])
+        data = json.loads(
+            created.text if created.text[0] == "{" else events(created.text)[-1]["data"]
+        )
         session = data["result"]["structuredContent"]["session_id"]
-        slow = {"name": "slow", "arguments": {"session_id": session, "seconds": 1.5}}
-        asked = message("tools/call", slow, 7)
-        async with raw.stream("POST", "/mcp", json=asked, headers=headers) as stream:
+        slow = {"name": "slow", "arguments": {"session_id": session, "seconds": 0.7}}
+        request = message("tools/call", slow, 7)
+        async with raw.stream("POST", "/mcp", json=request, headers=headers) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             (first,) = events(await anext(stream.aiter_text()))
         assert first["retry"]
@@ -153,14 +156,14 @@ def note(text: str) -> JSONRPCNotification:
     return JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": text})
 
 
-async def replayed(kept: SessionEvents, after: str) -> tuple[list[str], str | None]:
-    found: list[str] = []
+async def replayed(events: SessionEvents, after: str) -> tuple[list[str], str | None]:
+    ids: list[str] = []
 
     async def send(event: EventMessage) -> None:
         assert event.event_id is not None
-        found.append(event.event_id)
+        ids.append(event.event_id)
 
-    return found, await kept.replay_events_after(after, send)
+    return ids, await events.replay_events_after(after, send)
 
 
 async def test_events_are_bounded_for_a_session_an_owner_and_in_total() -> None:
@@ -184,11 +187,11 @@ async def test_events_are_bounded_for_a_session_an_owner_and_in_total() -> None:
 
 
 async def test_only_the_stream_of_an_event_is_replayed_and_ends_with_its_answer() -> None:
-    kept = Replay(HttpSettings()).open("a")
-    assert kept is not None
-    first = await kept.store_event("1", None)
-    await kept.store_event("2", note(""))
-    third = await kept.store_event("1", note(""))
-    assert await replayed(kept, first) == ([third], "1")
-    answer = await kept.store_event("1", JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
-    assert await replayed(kept, first) == ([third, answer], None)
+    events = Replay(HttpSettings()).open("a")
+    assert events is not None
+    first = await events.store_event("1", None)
+    await events.store_event("2", note(""))
+    third = await events.store_event("1", note(""))
+    assert await replayed(events, first) == ([third], "1")
+    answer = await events.store_event("1", JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
+    assert await replayed(events, first) == ([third, answer], None)

@@ -16,6 +16,7 @@ from mcp import Client, MCPError
 from mcp_types import TextResourceContents
 from support.gateway_process import (
     JSON,
+    Era,
     Running,
     Way,
     code_of,
@@ -27,16 +28,13 @@ from support.gateway_process import (
     structured,
     text_of,
 )
+from support.selection import matrix
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BEN_AGAIN = "ben-phone-0123456789abc"
 ENV_SECRET, ARG_SECRET = "env-secret-4711", "arg-secret-4712"
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 VERSION = "2026-07-28"
-
-
-AS_INSTALLED = True
-"""The test reads the server's command line."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +64,17 @@ def settings(tokens: Path) -> JSON:
 
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
+def http(
+    request: pytest.FixtureRequest,
+    server: Running,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Way:
+    """Streamable HTTP, in both eras."""
+    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +161,7 @@ async def test_pages_of_this_machine_and_its_names_are_welcome(raw: httpx2.Async
         assert (await raw.get("/health", headers={"origin": origin})).status_code == 200, origin
 
 
-async def test_health_tells_no_names(server: Running) -> None:
+async def test_health_contains_no_names(server: Running) -> None:
     async with httpx2.AsyncClient(base_url=server.url) as raw:
         answer = await raw.get("/health")
         assert answer.json() == {"status": "ok", "services": {"ok": 1, "unavailable": 1}}
@@ -163,7 +172,7 @@ async def test_health_tells_no_names(server: Running) -> None:
 
 async def test_without_a_good_token_no_route_answers(server: Running) -> None:
     """The requests run at once: the server answers each wrong token later than the one before."""
-    given = (
+    credentials = (
         None,
         "Bearer",
         "Bearer wrong-token-0123456789",
@@ -182,7 +191,7 @@ async def test_without_a_good_token_no_route_answers(server: Running) -> None:
             assert ALICE not in answer.text
 
         for method, path in ROUTES[:6]:
-            for authorization in given:
+            for authorization in credentials:
                 tasks.start_soon(refused, method, path, authorization)
             in_the_url = f"{path}?access_token={ALICE}&token={ALICE}"
             tasks.start_soon(refused, method, in_the_url, None)
@@ -266,8 +275,8 @@ async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as
     name = f"given {alice.protocol_version}"
     theirs = await opened_session(alice, name=name, state={"n": 1})
     exported = structured(await alice.call_tool("session_export", {"session_id": theirs}))
-    made = structured(await ben.call_tool("session_import", {"document": exported["document"]}))
-    mine = made["session_id"]
+    imported = structured(await ben.call_tool("session_import", {"document": exported["document"]}))
+    mine = imported["session_id"]
     assert mine != theirs
     await ben.call_tool("state_update", {"session_id": name, "values": {"n": 2}})
     for client, session, n in ((ben, mine, 2), (alice, theirs, 1)):
@@ -289,9 +298,9 @@ async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
     name = f"hers {alice.protocol_version}"
     session = await opened_session(alice, name=name, state={"n": 1})
     errors: list[JSON] = []
-    for found in (UNKNOWN, session, name.replace(" ", "%20")):
+    for ref in (UNKNOWN, session, name.replace(" ", "%20")):
         with pytest.raises(MCPError) as error_info:
-            await ben.read_resource(f"session://{found}/state")
+            await ben.read_resource(f"session://{ref}/state")
         errors.append(error_info.value.error.model_dump())
     assert errors[1:] == errors[:1] * 2
     assert "session_not_found" in errors[0]["message"]
@@ -303,12 +312,12 @@ async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
 async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben: Client) -> None:
     session = await opened_session(alice)
     errors: list[JSON] = []
-    for found in (session, UNKNOWN):
+    for ref in (session, UNKNOWN):
         with pytest.raises(MCPError) as error_info:
-            await ben.read_resource(f"session://{found}/asking/quick%3A%2F%2Fvalue")
+            await ben.read_resource(f"session://{ref}/asking/quick%3A%2F%2Fvalue")
         errors.append(error_info.value.error.model_dump())
         with pytest.raises(MCPError) as error_info:
-            await ben.get_prompt("report", {"session_id": found})
+            await ben.get_prompt("report", {"session_id": ref})
         errors.append(error_info.value.error.model_dump())
     assert errors[:2] == errors[2:]
     assert "session_not_found" in errors[0]["message"]
@@ -328,7 +337,7 @@ async def test_a_name_belongs_to_its_owner(http: Way) -> None:
     assert sorted([first.is_error or False, second.is_error or False]) == [False, True]
 
 
-async def test_a_parked_call_is_continued_by_nobody_else(
+async def test_another_caller_cannot_continue_a_parked_call(
     http: Way, alice: Client, ben: Client
 ) -> None:
     if http.era == "legacy":
@@ -343,10 +352,10 @@ async def test_a_parked_call_is_continued_by_nobody_else(
     from mcp_types import ElicitResult
 
     parked = await ask(alice)
-    said: Any = {"q1": ElicitResult(action="accept", content={"answer": "mine"})}
+    answers: Any = {"q1": ElicitResult(action="accept", content={"answer": "mine"})}
     with pytest.raises(MCPError, match="has ended"):
-        await ask(ben, input_responses=said, request_state=parked.request_state)
-    result = await ask(alice, input_responses=said, request_state=parked.request_state)
+        await ask(ben, input_responses=answers, request_state=parked.request_state)
+    result = await ask(alice, input_responses=answers, request_state=parked.request_state)
     assert "mine" in text_of(result)
 
 
@@ -393,30 +402,49 @@ async def test_no_error_shows_a_path_or_a_traceback(
         ("session_info", {"session_id": session}),
     ]
     results = [await alice.call_tool(tool, arguments) for tool, arguments in calls]
-    said = [result.model_dump_json() for result in results]
+    texts = [result.model_dump_json() for result in results]
     for tool, given in (("inc", {"session_id": 5}), ("nothing", {}), ("inc", None)):
         body, headers = modern_call(tool, given or {})
-        said.append((await raw.post("/mcp", json=body, headers=headers)).text)
+        texts.append((await raw.post("/mcp", json=body, headers=headers)).text)
     _, headers = modern_call("inc", {})
     for content in (b"{", b"[]", b'{"jsonrpc": "2.0", "id": 1, "method": 5}', b"\xff"):
         answer = await raw.post("/mcp", content=content, headers=headers)
-        said.append(answer.text)
-    text = "\n".join(said)
+        texts.append(answer.text)
+    text = "\n".join(texts)
     for secret in ("Traceback", 'File "', "site-packages", str(Path(__file__).parents[3])):
         assert secret not in text
     for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET):
         assert secret not in text
 
 
-async def test_secrets_are_neither_logged_nor_on_a_command_line_of_ours(
-    alice: Client, raw: httpx2.AsyncClient, server: Running
-) -> None:
+async def check_log(server: Running, alice: Client) -> None:
+    """Cause messages about tokens and services, and check that none has a secret."""
     session = await opened_session(alice)
     await alice.call_tool("crash", {"session_id": session})
     assert await count(alice, session) == 1
-    await raw.post("/mcp", headers=bearer("a-wrong-token-0123456789"), json={})
+    async with httpx2.AsyncClient(base_url=server.url) as raw:
+        await raw.post("/mcp", headers=bearer("a-wrong-token-0123456789"), json={})
     for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET, "a-wrong-token"):
         assert secret not in server.log
+
+
+async def test_secrets_are_not_logged(server: Running, alice: Client) -> None:
+    await check_log(server, alice)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_secrets_are_neither_logged_nor_on_a_command_line_of_ours(
+    config_file: Path, tmp_path: Path, era: Era
+) -> None:
+    with serving(config_file, tmp_path / "data", as_installed=True) as running:
+        way = Way("http", era, config_file, tmp_path, url=running.url)
+        async with way.connect(headers=bearer(ALICE)) as alice:
+            await check_log(running, alice)
+            check_command_lines(running)
+
+
+def check_command_lines(server: Running) -> None:
     process = psutil.Process(server.process.pid)
     lines = " ".join(process.cmdline())
     for child in process.children(recursive=True):
@@ -428,19 +456,16 @@ async def test_secrets_are_neither_logged_nor_on_a_command_line_of_ours(
 
 
 async def test_nothing_readable_by_others_is_left_in_the_data_folder(
-    config_file: Path, tmp_path: Path
+    server: Running, alice: Client
 ) -> None:
-    data = tmp_path / "data"
-    with serving(config_file, data) as running:
-        way = Way("http", "modern", config_file, data, url=running.url)
-        async with way.connect(headers=bearer(ALICE)) as client:
-            await count(client, await opened_session(client))
-        found = [data, *sorted(data.rglob("*"))]
-        assert len(found) > 1
-        for path in found:
-            mode = path.stat().st_mode & 0o777
-            assert mode == (0o700 if path.is_dir() else 0o600), f"{path} {mode:o}"
-        assert found[0].stat().st_uid == os.getuid()
+    data = server.data
+    await count(alice, await opened_session(alice))
+    paths = [data, *sorted(data.rglob("*"))]
+    assert len(paths) > 1
+    for path in paths:
+        mode = path.stat().st_mode & 0o777
+        assert mode == (0o700 if path.is_dir() else 0o600), f"{path} {mode:o}"
+    assert data.stat().st_uid == os.getuid()
 
 
 # The session as a header.
@@ -452,9 +477,7 @@ def routed(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Gener
         yield running
 
 
-async def test_a_session_header_has_to_say_what_the_argument_says(
-    routed: Running, tmp_path: Path
-) -> None:
+async def test_a_session_header_has_to_match_the_argument(routed: Running, tmp_path: Path) -> None:
     way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
     async with way.connect(headers=bearer(ALICE)) as client:
         session, other = await opened_session(client), await opened_session(client)
@@ -480,6 +503,7 @@ async def test_a_session_header_has_to_say_what_the_argument_says(
         assert await count(client, session) == 3
 
 
+@pytest.mark.thorough
 async def test_a_pinned_url_needs_no_session_header(routed: Running, tmp_path: Path) -> None:
     way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
     async with way.connect("/s/routed/mcp", headers=bearer(ALICE)) as client:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
 import httpx2
 import pytest
 from mcp import Client
@@ -28,18 +27,25 @@ from support.gateway_process import (
     structured,
     toml,
 )
+from support.selection import matrix
+from support.waiting import until, until_blocking
 from test_departures import ACCEPT, META, message, request
 
 NOTICE = "statehold/notice"
 
 
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"services": {"asking": service("asking")}}
+
+
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncGenerator[tuple[Running, Client]]:
-    config = tmp_path / "statehold.toml"
-    config.write_text(toml({"services": {"asking": service("asking")}}))
-    with serving(config, tmp_path / "data") as running:
-        async with Way("http", "modern", config, tmp_path, url=running.url).connect() as client:
-            yield running, client
+async def served(
+    server: Running, config_file: Path, tmp_path: Path
+) -> AsyncGenerator[tuple[Running, Client]]:
+    way = Way("http", "modern", config_file, tmp_path, url=server.url)
+    async with way.connect() as client:
+        yield server, client
 
 
 async def lost_session(client: Client) -> str:
@@ -66,8 +72,8 @@ def stopped(pid: int) -> Generator[None]:
     """Stop a process by a signal within the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
-        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            pass
+        stat = Path(f"/proc/{pid}/stat")
+        until_blocking(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -75,28 +81,35 @@ def stopped(pid: int) -> Generator[None]:
 
 async def ran(client: Client, session: str, calls: int) -> None:
     """Wait until the journal has that many results of inc."""
-    given = {"session_id": session, "last": 100, "status": ["ok"]}
-    while True:
-        entries = structured(await client.call_tool("session_history", given))["entries"]
-        if sum(entry.get("tool") == "inc" for entry in entries) >= calls:
-            return
+    arguments = {"session_id": session, "last": 100, "status": ["ok"]}
+
+    async def has_results() -> bool:
+        entries = structured(await client.call_tool("session_history", arguments))["entries"]
+        return sum(entry.get("tool") == "inc" for entry in entries) >= calls
+
+    await until(has_results)
 
 
 async def opened_again(client: Client, session: str) -> None:
     """Wait until the second connection of a session is open."""
-    while True:
+
+    async def is_open() -> bool:
         info = structured(await client.call_tool("session_info", {"session_id": session}))
-        if info["generation"] == 2:
-            return
+        return info["generation"] == 2
+
+    await until(is_open)
 
 
 async def noticed(client: Client, session: str, **meta: Any) -> CallToolResult:
     """Call inc until a result has a notice. The answer that lost it may not have put it back by the first call."""
-    with anyio.fail_after(20):
-        while True:
-            result = await client.call_tool("inc", {"session_id": session}, meta=cast("Any", meta))
-            if NOTICE in meta_of(result):
-                return result
+
+    async def call() -> CallToolResult | None:
+        result = await client.call_tool("inc", {"session_id": session}, meta=cast("Any", meta))
+        return result if NOTICE in meta_of(result) else None
+
+    result = await until(call)
+    assert result is not None
+    return result
 
 
 def inc(session: str, **meta: Any) -> JSON:
@@ -131,7 +144,7 @@ async def legacy(running: Running, version: str) -> dict[str, str]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("version", ["2026-07-28", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize("version", matrix("2026-07-28", "2025-06-18", "2025-11-25"))
 async def test_the_next_result_has_the_note_of_an_answer_that_was_not_delivered(
     served: tuple[Running, Client], version: str
 ) -> None:
@@ -150,6 +163,7 @@ async def test_the_next_result_has_the_note_of_an_answer_that_was_not_delivered(
     assert NOTICE not in meta_of(again)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 async def test_a_repeat_has_the_note_of_an_answer_that_was_not_delivered(
     served: tuple[Running, Client],
@@ -168,6 +182,7 @@ async def test_a_repeat_has_the_note_of_an_answer_that_was_not_delivered(
     assert NOTICE not in meta_of(following)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 async def test_the_next_result_has_the_note_of_an_undelivered_forwarded_answer(
     tmp_path: Path,

@@ -13,6 +13,8 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import JSON, meta_of, opened_session, service, structured, toml
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -32,21 +34,28 @@ async def serving(folder: Path, *names: str) -> AsyncGenerator[Gateway]:
     for name in names:
         page = folder / f"{name}.html"
         page.write_text(f"<p>{name}</p>")
-        given = ("--page", str(page), "--log", str(folder / f"{name}.log"))
-        services[name] = service("apps", *given, prefix=f"{name}_", pause="release")
+        arguments = ("--page", str(page), "--log", str(folder / f"{name}.log"))
+        services[name] = service("apps", *arguments, prefix=f"{name}_", pause="release")
     config = folder / "statehold.toml"
     config.write_text(toml({"services": services}))
     flags = {"data": str(folder / "data")}
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
-    ) as found:
-        await found.ready()
-        yield found
+    ) as gateway:
+        await gateway.ready()
+        yield gateway
 
 
-@pytest.fixture(params=["auto", "legacy"])
+@pytest.fixture(params=matrix("auto", "legacy"))
 def mode(request: pytest.FixtureRequest) -> Any:
     return request.param
+
+
+@pytest.fixture(scope="module")
+async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gateway]:
+    """A gateway of two services, which sessions keep apart."""
+    async with serving(tmp_path_factory.mktemp("pair"), "one", "two") as gateway:
+        yield gateway
 
 
 async def read(client: Client, uri: str) -> types.TextResourceContents:
@@ -57,50 +66,44 @@ async def read(client: Client, uri: str) -> types.TextResourceContents:
 
 async def pages(client: Client) -> dict[str, str]:
     """Return the page of each tool that has one, checked to have the scheme that hosts of apps demand."""
-    found: dict[str, str] = {}
+    uris: dict[str, str] = {}
     for tool in (await client.list_tools()).tools:
         meta = dict(tool.meta or {})
         if "ui" in meta:
-            found[tool.name] = meta["ui"]["resourceUri"]
-            assert meta["ui/resourceUri"] == found[tool.name]
-            assert found[tool.name].startswith("ui://")
+            uris[tool.name] = meta["ui"]["resourceUri"]
+            assert meta["ui/resourceUri"] == uris[tool.name]
+            assert uris[tool.name].startswith("ui://")
             assert meta["more"] == 1
-    return found
+    return uris
 
 
 async def test_a_host_reads_the_page_that_a_tool_names_in_the_list(
-    tmp_path: Path, mode: Any
+    pair: Gateway, mode: Any
 ) -> None:
-    async with serving(tmp_path, "one", "two") as gateway:
-        async with Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client:
-            listed = await pages(client)
-            assert list(listed) == ["one_show", "two_show"]
-            part = await read(client, listed["one_show"])
-            assert (part.text, str(part.uri)) == ("<p>one</p>", listed["one_show"])
-            # The tool list belongs to no session, and reading a page of it needs none.
-            assert structured(await client.call_tool("session_list", {}))["sessions"] == []
-        mcp_server = StateholdServer(gateway, version="0", pinned_name="an app")
-        async with Client(mcp_server, cache=None, mode=mode) as client:
-            assert await pages(client) == listed
-            assert (await read(client, listed["one_show"])).text == "<p>one</p>"
+    async with Client(StateholdServer(pair, version="0"), cache=None, mode=mode) as client:
+        before = structured(await client.call_tool("session_list", {}))["sessions"]
+        listed = await pages(client)
+        assert list(listed) == ["one_show", "two_show"]
+        part = await read(client, listed["one_show"])
+        assert (part.text, str(part.uri)) == ("<p>one</p>", listed["one_show"])
+        # The tool list belongs to no session, and reading a page of it needs none.
+        assert structured(await client.call_tool("session_list", {}))["sessions"] == before
+    mcp_server = StateholdServer(pair, version="0", pinned_name="an app")
+    async with Client(mcp_server, cache=None, mode=mode) as client:
+        assert await pages(client) == listed
+        assert (await read(client, listed["one_show"])).text == "<p>one</p>"
 
 
-async def test_pages_of_two_services_with_one_address_are_told_apart(
-    tmp_path: Path, mode: Any
+async def test_pages_of_two_services_with_one_address_are_distinguished(
+    pair: Gateway, mode: Any
 ) -> None:
-    async with (
-        serving(tmp_path, "one", "two") as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client,
-    ):
+    async with Client(StateholdServer(pair, version="0"), cache=None, mode=mode) as client:
         for name, uri in (await pages(client)).items():
             assert (await read(client, uri)).text == f"<p>{name.removesuffix('_show')}</p>"
 
 
-async def test_a_page_in_a_result_is_read_in_its_session(tmp_path: Path, mode: Any) -> None:
-    async with (
-        serving(tmp_path, "one", "two") as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client,
-    ):
+async def test_a_page_in_a_result_is_read_in_its_session(pair: Gateway, mode: Any) -> None:
+    async with Client(StateholdServer(pair, version="0"), cache=None, mode=mode) as client:
         session = await opened_session(client)
         result = await client.call_tool("two_show", {"session_id": session})
         uri = meta_of(result)["ui"]["resourceUri"]
@@ -112,11 +115,8 @@ async def test_a_page_in_a_result_is_read_in_its_session(tmp_path: Path, mode: A
         assert (await read(client, uri.replace("ui://", "session://"))).text == "<p>two</p>"
 
 
-async def test_no_other_resource_is_read_without_a_session(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path, "one", "two") as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None) as client,
-    ):
+async def test_no_other_resource_is_read_without_a_session(pair: Gateway) -> None:
+    async with Client(StateholdServer(pair, version="0"), cache=None) as client:
         for uri in (PAGE, "ui://one/ui%3A%2F%2Fother", "ui://one/apps%3A%2F%2Fvalue", "ui://no/x"):
             with pytest.raises(MCPError, match="Unknown resource") as error_info:
                 await client.read_resource(uri)
@@ -139,7 +139,8 @@ async def test_the_only_service_of_a_pinned_session_keeps_its_addresses(
             assert (await read(client, listed["one_show"])).text == "<p>one</p>"
 
 
-async def test_a_page_is_read_again_when_the_service_tells_of_a_change(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_a_page_is_read_again_when_the_service_announces_a_change(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, "one") as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
@@ -207,9 +208,9 @@ class ResourceNotifications:
 
 @pytest.fixture
 async def heard() -> AsyncGenerator[ResourceNotifications]:
-    found = ResourceNotifications()
-    yield found
-    found.close()
+    notifications = ResourceNotifications()
+    yield notifications
+    notifications.close()
 
 
 def subscribers(folder: Path) -> list[int]:
@@ -219,8 +220,8 @@ def subscribers(folder: Path) -> list[int]:
     return [line["pid"] for line in lines if line["tool"] == "resources/subscribe"]
 
 
-@pytest.mark.parametrize("reconnect", ["session_restart", "session_pause"])
-async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_connection(
+@pytest.mark.parametrize("reconnect", matrix("session_restart", "session_pause"))
+async def test_changes_of_resources_reach_subscribers_over_a_new_connection_too(
     tmp_path: Path, mode: Any, heard: ResourceNotifications, reconnect: str
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
@@ -240,9 +241,7 @@ async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_conne
             if reconnect == "session_pause":
                 structured(await owner.call_tool("session_resume", {"session_id": "p"}))
                 await client.call_tool("one_get", {})
-            with anyio.fail_after(20):
-                while len(subscribers(tmp_path)) < 2:  # noqa: ASYNC110 - nothing tells when it is asked again
-                    await anyio.sleep(0.01)
+            await until(lambda: len(subscribers(tmp_path)) == 2)
             first, second = subscribers(tmp_path)
             assert first != second
             await client.call_tool("one_write", {"value": "2"})
@@ -253,17 +252,11 @@ async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_conne
 
 
 async def test_with_several_services_a_change_has_the_address_in_the_session(
-    tmp_path: Path, mode: Any, heard: ResourceNotifications
+    pair: Gateway, mode: Any, heard: ResourceNotifications
 ) -> None:
-    async with (
-        serving(tmp_path, "one", "two") as gateway,
-        Client(
-            StateholdServer(gateway, version="0"),
-            cache=None,
-            mode=mode,
-            message_handler=heard.handle,
-        ) as client,
-    ):
+    async with Client(
+        StateholdServer(pair, version="0"), cache=None, mode=mode, message_handler=heard.handle
+    ) as client:
         session = await opened_session(client)
         uri = f"session://{session}/two/apps%3A%2F%2Fvalue"
         async with heard.following(client, mode, uri):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,6 +13,9 @@ from mcp import Client, MCPError
 from pydantic import ConfigDict
 from support.gateway_process import (
     JSON,
+    Era,
+    Running,
+    Transport,
     Way,
     code_of,
     count,
@@ -23,19 +27,21 @@ from support.gateway_process import (
     without_nulls,
 )
 from support.own_results import check_own_result
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.errors import StoreUnavailable
 
-WAYS = [
+EACH = [
     ("http", "modern"),
-    ("http", "legacy"),
     ("sse", "legacy"),
     ("stdio", "modern"),
+    ("http", "legacy"),
     ("stdio", "legacy"),
 ]
 """The transports that clients use; other modules run in this process."""
+WAYS = matrix(*map(pytest.param, EACH))
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 
@@ -43,10 +49,10 @@ HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 def settings() -> JSON:
     # The counter's count is saved and restored, so that it survives its process.
     recipe = {"restores": "the count", "loses": "nothing", "checkpoint": 0}
-    kept = service("asking", prefix="kept_", include=["inc", "get"], recipe=recipe)
-    kept["recipe"]["save"] = [{"tool": "get", "keep": {"count": "/count"}}]
-    kept["recipe"]["restore"] = [{"tool": "inc", "arguments": {"n": "{count}"}}]
-    return {"services": {"quick": service("asking"), "kept": kept}}
+    restored = service("asking", prefix="kept_", include=["inc", "get"], recipe=recipe)
+    restored["recipe"]["save"] = [{"tool": "get", "keep": {"count": "/count"}}]
+    restored["recipe"]["restore"] = [{"tool": "inc", "arguments": {"n": "{count}"}}]
+    return {"services": {"quick": service("asking"), "kept": restored}}
 
 
 class Raw(types.Result):
@@ -57,8 +63,8 @@ class Raw(types.Result):
 
 async def raw_call(client: Client, name: str, arguments: JSON) -> JSON:
     params = types.CallToolRequestParams(name=name, arguments=arguments)
-    found = await client.session.send_request(types.CallToolRequest(params=params), Raw)
-    return found.model_extra or {}
+    result = await client.session.send_request(types.CallToolRequest(params=params), Raw)
+    return result.model_extra or {}
 
 
 async def test_one_session_counts_on_over_one_connection(client: Client) -> None:
@@ -74,26 +80,55 @@ async def test_a_client_that_connects_for_every_call_counts_on(way: Way) -> None
     assert counts == [1, 2, 3]
 
 
-async def test_sessions_do_not_share_what_they_count(client: Client) -> None:
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "modern"), ("sse", "legacy")])
+async def test_a_call_is_answered_the_same_over_each_transport(
+    server: Running, config_file: Path, tmp_path: Path, transport: Transport, era: Era
+) -> None:
+    """Check the main properties of calls over one more transport of each era in the quick selection."""
+    way = Way(transport, era, config_file, tmp_path, url=server.url)
+    async with way.connect() as client:
+        session, other = await opened_session(client), await opened_session(client)
+        assert [await count(client, each) for each in (session, session, other)] == [1, 2, 1]
+        failed = await client.call_tool("fail", {"session_id": session})
+        assert (failed.is_error, text_of(failed)) == (True, "it failed")
+        with pytest.raises(MCPError, match="not today"):
+            await client.call_tool("refuse", {"session_id": session})
+        sent: JSON = {"int64": 2**63 - 1, "nothing": None, "text": "\u2028 \x00"}
+        echo = await client.call_tool("echo", {"session_id": session, **sent})
+        assert json.loads(text_of(echo))["arguments"] == sent
+        shaped = await raw_call(client, "shaped", {"session_id": session, "value": [1, None]})
+        expected = [1, None] if way.modern else {"result": [1, None]}
+        assert shaped["structuredContent"] == expected
+        await client.call_tool("session_close", {"session_id": session})
+        assert code_of(await client.call_tool("inc", {"session_id": session})) == "session_closed"
+
+
+async def test_sessions_do_not_share_their_counts(client: Client) -> None:
     one, two = await opened_session(client), await opened_session(client)
     assert [await count(client, s) for s in (one, one, two, one)] == [1, 2, 1, 3]
 
 
-async def test_every_result_says_which_session_it_is_of(client: Client, way: Way) -> None:
+async def test_every_result_names_its_session(client: Client, way: Way) -> None:
     session = await opened_session(client)
     for tool in ("session_info", "inc", "session_pause", "session_resume", "inc", "session_close"):
         meta = meta_of(await client.call_tool(tool, {"session_id": session}))
-        said = meta["statehold/session"]
-        assert said.keys() - {"epoch"} == {"id", "name", "status", "generation", "expires_at"}
+        session_meta = meta["statehold/session"]
+        assert session_meta.keys() - {"epoch"} == {
+            "id",
+            "name",
+            "status",
+            "generation",
+            "expires_at",
+        }
         # Reading a session and ending it need no process that holds it.
-        assert ("epoch" in said) is (tool not in ("session_info", "session_close"))
-        assert said["id"] == session
+        assert ("epoch" in session_meta) is (tool not in ("session_info", "session_close"))
+        assert session_meta["id"] == session
         assert ("io.modelcontextprotocol/serverInfo" in meta) is way.modern
 
 
 async def test_arguments_arrive_exact(client: Client) -> None:
     session = await opened_session(client)
-    given: JSON = {
+    sent: JSON = {
         "int64": 2**63 - 1,
         "negative": -(2**63),
         "large": 2**80 + 1,
@@ -104,14 +139,14 @@ async def test_arguments_arrive_exact(client: Client) -> None:
         "nested": {"null": None, "list": [None, {"deep": None}, []], "empty": {}},
         "false": False,
     }
-    result = await client.call_tool("echo", {"session_id": session, **given})
+    result = await client.call_tool("echo", {"session_id": session, **sent})
     received = json.loads(text_of(result))["arguments"]
-    assert received == given
+    assert received == sent
     assert isinstance(received["whole_float"], float)
-    assert list(received) == list(given)
+    assert list(received) == list(sent)
 
 
-async def test_meta_is_forwarded_without_what_belongs_to_one_hop(client: Client) -> None:
+async def test_meta_is_forwarded_without_the_keys_of_one_hop(client: Client) -> None:
     session = await opened_session(client)
     meta: Any = {
         "example.org/own": {"a": [1, None]},
@@ -138,9 +173,9 @@ async def test_only_a_legacy_client_gets_structured_content_wrapped(
     client: Client, way: Way, value: Any
 ) -> None:
     session = await opened_session(client)
-    found = await raw_call(client, "shaped", {"session_id": session, "value": value})
+    result = await raw_call(client, "shaped", {"session_id": session, "value": value})
     expected = {"result": value} if not way.modern and value is not None else value
-    assert found.get("structuredContent") == expected
+    assert result.get("structuredContent") == expected
 
 
 async def test_a_tools_own_error_is_passed_on_as_it_is(client: Client) -> None:
@@ -174,7 +209,7 @@ async def test_a_resource_link_leads_through_the_session(client: Client) -> None
 # Errors.
 
 
-async def test_a_call_without_a_session_says_where_to_get_one(client: Client) -> None:
+async def test_an_error_about_a_missing_session_names_session_create(client: Client) -> None:
     for tool in ("inc", "session_info", "session_close"):
         for arguments in ({}, {"session_id": ""}, {"session_id": None}, {"session_id": 7}):
             result = await client.call_tool(tool, arguments)
@@ -220,11 +255,11 @@ async def test_a_wrong_argument_of_our_own_tools_is_named(client: Client) -> Non
 
 
 async def test_metadata_and_state_keep_large_numbers(client: Client) -> None:
-    given = {"large": 2**80 + 1, "nothing": None}
-    session = await opened_session(client, metadata=given, state=given)
+    values = {"large": 2**80 + 1, "nothing": None}
+    session = await opened_session(client, metadata=values, state=values)
     result = await client.call_tool("session_info", {"session_id": session})
-    assert structured(result)["metadata"] == given
-    assert json.loads(text_of(result))["metadata"] == given
+    assert structured(result)["metadata"] == values
+    assert json.loads(text_of(result))["metadata"] == values
 
 
 async def test_an_unknown_tool_is_a_json_rpc_error(client: Client) -> None:
@@ -249,16 +284,16 @@ async def test_a_session_can_be_named_by_its_name(client: Client, way: Way) -> N
         result = await client.call_tool("inc", {"session_id": named})
         assert meta_of(result)["statehold/session"]["id"] == session
     assert await count(client, name, "get") == 3
-    taken = await client.call_tool("session_create", {"name": name})
-    assert code_of(taken) == "name_taken"
-    assert meta_of(taken)["statehold/error"]["session_id"] == session
+    refused = await client.call_tool("session_create", {"name": name})
+    assert code_of(refused) == "name_taken"
+    assert meta_of(refused)["statehold/error"]["session_id"] == session
     for tool in ("session_pause", "session_resume", "session_restart", "session_close"):
         assert (
             structured(await client.call_tool(tool, {"session_id": name}))["session_id"] == session
         )
 
 
-async def test_a_lost_connection_is_told_once(client: Client) -> None:
+async def test_a_lost_connection_is_reported_once(client: Client) -> None:
     session = await opened_session(client)
     assert await count(client, session) == 1
     crashed = await client.call_tool("crash", {"session_id": session})
@@ -307,35 +342,46 @@ async def test_the_results_of_our_own_tools_have_the_form_of_their_models(client
     ]
     for tool, arguments in calls:
         result = await client.call_tool(tool, {**one, **arguments} if tool == "inc" else arguments)
-        found = structured(result)
+        content = structured(result)
         if tool.startswith("session_"):
             # The note is a text block of its own.
-            check_own_result(tool, found)
-            found = {key: value for key, value in found.items() if key != "statehold_notice"}
+            check_own_result(tool, content)
+            content = {key: value for key, value in content.items() if key != "statehold_notice"}
             # Nulls that the caller stored stay in the text.
-            assert without_nulls(json.loads(text_of(result))) == without_nulls(found)
+            assert without_nulls(json.loads(text_of(result))) == without_nulls(content)
 
 
 async def test_sessions_are_listed_page_by_page(client: Client, way: Way) -> None:
     prefix = f"page {way.transport} {way.era} "
-    made = [await opened_session(client, name=f"{prefix}{n}") for n in range(5)]
-    found: list[str] = []
+    created = [await opened_session(client, name=f"{prefix}{n}") for n in range(5)]
+    listed: list[str] = []
     cursor = None
     for _ in range(5):
         arguments: JSON = {"name": prefix, "limit": 2}
         if cursor:
             arguments["cursor"] = cursor
         page = structured(await client.call_tool("session_list", arguments))
-        found += [entry["session_id"] for entry in page["sessions"]]
+        listed += [entry["session_id"] for entry in page["sessions"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert found == made[::-1]
+    assert listed == created[::-1]
 
 
+async def test_interleaved_calls_of_two_sessions_never_cross(client: Client) -> None:
+    await interleave(client, sessions=2, calls=4)
+
+
+@pytest.mark.thorough
 async def test_sessions_never_cross(client: Client, way: Way) -> None:
-    """Interleave the calls of several sessions."""
-    sessions, calls = (8, 25) if way.transport == "http" else (4, 10)
+    if way.transport == "http":
+        await interleave(client, sessions=8, calls=25)
+    else:
+        await interleave(client, sessions=4, calls=10)
+
+
+async def interleave(client: Client, *, sessions: int, calls: int) -> None:
+    """Interleave the calls of several sessions, and check that each has its own process and count."""
     pids: dict[str, set[int]] = {}
     limit = anyio.CapacityLimiter(16)
 
@@ -346,15 +392,15 @@ async def test_sessions_never_cross(client: Client, way: Way) -> None:
             assert result["count"] == expected
             pids.setdefault(session, set()).add(result["pid"])
 
-    made = [await opened_session(client, services=["quick"]) for _ in range(sessions)]
+    opened = [await opened_session(client, services=["quick"]) for _ in range(sessions)]
     with anyio.fail_after(50):
         async with anyio.create_task_group() as tasks:
-            for session in made:
+            for session in opened:
                 tasks.start_soon(one, session)
-    assert sorted(len(found) for found in pids.values()) == [1] * sessions
-    assert len({pid for found in pids.values() for pid in found}) == sessions
+    assert sorted(len(processes) for processes in pids.values()) == [1] * sessions
+    assert len({pid for processes in pids.values() for pid in processes}) == sessions
     async with anyio.create_task_group() as tasks:
-        for session in made:
+        for session in opened:
             tasks.start_soon(client.call_tool, "session_close", {"session_id": session})
 
 
@@ -372,7 +418,7 @@ async def test_twenty_first_calls_at_once_start_one_process(client: Client) -> N
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_failure_of_ours_is_told_without_its_words(
+async def test_an_internal_error_does_not_contain_its_message(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     errors: list[Exception] = []

@@ -35,8 +35,8 @@ def settings() -> JSON:
 
 async def kept(client: Client, session: str) -> Any:
     """Return all that is kept of a session, but for when it was looked at."""
-    given: JSON = {"session_id": session, "secrets": True}
-    document = structured(await client.call_tool("session_export", given))["document"]
+    arguments: JSON = {"session_id": session, "secrets": True}
+    document = structured(await client.call_tool("session_export", arguments))["document"]
     document.pop("exported_at", None)
     info = structured(await client.call_tool("session_info", {"session_id": session}))
     return document, info
@@ -90,8 +90,8 @@ async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
     await client.call_tool("state_update", {"session_id": child, "values": {"n": 3}})
     await client.call_tool("session_close", {"session_id": child})
     before = await kept(client, child)
-    given: JSON = {"session_id": session, "sources": [child]}
-    assert code_of(await client.call_tool("session_merge", given)) == "session_closed"
+    arguments: JSON = {"session_id": session, "sources": [child]}
+    assert code_of(await client.call_tool("session_merge", arguments)) == "session_closed"
     assert await kept(client, child) == before
     content = structured(await client.call_tool("state_get", {"session_id": session}))
     assert (content["value"], content["version"]) == ({"n": 1}, 0)

@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, MCPError
 from support.gateway_process import JSON, count, opened_session, service, structured, text_of, toml
 from support.loop_clock import LoopClock
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -33,9 +34,9 @@ async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
     flags = {"data": str(tmp_path / "data")}
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
-    ) as found:
-        await found.ready()
-        yield found
+    ) as opened:
+        await opened.ready()
+        yield opened
 
 
 class Person:
@@ -52,9 +53,17 @@ class Person:
 
 
 @pytest.mark.parametrize(
-    ("mode", "era"), [("auto", "legacy"), ("legacy", "legacy"), ("legacy", "modern")]
+    ("mode", "era", "seconds"),
+    matrix(
+        ("auto", "legacy", CALL_SECONDS + 100),
+        ("legacy", "modern", 700.0),
+        ("auto", "legacy", 700.0),
+        ("legacy", "modern", CALL_SECONDS + 100),
+        ("legacy", "legacy", CALL_SECONDS + 100),
+        ("legacy", "legacy", 700.0),
+        quick=2,
+    ),
 )
-@pytest.mark.parametrize("seconds", [CALL_SECONDS + 100, 700.0])
 async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str, era: str, seconds: float
 ) -> None:

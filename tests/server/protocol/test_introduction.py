@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from support.fork_server import ForkServer
 from support.gateway_process import JSON, UPSTREAMS, Running, Way
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.results import mark_request_state
@@ -31,7 +32,7 @@ async def test_instructions_are_ours_and_those_of_the_services(
     assert "session_create" in str(client.instructions)
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", matrix("modern", "legacy"))
 async def test_a_pinned_url_has_its_own_instructions_and_addresses(
     server: Running, config_file: Path, tmp_path: Path, era: Any
 ) -> None:
@@ -40,9 +41,9 @@ async def test_a_pinned_url_has_its_own_instructions_and_addresses(
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
         await client.list_tools()
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
-        said = str(client.instructions)
-        assert "session_create" not in said
-        assert "one: Answers what the conformance suite asks." in said
+        instructions = str(client.instructions)
+        assert "session_create" not in instructions
+        assert "one: Answers what the conformance suite asks." in instructions
         capabilities = client.server_capabilities
         assert capabilities is not None
         assert capabilities.resources is not None
@@ -50,9 +51,9 @@ async def test_a_pinned_url_has_its_own_instructions_and_addresses(
         uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
         assert "test://static-text" in uris
         templates = (await client.list_resource_templates()).resource_templates
-        found = [(t.uri_template, t.name, t.title, t.mime_type) for t in templates]
+        described = [(t.uri_template, t.name, t.title, t.mime_type) for t in templates]
         wanted = ("test://template/{id}/data", "template-data", "Data by number")
-        assert found == [(*wanted, "application/json")]
+        assert described == [(*wanted, "application/json")]
         read = (await client.read_resource("test://template/7/data")).contents[0]
         assert str(read.uri) == "test://template/7/data"
         ref = types.PromptReference(type="ref/prompt", name="test_prompt_with_arguments")
@@ -83,5 +84,5 @@ def test_a_caller_is_asked_only_in_the_modes_that_it_declared(
 
 
 def test_the_variables_of_a_template_stay_in_the_form_of_a_session() -> None:
-    found = session_template("sh_1", "a b", "test://template/{id}/data")
-    assert found == "session://sh_1/a%20b/test%3A%2F%2Ftemplate%2F{id}%2Fdata"
+    template = session_template("sh_1", "a b", "test://template/{id}/data")
+    assert template == "session://sh_1/a%20b/test%3A%2F%2Ftemplate%2F{id}%2Fdata"

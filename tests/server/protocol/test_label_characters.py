@@ -18,6 +18,7 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
@@ -29,7 +30,7 @@ WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"
 
 @pytest.fixture(
     scope="module",
-    params=["file", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)],
+    params=matrix("file", "postgresql", "mariadb"),
 )
 async def client(
     request: pytest.FixtureRequest,
@@ -59,8 +60,8 @@ TOOLSETS = ["core", "state", "history", "admin"]
 
 
 async def entries(client: Client, session: str, **wanted: Any) -> list[JSON]:
-    given = {"session_id": session, **wanted}
-    return structured(await client.call_tool("session_history", given))["entries"]
+    arguments = {"session_id": session, **wanted}
+    return structured(await client.call_tool("session_history", arguments))["entries"]
 
 
 @pytest.mark.parametrize("label", ["run_id", "operation_id", "operation_instance", "settled"])
@@ -84,19 +85,19 @@ async def test_a_note_whose_label_has_a_control_character_is_refused(
 ) -> None:
     session = await opened_session(client)
     for wrong in CONTROLS:
-        given = {"session_id": session, "role": "user", "content": "x", label: wrong}
-        refused = await client.call_tool("session_note", given)
+        arguments = {"session_id": session, "role": "user", "content": "x", label: wrong}
+        refused = await client.call_tool("session_note", arguments)
         assert code_of(refused) == "invalid_argument"
         assert label in text_of(refused)
     assert await entries(client, session, kind="message") == []
 
 
 @pytest.mark.parametrize("wanted", ["run", "role", "skip_roles", "tool", "skip_tools", "status"])
-async def test_nothing_is_asked_for_by_a_label_that_cannot_be(client: Client, wanted: str) -> None:
+async def test_a_filter_with_a_control_character_is_refused(client: Client, wanted: str) -> None:
     session = await opened_session(client)
     for wrong in ("r\0", ["user", "\x80"]):
-        given = {"session_id": session, wanted: wrong}
-        refused = await client.call_tool("session_history", given)
+        arguments = {"session_id": session, wanted: wrong}
+        refused = await client.call_tool("session_history", arguments)
         assert code_of(refused) == "invalid_argument"
         assert wanted in text_of(refused)
 
@@ -109,24 +110,24 @@ async def test_a_session_has_no_label_with_a_control_character(client: Client, l
         assert label in text_of(refused)
 
 
-async def test_what_is_said_may_have_any_character(client: Client) -> None:
+async def test_messages_and_arguments_may_have_any_character(client: Client) -> None:
     session = await opened_session(client)
-    given = {"session_id": session, "text": WORDS, f"name {WORDS}": 2**70}
+    arguments = {"session_id": session, "text": WORDS, f"name {WORDS}": 2**70}
     meta: Any = {"statehold/run_id": "läuft 1", "statehold/operation_id": "é \U0001f600"}
     metas: list[Any] = [None, meta]
     for more in metas:
-        await client.call_tool("echo", given, meta=more)
+        await client.call_tool("echo", arguments, meta=more)
     noted = {"session_id": session, "role": "user", "content": WORDS}
     assert structured(await client.call_tool("session_note", noted))["entry"]["content"] == WORDS
-    found = await entries(client, session, kind=["call", "message"])
-    del given["session_id"]
-    assert [entry.get("arguments") for entry in found] == [given, given, None]
-    assert (found[1]["run_id"], found[1]["operation_id"]) == ("läuft 1", "é \U0001f600")
-    assert found[2]["content"] == WORDS
+    journal = await entries(client, session, kind=["call", "message"])
+    del arguments["session_id"]
+    assert [entry.get("arguments") for entry in journal] == [arguments, arguments, None]
+    assert (journal[1]["run_id"], journal[1]["operation_id"]) == ("läuft 1", "é \U0001f600")
+    assert journal[2]["content"] == WORDS
     written = {"session_id": session, "text": WORDS, "topics": [WORDS]}
-    kept = structured(await client.call_tool("session_summary", written))["summary"]
-    assert kept["text"] == WORDS.replace("\0", "\ufffd")
-    assert kept["topics"] == [WORDS]
+    summary = structured(await client.call_tool("session_summary", written))["summary"]
+    assert summary["text"] == WORDS.replace("\0", "\ufffd")
+    assert summary["topics"] == [WORDS]
 
 
 async def test_a_document_with_such_a_label_is_refused(client: Client) -> None:
@@ -152,6 +153,6 @@ async def test_a_document_with_such_a_label_is_refused(client: Client) -> None:
         assert place in text_of(refused)
         assert "control character" in text_of(refused)
         part[key] = before
-    made = structured(await client.call_tool("session_import", {"document": document}))
-    [found] = await entries(client, made["session_id"], kind="message")
-    assert found["content"] == WORDS
+    imported = structured(await client.call_tool("session_import", {"document": document}))
+    [message] = await entries(client, imported["session_id"], kind="message")
+    assert message["content"] == WORDS

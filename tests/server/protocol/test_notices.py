@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +17,19 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 
 from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 from statehold.sessions.calls.notices import accepts_notice
 from statehold.sessions.services import ToolSpec
 
 
-@pytest.fixture(params=["auto", "legacy"])
-async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Client]:
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gateway]:
+    tmp_path = tmp_path_factory.mktemp("notices")
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"asking": service("asking", "--era", "legacy")}}))
     flags = {"data": str(tmp_path / "data")}
@@ -35,10 +37,14 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
         load(config=config, services=None, flags=flags), address="test"
     ) as gateway:
         await gateway.ready()
-        async with Client(
-            StateholdServer(gateway, version="0"), cache=None, mode=request.param
-        ) as found:
-            yield found
+        yield gateway
+
+
+@pytest.fixture(scope="module", params=matrix("auto", "legacy"))
+async def client(request: pytest.FixtureRequest, gateway: Gateway) -> AsyncGenerator[Client]:
+    mcp_server = StateholdServer(gateway, version="0")
+    async with Client(mcp_server, cache=None, mode=request.param) as connected:
+        yield connected
 
 
 async def lost_session(client: Client) -> str:
@@ -67,13 +73,13 @@ async def test_a_call_whose_schema_has_no_place_for_the_note_is_refused_once(
     client: Client, meta: Any
 ) -> None:
     session = await lost_session(client)
-    given = {"session_id": session}
-    refused = await client.call_tool("closed_inc", given, meta=meta)
+    arguments = {"session_id": session}
+    refused = await client.call_tool("closed_inc", arguments, meta=meta)
     assert code_of(refused) == "connection_lost"
     assert meta_of(refused)["statehold/error"]["retryable"]
     assert "generation 1 to 2" in text_of(refused)
     assert "not run" in text_of(refused)
-    result = await client.call_tool("closed_inc", given, meta=meta)
+    result = await client.call_tool("closed_inc", arguments, meta=meta)
     assert structured(result) == {"count": 1}
 
 

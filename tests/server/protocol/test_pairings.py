@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from support.fork_server import ForkServer
 from support.gateway_process import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 
@@ -37,8 +38,8 @@ async def elicit(context: object, params: Any) -> types.ElicitResult:
 
 
 async def sample(context: object, params: Any) -> types.CreateMessageResult:
-    said = types.TextContent(text="a sample")
-    return types.CreateMessageResult(role="assistant", content=said, model="a person")
+    content = types.TextContent(text="a sample")
+    return types.CreateMessageResult(role="assistant", content=content, model="a person")
 
 
 async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -57,8 +58,8 @@ async def session(person: Client) -> str:
     return await opened_session(person)
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
+async def test_an_sdk_server_asks_and_logs_as_over_a_direct_connection(
     gateway: Gateway, person: Client, session: str, era: str
 ) -> None:
     # An SDK server takes more than a second to start, which the list does not always wait for.
@@ -66,8 +67,8 @@ async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
     one = {"session_id": session}
     with anyio.fail_after(40):
         before = await count(person, session, f"{era}_inc")
-        asked = await person.call_tool(f"{era}_ask", {**one, "question": "Who?"})
-        assert f'"{era} asks: Who?"' in text_of(asked).replace("\\", "")
+        answered = await person.call_tool(f"{era}_ask", {**one, "question": "Who?"})
+        assert f'"{era} asks: Who?"' in text_of(answered).replace("\\", "")
         sampled = await person.call_tool(f"{era}_sample", one)
         assert "a sample" in text_of(sampled)
         heard.clear()
@@ -78,7 +79,7 @@ async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
         assert json.loads(json.dumps(echoed["arguments"])) == {"n": 2**63 - 1}
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
 async def test_an_sdk_server_asks_during_prompts_and_resources(
     gateway: Gateway, person: Client, session: str, era: str
 ) -> None:
@@ -86,9 +87,9 @@ async def test_an_sdk_server_asks_during_prompts_and_resources(
     with anyio.fail_after(40):
         wanted = {"session_id": session, "tone": "asked"}
         prompt = await person.get_prompt(f"{era}_report", wanted)
-        said = prompt.messages[0].content
-        assert isinstance(said, types.TextContent)
-        assert "Which tone?" in said.text
+        content = prompt.messages[0].content
+        assert isinstance(content, types.TextContent)
+        assert "Which tone?" in content.text
         read = await person.read_resource(f"session://{session}/{era}/counter%3A%2F%2Fasked")
         part = read.contents[0]
         assert isinstance(part, types.TextResourceContents)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,24 +25,33 @@ from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
+from statehold.sessions.calls import deadline
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gateway]:
     """A service that takes many calls at once, one that takes one, and one that all sessions share."""
     services: JSON = {
         "many": service("asking", "--era", "legacy", prefix="many_"),
         "one": service("asking", "--era", "legacy", prefix="one_", concurrency=1),
         "all": service("asking", "--era", "legacy", prefix="all_", scope="shared"),
     }
-    config = tmp_path / "statehold.toml"
+    folder = tmp_path_factory.mktemp("parked")
+    config = folder / "statehold.toml"
     config.write_text(toml({"services": services}))
-    flags = {"data": str(tmp_path / "data")}
+    flags = {"data": str(folder / "data")}
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
-    ) as found:
-        await found.ready()
-        yield found
+    ) as opened:
+        await opened.ready()
+        yield opened
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell a caller that waits of the reason sooner."""
+    monkeypatch.setattr(deadline, "PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr(deadline, "BLOCKED_SECONDS", 0.15)
 
 
 async def elicit(context: object, params: Any) -> types.ElicitResult:
@@ -53,8 +61,8 @@ async def elicit(context: object, params: Any) -> types.ElicitResult:
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncGenerator[Client]:
     mcp_server = StateholdServer(gateway, version="0")
-    async with Client(mcp_server, cache=None, elicitation_callback=elicit) as found:
-        yield found
+    async with Client(mcp_server, cache=None, elicitation_callback=elicit) as connected:
+        yield connected
 
 
 async def parked(client: Client, session: str, tool: str) -> types.InputRequiredResult:
@@ -66,14 +74,14 @@ async def parked(client: Client, session: str, tool: str) -> types.InputRequired
 
 
 async def answered(
-    client: Client, session: str, tool: str, asked: types.InputRequiredResult
+    client: Client, session: str, tool: str, question: types.InputRequiredResult
 ) -> types.CallToolResult:
-    said = types.ElicitResult(action="accept", content={"answer": "late"})
+    answer = types.ElicitResult(action="accept", content={"answer": "late"})
     result: Any = await client.session.call_tool(
         tool,
         {"session_id": session},
-        input_responses=dict.fromkeys(asked.input_requests or {}, said),
-        request_state=asked.request_state,
+        input_responses=dict.fromkeys(question.input_requests or {}, answer),
+        request_state=question.request_state,
         allow_input_required=True,
     )
     return result
@@ -86,8 +94,8 @@ async def test_a_question_without_an_answer_holds_up_no_other_call(client: Clien
         assert await count(client, session, "many_inc") == 1
         second = await parked(client, session, "many_ask")
         assert await count(client, session, "many_inc") == 2
-        for asked in (second, first):
-            result = await answered(client, session, "many_ask", asked)
+        for question in (second, first):
+            result = await answered(client, session, "many_ask", question)
             assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
@@ -96,35 +104,37 @@ async def test_a_question_over_a_shared_connection_holds_up_no_call_of_another_s
 ) -> None:
     one, other = await opened_session(client), await opened_session(client)
     with anyio.fail_after(8):
-        asked = await parked(client, one, "all_ask")
+        question = await parked(client, one, "all_ask")
         assert await count(client, other, "all_inc") == 1
         # Only one caller at a time can be asked over a connection that several share.
         refused = await client.call_tool("all_ask", {"session_id": other})
         assert "2 calls in flight" in text_of(refused)
         assert await count(client, other, "all_inc") == 2
-        result = await answered(client, one, "all_ask", asked)
+        result = await answered(client, one, "all_ask", question)
         assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_call_that_has_to_wait_for_a_question_is_refused_with_the_reason(
     client: Client,
 ) -> None:
     session = await opened_session(client)
-    asked = await parked(client, session, "one_ask")
+    question = await parked(client, session, "one_ask")
     with anyio.fail_after(20):
         refused = await client.call_tool("one_inc", {"session_id": session})
         assert code_of(refused) == "session_busy"
         assert "not run: ask has waited" in text_of(refused)
         assert "session_restart" in text_of(refused)
-        await answered(client, session, "one_ask", asked)
+        await answered(client, session, "one_ask", question)
         assert await count(client, session, "one_inc") == 1
 
 
-async def test_a_caller_that_wants_progress_waits_and_hears_why(
+@pytest.mark.usefixtures("hasty")
+async def test_a_caller_that_wants_progress_waits_and_gets_the_reason(
     gateway: Gateway, client: Client
 ) -> None:
     session = await opened_session(client)
-    asked = await parked(client, session, "one_ask")
+    question = await parked(client, session, "one_ask")
     heard = anyio.Event()
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
@@ -134,20 +144,20 @@ async def test_a_caller_that_wants_progress_waits_and_hears_why(
     async with Client(StateholdServer(gateway, version="0"), cache=None, mode="legacy") as other:
 
         async def wait() -> None:
-            given = {"session_id": session}
-            result = await other.call_tool("one_inc", given, progress_callback=progress)
+            arguments = {"session_id": session}
+            result = await other.call_tool("one_inc", arguments, progress_callback=progress)
             assert structured(result)["count"] == 1
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(wait)
                 await heard.wait()
-                await answered(client, session, "one_ask", asked)
+                await answered(client, session, "one_ask", question)
 
 
 async def test_a_restart_ends_the_call_that_is_asked(client: Client) -> None:
     session = await opened_session(client)
-    asked = await parked(client, session, "one_ask")
+    question = await parked(client, session, "one_ask")
     paused = await client.call_tool("session_pause", {"session_id": session})
     assert code_of(paused) == "session_busy"
     assert "waiting for an answer" in text_of(paused)
@@ -156,23 +166,23 @@ async def test_a_restart_ends_the_call_that_is_asked(client: Client) -> None:
         assert structured(restarted)["in_flight"] == 0
         assert await count(client, session, "one_inc") == 1
     with pytest.raises(MCPError, match="has ended"):
-        await answered(client, session, "one_ask", asked)
+        await answered(client, session, "one_ask", question)
 
 
 async def test_a_closed_session_ends_the_call_that_is_asked(client: Client) -> None:
     session = await opened_session(client)
     await parked(client, session, "one_ask")
     with anyio.fail_after(20):
-        given = {"session_id": session, "force": True}
-        closed = await client.call_tool("session_close", given)
+        arguments = {"session_id": session, "force": True}
+        closed = await client.call_tool("session_close", arguments)
     assert structured(closed)["status"] == "closed"
 
 
 async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway) -> None:
-    asked = anyio.Event()
+    question = anyio.Event()
 
     async def wait(context: object, params: Any) -> types.ElicitResult:
-        asked.set()
+        question.set()
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -185,6 +195,6 @@ async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway)
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.call_tool, "one_ask", {"session_id": session})
-                await asked.wait()
+                await question.wait()
                 tasks.cancel_scope.cancel()
             assert await count(other, session, "one_inc") == 1

@@ -16,7 +16,6 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
-    FEW_WAYS,
     JSON,
     Way,
     code_of,
@@ -27,12 +26,15 @@ from support.gateway_process import (
     structured,
     text_of,
 )
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.input_required import InputRequiredCalls
 from statehold.server.protocol.server import StateholdServer
 
-WAYS = FEW_WAYS
+EACH = [("http", "modern"), ("sse", "legacy"), ("memory", "legacy"), ("stdio", "modern")]
+WAYS = matrix(*map(pytest.param, EACH))
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 
@@ -79,8 +81,8 @@ class Person:
         self, _: object, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult:
         self.asked.append(params.max_tokens)
-        said = types.TextContent(text=self.answer)
-        return types.CreateMessageResult(role="assistant", content=said, model="a person")
+        content = types.TextContent(text=self.answer)
+        return types.CreateMessageResult(role="assistant", content=content, model="a person")
 
     async def roots(self, _: object) -> types.ListRootsResult:
         self.asked.append("roots")
@@ -118,7 +120,7 @@ async def asked(way: Way, the_person: Person, gateway: Gateway) -> AsyncGenerato
         yield connected
 
 
-@pytest.fixture(params=["legacy", "modern"])
+@pytest.fixture(params=matrix("legacy", "modern"))
 def era(request: pytest.FixtureRequest) -> str:
     """The era of the upstream."""
     return request.param
@@ -139,15 +141,15 @@ async def test_a_question_reaches_the_caller_and_the_answer_the_tool(
 ) -> None:
     with anyio.fail_after(20):
         result = await asked.call_tool(f"{era}_{tool}", {"session_id": shared})
-    said = json.loads(text_of(result))
+    answer = json.loads(text_of(result))
     if tool == "ask":
         assert person.asked == [f"{era} asks: What is the answer?"]
-        assert (said["action"], said["content"]) == ("accept", {"answer": "42"})
+        assert (answer["action"], answer["content"]) == ("accept", {"answer": "42"})
     elif tool == "sample":
         assert person.asked == [64]
-        assert said["content"] == {"type": "text", "text": "42"}
+        assert answer["content"] == {"type": "text", "text": "42"}
     else:
-        assert said["roots"][0]["uri"] == "file:///here"
+        assert answer["roots"][0]["uri"] == "file:///here"
     assert meta_of(result)["statehold/session"]["id"] == shared
     assert meta_of(result)["statehold/session"]["status"] == "idle"
 
@@ -159,7 +161,7 @@ async def test_a_tool_may_ask_twice(asked: Client, person: Person, shared: str, 
     assert text_of(result).count("42") == (2 if era == "legacy" else 1)
 
 
-async def test_a_replaced_connection_is_told_with_the_result_after_the_question(
+async def test_the_result_after_a_question_reports_a_replaced_connection(
     memory: Way, era: str
 ) -> None:
     async with memory.connect(**Person().callbacks) as client:
@@ -174,7 +176,7 @@ async def test_a_replaced_connection_is_told_with_the_result_after_the_question(
     assert "42" in text_of(result)
 
 
-async def test_somebody_who_cannot_be_asked_is_not_asked(
+async def test_a_client_without_elicitation_is_not_asked(
     way: Way, client: Client, era: str
 ) -> None:
     session = await opened_session(client)
@@ -184,24 +186,26 @@ async def test_somebody_who_cannot_be_asked_is_not_asked(
         with pytest.raises(MCPError, match="not supported"):
             await call
     else:
-        said = text_of(await call)
-        assert "cannot answer" in said
+        text = text_of(await call)
+        assert "cannot answer" in text
     assert await count(client, session, f"{era}_inc") == 1
 
 
-async def test_nobody_gets_the_question_of_another(way: Way, era: str) -> None:
+async def test_a_question_reaches_only_the_client_that_called(way: Way, era: str) -> None:
     """A legacy upstream does not name the call that asks: of several first questions some are refused, later none."""
     if way.transport == "stdio":
         pytest.skip("one process, one client")
     people = [Person(answer=f"answer {n}") for n in range(3)]
-    found: list[list[str]] = [[] for _ in people]
+    received: list[list[str]] = [[] for _ in people]
 
     async def one(number: int, session: str) -> None:
         person = people[number]
         async with way.connect(**person.callbacks) as mine:
             result = await mine.call_tool(f"{era}_ask", {"session_id": session})
-            said = json.loads(text_of(result))
-            found[number].append(said["content"]["answer"] if "content" in said else "refused")
+            answer = json.loads(text_of(result))
+            received[number].append(
+                answer["content"]["answer"] if "content" in answer else "refused"
+            )
 
     async with way.connect() as other:
         session = await opened_session(other)
@@ -210,7 +214,7 @@ async def test_nobody_gets_the_question_of_another(way: Way, era: str) -> None:
             async with anyio.create_task_group() as tasks:
                 for number in range(len(people)):
                     tasks.start_soon(one, number, session)
-    for person, answers in zip(people, found, strict=True):
+    for person, answers in zip(people, received, strict=True):
         assert answers[0] in (person.answer, "refused")
         assert answers[1] == person.answer
         if era == "modern":
@@ -270,13 +274,11 @@ async def test_a_modern_client_that_asks_for_no_log_gets_none(
 async def upstream_has(log: Path, marker: str, event: str | None = None) -> None:
     """Wait until the upstream has logged the call with a marker, or an event of it."""
 
-    def found() -> bool:
+    def is_logged() -> bool:
         entries = [json.loads(line) for line in log.read_text().splitlines()]
         return any(e.get("event") == event and marker in str(e["arguments"]) for e in entries)
 
-    with anyio.fail_after(20):
-        while not found():  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.02)
+    await until(is_logged)
 
 
 async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_stays(
@@ -297,9 +299,13 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_stays(
         await upstream_has(upstream_log, marker, "cancelled")
         result = await client.call_tool(f"{era}_inc", {"session_id": session})
         assert structured(result)["count"] == 2
-        info = structured(await client.call_tool("session_info", {"session_id": session}))
-        while info["in_flight"]:
+
+        async def idle_info() -> JSON | None:
             info = structured(await client.call_tool("session_info", {"session_id": session}))
+            return None if info["in_flight"] else info
+
+        info = await until(idle_info)
+    assert info is not None
     assert (info["status"], info["generation"]) == ("idle", 1)
 
 
@@ -316,9 +322,9 @@ class ParkedCall:
         self.asked = types.InputRequiredResult(request_state="nothing yet")
 
     async def start(self) -> ParkedCall:
-        found = await self._send(None, None)
-        assert isinstance(found, types.InputRequiredResult)
-        self.asked = found
+        result = await self._send(None, None)
+        assert isinstance(result, types.InputRequiredResult)
+        self.asked = result
         return self
 
     @property
@@ -334,8 +340,8 @@ class ParkedCall:
         tool: str | None = None,
         state: str | None = None,
     ) -> Any:
-        said = types.ElicitResult(action="accept", content={"answer": "late"})
-        answers: Any = dict.fromkeys(self.asked.input_requests or {}, said)
+        result = types.ElicitResult(action="accept", content={"answer": "late"})
+        answers: Any = dict.fromkeys(self.asked.input_requests or {}, result)
         parked = ParkedCall(client or self.client, session or self.session, tool or self.tool)
         return await parked._send(answers, state or self.state)
 
@@ -407,7 +413,9 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
     await parked.answer_in_vain()
 
 
-@pytest.mark.parametrize("malformed", [["q1"], "q1", 5, {"q1": 5}, {"q1": None}, {"q1": []}])
+@pytest.mark.parametrize(
+    "malformed", matrix(["q1"], {"q1": 5}, "q1", 5, {"q1": None}, {"q1": []}, quick=2)
+)
 async def test_malformed_answers_leave_a_parked_call_waiting(
     mcp_server: StateholdServer, modern: Client, malformed: Any
 ) -> None:
@@ -451,7 +459,9 @@ async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
     await parked.answer_in_vain()
 
 
-async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Client) -> None:
+async def test_an_unknown_request_state_reaches_the_upstream_without_our_mark(
+    modern: Client,
+) -> None:
     """A state of the upstream comes back to it without our mark; any other state does not reach it."""
     session = await opened_session(modern)
     parked = await ParkedCall(modern, session, "modern_ask").start()
@@ -462,7 +472,7 @@ async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Cl
     assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
-async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> None:
+async def test_an_unanswered_question_expires(gateway: Gateway) -> None:
     mcp_server = StateholdServer(gateway, version="0")
     mcp_server.waiting_calls = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
     async with Client(mcp_server, cache=None, **Person().callbacks) as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,7 +18,8 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from support.gateway_process import JSON, Way, count, opened_session, service, structured
+from support.gateway_process import JSON, Running, Way, count, opened_session, service, structured
+from support.selection import matrix
 
 from statehold.server.protocol.server import StateholdServer
 
@@ -34,6 +36,17 @@ def settings() -> JSON:
             "gone": service("bad", "exit-at-start"),
         }
     }
+
+
+@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
+def http(
+    request: pytest.FixtureRequest,
+    server: Running,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Way:
+    """Streamable HTTP, in both eras."""
+    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 def address(session: str, name: str = "asking", uri: str = "quick%3A%2F%2Fvalue") -> str:
@@ -106,10 +119,10 @@ async def test_errors_of_a_session_and_of_the_upstream_reach_the_reader(client: 
         address(session, "gone"): "service_unavailable",
         address(session, uri="quick%3A%2F%2Fother"): "Unknown resource: quick://other",
     }
-    for uri, said in wrong.items():
+    for uri, words in wrong.items():
         with pytest.raises(MCPError) as error_info:
             await client.read_resource(uri)
-        assert said in error_info.value.error.message
+        assert words in error_info.value.error.message
         assert "Traceback" not in str(error_info.value.error)
     await client.call_tool("session_close", {"session_id": session})
     with pytest.raises(MCPError, match="session_closed") as error_info:
@@ -133,9 +146,9 @@ async def test_prompts_take_the_session_first(client: Client) -> None:
     session = await opened_session(client)
     assert await count(client, session) == 1
     found = await client.get_prompt("report", {"session_id": session, "tone": "merry"})
-    said = found.messages[0].content
-    assert isinstance(said, TextContent)
-    assert said.text == "Report 1 in a merry tone."
+    content = found.messages[0].content
+    assert isinstance(content, TextContent)
+    assert content.text == "Report 1 in a merry tone."
     with pytest.raises(MCPError, match="session_create"):
         await client.get_prompt("report", {})
     with pytest.raises(MCPError, match="Unknown prompt"):
@@ -158,9 +171,9 @@ async def test_a_prompt_and_a_resource_may_ask_the_person(person: Client) -> Non
     for name, prefix in (("asking", ""), ("has%20space", "spaced_")):
         with anyio.fail_after(20):
             prompt = await person.get_prompt(f"{prefix}quiz", {"session_id": session})
-            said = prompt.messages[0].content
-            assert isinstance(said, TextContent)
-            assert json.loads(said.text)["content"] == {"answer": "42"}
+            content = prompt.messages[0].content
+            assert isinstance(content, TextContent)
+            assert json.loads(content.text)["content"] == {"answer": "42"}
             uri = address(session, name, "quick%3A%2F%2Fasked")
             part = await read(person, uri)
         assert json.loads(part.text)["content"] == {"answer": "42"}
@@ -169,42 +182,48 @@ async def test_a_prompt_and_a_resource_may_ask_the_person(person: Client) -> Non
     assert (info["status"], info["in_flight"]) == ("idle", 0)
 
 
-async def test_who_cannot_be_asked_gets_the_prompt_of_a_refused_question(client: Client) -> None:
+async def test_a_client_without_elicitation_gets_the_prompt_of_a_refused_question(
+    client: Client,
+) -> None:
     session = await opened_session(client)
     prompt = await client.get_prompt("quiz", {"session_id": session})
-    said = prompt.messages[0].content
-    assert isinstance(said, TextContent)
-    assert "cannot answer" in said.text
+    content = prompt.messages[0].content
+    assert isinstance(content, TextContent)
+    assert "cannot answer" in content.text
 
 
-async def test_a_parked_prompt_is_continued_only_as_what_it_is(memory: Way) -> None:
+async def test_a_parked_prompt_is_continued_only_as_a_prompt(memory: Way) -> None:
     if not memory.modern:
         pytest.skip("a legacy client is asked while its request runs")
     async with memory.connect(elicitation_callback=answer) as client:
         session, other = await opened_session(client), await opened_session(client)
-        asked = await client.session.get_prompt(
+        question = await client.session.get_prompt(
             "quiz", {"session_id": session}, allow_input_required=True
         )
-        assert isinstance(asked, InputRequiredResult)
-        given: Any = {
-            "input_responses": dict.fromkeys(asked.input_requests or {}, await answer(None, None)),
-            "request_state": asked.request_state,
+        assert isinstance(question, InputRequiredResult)
+        continuation: Any = {
+            "input_responses": dict.fromkeys(
+                question.input_requests or {}, await answer(None, None)
+            ),
+            "request_state": question.request_state,
             "allow_input_required": True,
         }
         info = structured(await client.call_tool("session_info", {"session_id": session}))
         assert (info["status"], info["in_flight"]) == ("active", 1)
         for wrong in (
-            client.session.get_prompt("quiz", {"session_id": other}, **given),
-            client.session.get_prompt("report", {"session_id": session}, **given),
-            client.session.read_resource(address(session, uri="quick%3A%2F%2Fasked"), **given),
+            client.session.get_prompt("quiz", {"session_id": other}, **continuation),
+            client.session.get_prompt("report", {"session_id": session}, **continuation),
+            client.session.read_resource(
+                address(session, uri="quick%3A%2F%2Fasked"), **continuation
+            ),
         ):
             with pytest.raises(MCPError, match="has ended") as error_info:
                 await wrong
             assert error_info.value.error.code == INVALID_PARAMS
-        prompt = await client.session.get_prompt("quiz", {"session_id": session}, **given)
+        prompt = await client.session.get_prompt("quiz", {"session_id": session}, **continuation)
         assert isinstance(prompt, GetPromptResult)
         with pytest.raises(MCPError, match="has ended"):
-            await client.session.get_prompt("quiz", {"session_id": session}, **given)
+            await client.session.get_prompt("quiz", {"session_id": session}, **continuation)
 
 
 async def test_a_parked_resource_ends_with_its_session(
@@ -215,13 +234,13 @@ async def test_a_parked_resource_ends_with_its_session(
     async with memory.connect(elicitation_callback=answer) as client:
         session = await opened_session(client)
         uri = address(session, uri="quick%3A%2F%2Fasked")
-        asked = await client.session.read_resource(uri, allow_input_required=True)
-        assert isinstance(asked, InputRequiredResult)
+        question = await client.session.read_resource(uri, allow_input_required=True)
+        assert isinstance(question, InputRequiredResult)
         assert len(mcp_server.waiting_calls) == 1
         await client.call_tool("session_close", {"session_id": session, "force": True})
         with pytest.raises(MCPError, match="has ended"):
             await client.session.read_resource(
-                uri, request_state=asked.request_state, allow_input_required=True
+                uri, request_state=question.request_state, allow_input_required=True
             )
         assert len(mcp_server.waiting_calls) == 0
 
@@ -229,7 +248,7 @@ async def test_a_parked_resource_ends_with_its_session(
 # Changes of resources: clients are notified only of states.
 
 
-async def test_no_more_is_promised_of_changed_resources_than_is_told(
+async def test_the_capabilities_promise_only_the_notifications_that_are_sent(
     way: Way, client: Client
 ) -> None:
     capabilities = client.server_capabilities
@@ -267,9 +286,9 @@ async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> No
         report = (await client.list_prompts()).prompts[0]
         assert [argument.name for argument in report.arguments or []] == ["tone"]
         prompt = await client.get_prompt("report", {})
-        said = prompt.messages[0].content
-        assert isinstance(said, TextContent)
-        assert said.text == "Report 1 in a plain tone."
+        content = prompt.messages[0].content
+        assert isinstance(content, TextContent)
+        assert content.text == "Report 1 in a plain tone."
         # Another session is out of reach from here.
         async with http.connect() as other:
             foreign = await opened_session(other)

@@ -12,7 +12,18 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
-from support.gateway_process import JSON, Way, code_of, opened_session, service, structured, toml
+from support.gateway_process import (
+    JSON,
+    Running,
+    Way,
+    code_of,
+    opened_session,
+    service,
+    structured,
+    toml,
+)
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -29,6 +40,17 @@ OTHER = Principal(subject="somebody else")
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {"services": {"quick": service("quick")}}
+
+
+@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
+def http(
+    request: pytest.FixtureRequest,
+    server: Running,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Way:
+    """Streamable HTTP, in both eras."""
+    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 def address(session: str) -> str:
@@ -68,18 +90,18 @@ async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way
 async def test_a_state_that_is_not_there_or_closed_is_an_error(client: Client) -> None:
     session = await opened_session(client)
     await client.call_tool("session_close", {"session_id": session})
-    for uri, said in (
+    for uri, words in (
         (address(session), "session_closed"),
         (address("sh_" + "a" * 26), "session_not_found"),
         (address(session) + "/", "session://ID"),
         ("session:///state", "session://ID"),
     ):
-        with pytest.raises(MCPError, match=said) as error_info:
+        with pytest.raises(MCPError, match=words) as error_info:
             await client.read_resource(uri)
         assert error_info.value.error.code == types.INVALID_PARAMS
 
 
-async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_there(
+async def test_a_pinned_session_lists_its_own_state_only(
     http: Way,
 ) -> None:
     async with http.connect(f"/s/state {http.era}/mcp") as client, http.connect() as other:
@@ -120,7 +142,7 @@ class StateNotifications:
 
 @asynccontextmanager
 async def following(
-    client: Client, told: StateNotifications, modern: bool, *uris: str
+    client: Client, notifications: StateNotifications, modern: bool, *uris: str
 ) -> AsyncGenerator[None]:
     """Follow states in the way of the era."""
     if not modern:
@@ -138,34 +160,36 @@ async def following(
 
         async def listen() -> None:
             async for change in changes:
-                told.add(str(getattr(change, "uri", None)))
+                notifications.add(str(getattr(change, "uri", None)))
 
         tasks.start_soon(listen)
         yield
         tasks.cancel_scope.cancel()
 
 
-async def test_who_follows_a_state_is_told_of_each_change(way: Way) -> None:
-    told = StateNotifications()
+async def test_a_subscriber_of_a_state_is_notified_of_each_change(way: Way) -> None:
+    notifications = StateNotifications()
     async with AsyncExitStack() as stack:
-        handler: Any = None if way.modern else told.handle
+        handler: Any = None if way.modern else notifications.handle
         client = await stack.enter_async_context(way.connect(message_handler=handler))
         assert client.server_capabilities is not None
         assert client.server_capabilities.resources is not None
         assert client.server_capabilities.resources.subscribe
         assert not client.server_capabilities.resources.list_changed
         session, other = await opened_session(client), await opened_session(client)
-        async with following(client, told, way.modern, address(session)):
+        async with following(client, notifications, way.modern, address(session)):
             await update(client, other, n=1)
             await update(client, session, n=1)
-            await told.wait()
+            await notifications.wait()
             assert json.loads((await read(client, address(session))).text) == {"n": 1}
             await update(client, session, n=2)
-            await told.wait()
-        assert set(told.uris) == {address(session)}
+            await notifications.wait()
+        assert set(notifications.uris) == {address(session)}
 
 
-async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway) -> None:
+async def test_a_client_cannot_subscribe_to_the_state_of_another_principal(
+    memory: Way, gateway: Gateway
+) -> None:
     async with memory.connect() as client:
         mine = await opened_session(client, name=f"mine {memory.era}")
         foreign = (await gateway.registry.create(OTHER, SessionOptions())).id
@@ -181,7 +205,7 @@ async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway)
             assert error_info.value.error.code == types.INVALID_PARAMS
 
 
-async def test_what_is_followed_is_forgotten_with_its_follower(
+async def test_a_subscription_ends_with_its_connection(
     memory: Way, mcp_server: StateholdServer
 ) -> None:
     before = len(mcp_server.state_subscriptions)
@@ -193,18 +217,16 @@ async def test_what_is_followed_is_forgotten_with_its_follower(
         assert len(mcp_server.state_subscriptions) in (before, before + 1)
         if not memory.modern:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
-    with anyio.fail_after(5):
-        while len(mcp_server.state_subscriptions) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
-            await anyio.sleep(0.01)
+    await until(lambda: len(mcp_server.state_subscriptions) <= before)
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
+@pytest.mark.parametrize("era", matrix("modern", "legacy"))
+async def test_many_changes_give_few_notifications_and_those_of_another_process_one(
     tmp_path: Path, era: str
 ) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
-    told, modern = StateNotifications(), era == "modern"
+    notifications, modern = StateNotifications(), era == "modern"
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with (
         open_gateway(loaded, address="here") as here,
@@ -213,29 +235,29 @@ async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
             StateholdServer(here, version="0"),
             cache=None,
             mode="auto" if modern else "legacy",
-            message_handler=told.handle,
+            message_handler=notifications.handle,
         ) as client,
     ):
         session = await opened_session(client)
-        async with following(client, told, modern, address(session)):
+        async with following(client, notifications, modern, address(session)):
             async with anyio.create_task_group() as tasks:
                 for number in range(300):
                     tasks.start_soon(lambda n=number: update(client, session, **{f"k{n}": n}))
-            await told.wait()
+            await notifications.wait()
             await client.call_tool("session_pause", {"session_id": session})
-            seen = len(told.uris)
-            assert seen < 100
+            before = len(notifications.uris)
+            assert before < 100
             with anyio.fail_after(15):
                 await there.registry.states.update(LOCAL, session, {"there": True})
                 while True:
-                    await told.wait()
+                    await notifications.wait()
                     value = json.loads((await read(client, address(session))).text)
                     if value.get("there"):
                         break
             assert len(value) == 301
 
 
-async def test_without_the_toolset_nothing_of_it_is_there(tmp_path: Path) -> None:
+async def test_without_the_toolset_the_state_is_no_resource(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"toolsets": ["core"], "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})

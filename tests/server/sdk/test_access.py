@@ -56,8 +56,8 @@ def serving(handle: Handler) -> Server[Any]:
 async def called(server: Server[Any], mode: str, **options: Any) -> list[Any]:
     """Call the tool twice over one connection, and return the results of the handler."""
     async with Client(server, mode=mode, cache=None, **options) as client:
-        found = [await client.session.call_tool("tool", {}) for _ in range(2)]
-    return [result.structured_content for result in found]
+        results = [await client.session.call_tool("tool", {}) for _ in range(2)]
+    return [result.structured_content for result in results]
 
 
 @MODES
@@ -71,12 +71,12 @@ async def test_a_connection_keeps_state_between_the_requests_of_a_legacy_client_
         assert is_modern(ctx) is (mode == "auto")
         return {"calls": state["calls"]}
 
-    counts = [found["calls"] for found in await called(serving(handle), mode)]
+    counts = [result["calls"] for result in await called(serving(handle), mode)]
     assert counts == ([1, 2] if mode == "legacy" else [1, 1])
 
 
 @MODES
-async def test_a_connection_runs_what_was_left_on_its_exit_stack(mode: str) -> None:
+async def test_a_connection_runs_the_callbacks_of_its_exit_stack(mode: str) -> None:
     closed: list[str] = []
 
     async def handle(ctx: RequestContext) -> Any:
@@ -88,24 +88,24 @@ async def test_a_connection_runs_what_was_left_on_its_exit_stack(mode: str) -> N
         connection_of(ctx).exit_stack.push_async_callback(close)
         return {"closed": len(closed)}
 
-    counts = [found["closed"] for found in await called(serving(handle), mode)]
+    counts = [result["closed"] for result in await called(serving(handle), mode)]
     assert counts == ([0, 0] if mode == "legacy" else [0, 2])
     assert closed == ["async", "sync"] * 2
 
 
-async def test_a_connection_tells_a_legacy_client_what_it_did_not_ask_for() -> None:
-    told = anyio.Event()
+async def test_a_connection_sends_unrequested_notifications_to_a_legacy_client() -> None:
+    notified = anyio.Event()
 
     async def hear(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            told.set()
+            notified.set()
 
     async def handle(ctx: RequestContext) -> Any:
         await connection_of(ctx).outbound.notify("notifications/tools/list_changed", None)
         return {}
 
     await called(serving(handle), "legacy", message_handler=hear)
-    assert told.is_set()
+    assert notified.is_set()
 
 
 @MODES
@@ -130,8 +130,8 @@ async def test_the_channel_of_a_request_carries_raw_notifications_and_questions(
         except NoBackChannelError:
             return {"action": "none"}
 
-    found = await called(serving(handle), mode, logging_callback=log, elicitation_callback=answer)
-    assert found == [{"action": "decline" if mode == "legacy" else "none"}] * 2
+    results = await called(serving(handle), mode, logging_callback=log, elicitation_callback=answer)
+    assert results == [{"action": "decline" if mode == "legacy" else "none"}] * 2
     assert heard == ["said", "said"]
 
 
