@@ -21,13 +21,17 @@ from support.databases import PostgreSQL
 from support.gateway_process import UPSTREAMS, serving, toml
 from support.machines import cluster
 
-pytestmark = [pytest.mark.peer, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 
 EDGE = "edge"
 WAYS = {"legacy": "legacy", EDGE: "modern"}
 """The ways through Statehold, each with the era of its upstream. EDGE is the one through a node that owns nothing: the
 requests to the modern upstream pass both nodes."""
-VERSIONS = [pytest.param("2025-06-18", marks=pytest.mark.load), "2025-11-25", "2026-07-28"]
+VERSIONS = [
+    pytest.param("2025-06-18", marks=pytest.mark.load),
+    pytest.param("2025-11-25", marks=pytest.mark.thorough),
+    pytest.param("2026-07-28", marks=pytest.mark.thorough),
+]
 RANKS = ["FAILURE", "WARNING", "SKIPPED", "SUCCESS"]
 REFERENCE = [sys.executable, str(UPSTREAMS / "conformance.py")]
 SUITE_SECONDS = 240

@@ -118,7 +118,11 @@ async def goes_on(agent: Agent, name: str, session: str, site: str) -> JSON:
     notice = first["content"][1]["text"]
     assert "generation 1 to 2; the server was restarted" in notice
     assert "Restored: the login (cookies and local storage)." in notice
-    assert "Lost: open pages, what was typed into them, and session storage." in notice
+    # A busy machine is killed before it saved the last call, which the notice then says too.
+    assert (
+        "open pages, what was typed into them, and session storage."
+        in notice.partition("Lost: ")[2]
+    )
     assert "about:blank" in said(first)
     assert "Counter" not in said(first)
     assert first["_meta"]["statehold/session"]["generation"] == 2

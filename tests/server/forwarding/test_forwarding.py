@@ -122,8 +122,11 @@ async def test_resources_and_prompts_are_those_of_the_session(pair: Pair) -> Non
 
 @pytest.mark.thorough
 async def test_a_large_result_and_an_image_arrive_unchanged(pair: Pair) -> None:
+    # The SDK's client reads at most 1 MiB in one event, and a legacy answer that takes long is an event.
+    kib = 4096 if pair.edge.modern else 900
     async with pair.edge.connect() as client:
-        assert text_of(await client.call_tool("big", {**pair.at, "kib": 4096})) == "x" * 4096 * 1024
+        result = await client.call_tool("big", {**pair.at, "kib": kib})
+        assert text_of(result) == "x" * kib * 1024
         block = (await client.call_tool("image", {**pair.at, "kib": 300})).content[0]
         assert isinstance(block, types.ImageContent)
         assert len(block.data) == 300 * 1024
