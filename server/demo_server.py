@@ -72,6 +72,8 @@ class Notebook:
                 continue
             if "method" in message and "id" in message:
                 self._answer(message["id"], message["method"], _as_object(message.get("params")))
+        # Kept to the end: Python aborts a process that ends while a daemon thread writes.
+        self._writing.acquire()
 
     def _answer(self, request: Any, method: str, params: JSON) -> None:
         try:

@@ -129,6 +129,12 @@ def headless_shell(pytestconfig: pytest.Config) -> str:
         return require(pytestconfig, "chromium")
 
 
+@pytest.fixture(scope="session")
+def real_shell(pytestconfig: pytest.Config) -> str:
+    """The path of chromium-headless-shell, for what a full browser does differently."""
+    return require(pytestconfig, "shell")
+
+
 @pytest.fixture
 def screen(pytestconfig: pytest.Config, chromium: str) -> Generator[Screen]:
     """A screen that windows can be opened on; see tests/support/screen.py."""

@@ -23,7 +23,7 @@ INSTALLED_BY = {
     "peers_python": "python",
     "chromium": "chromium",
     "headless_shell": "shell",
-    "whole_browser": "chromium",
+    "real_shell": "shell",
     "screen": "screen",
     "postgresql": "postgres",
     "mariadb": "mariadb",

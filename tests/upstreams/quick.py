@@ -85,6 +85,8 @@ class Quick:
             if cancelled.is_set() and request_id in self.threads:
                 # It writes its record before this process ends.
                 self.threads[request_id].join()
+        # Kept to the end: Python aborts a process that ends while a daemon thread writes.
+        self.writing.acquire()
 
     def arrived(self, message: JSON) -> None:
         """Called with each message before it is handled."""

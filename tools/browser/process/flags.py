@@ -12,8 +12,14 @@ from .executables import playwright_package
 
 logger = logging.getLogger("statehold.browser")
 
-SLIM: Final = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup")
-"""Features of a full browser that cost a renderer in every context: the popup of an address bar that is never shown."""
+SLIM: Final = (
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "AutofillServerCommunication",
+)
+"""Features of a full browser that no session uses. The popup of an address bar that is never shown costs a renderer in every
+context; autofill asks a server about each form, which a result would report as a request of the page that failed."""
 
 SETTINGS: Final = "--blink-settings="
 _PLAYWRIGHT_SETTINGS: Final = (

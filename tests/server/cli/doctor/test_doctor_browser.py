@@ -40,7 +40,7 @@ def test_the_browser_is_named_with_its_version_and_sandbox(
     findings = doctor(executable=headless_shell)
     browser = findings["service browser"]
     assert browser.status == "ok"
-    assert browser.detail.startswith("headless shell ")
+    assert browser.detail.startswith(("headless shell ", "Chromium "))
     assert browser.detail.endswith(f" at {headless_shell}")
     sandbox = findings["service browser sandbox"]
     if os.geteuid() == 0:

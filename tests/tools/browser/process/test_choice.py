@@ -23,7 +23,9 @@ from statehold.tools.browser.process.executables import (
 )
 from statehold.tools.browser.process.sandbox import sandbox
 
-SLIM = ("--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",)
+SLIM = (
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,AutofillServerCommunication",
+)
 
 
 def machine(folder: Path, *, platform: str = "linux", root: bool = False, **env: str) -> Machine:

@@ -55,9 +55,9 @@ async def test_a_whole_browser_is_slim_and_keeps_playwrights_list(chromium: str)
 
 @pytest.mark.peer
 async def test_a_headless_shell_gets_the_flags_that_were_configured_and_no_more(
-    headless_shell: str,
+    real_shell: str,
 ) -> None:
-    config = BrowserConfig(executable=headless_shell, args=["--enable-features=Mine", "--lang=de"])
+    config = BrowserConfig(executable=real_shell, args=["--enable-features=Mine", "--lang=de"])
     async with started(config) as line:
         playwrights, ours = values(line, "--enable-features")
         assert len(values(line, "--disable-features")) == 1

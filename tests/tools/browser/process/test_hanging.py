@@ -14,6 +14,7 @@ import anyio
 import psutil
 import pytest
 from support.browsing import new_view, opened, pid_of, process_of, running, saved
+from support.process_exit import alive
 from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
@@ -52,7 +53,7 @@ def stopped(process: BrowserProcess, which: str) -> Generator[int]:
 
 
 def ended(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+    return not alive(pid)
 
 
 WHICH = pytest.mark.parametrize("which", matrix("browser", "driver"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from support.browsing import Browse, section
@@ -39,12 +40,12 @@ HIDDEN = {
 
 
 @pytest.mark.peer
-async def test_a_caller_reads_the_configuration(browse: Browse) -> None:
+async def test_a_caller_reads_the_configuration(browse: Browse, shell: str) -> None:
     settings = json.loads(section(await browse.text("get_config"), "Result"))
     assert settings["browser"] == {
         "headless": True,
         "attach": "context",
-        "executable": "chromium-headless-shell",
+        "executable": Path(shell).name,
     }
     assert settings["pages"]["viewport"] == [1280, 720]
     caps = ["config", "devtools", "network", "pdf", "storage", "testing", "vision"]
