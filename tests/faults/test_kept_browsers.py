@@ -37,7 +37,12 @@ class Restarts:
     def __init__(self, folder: Path, executable: str) -> None:
         self.data = folder / "data"
         self.config = folder / "statehold.toml"
-        browser = {"executable": executable, "outlive": True, "private": True}
+        browser = {
+            "executable": executable,
+            "outlive": True,
+            "private": True,
+            "caps": ["network"],
+        }
         self.config.write_text(toml({"services": {"browser": browser}}))
 
     def serve(self) -> Any:
@@ -102,6 +107,7 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str, kills:
             await agent.evaluate("scrollTo(0, 700)")
             await agent.said("browser_tabs", action="new", url=f"{site}second")
             await agent.said("browser_tabs", action="select", index=0)
+            await agent.said("browser_route", pattern="**/never", status=404)
             kill(server)
     for clicks, scroll in ((1, 700), (2, 0))[:kills]:
         with restarts.serve() as server:
@@ -110,6 +116,8 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str, kills:
                 state = "[clicks, scrollY, document.cookie, document.querySelector('input').value, failed]"
                 shown = await agent.evaluate(f"JSON.stringify({state})")
                 assert "Note from Statehold" not in shown
+                # The scripted answers belonged to the driver of the killed server.
+                assert ("Ended when the server started again: " in shown) == (clicks == 1)
                 *page, failed = json.loads(json.loads(shown.splitlines()[1]))
                 assert page == [clicks, scroll, "login=ok", "half a na"]
                 # Requests wait for the next server, except the one that was in flight.

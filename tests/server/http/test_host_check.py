@@ -94,7 +94,14 @@ async def test_a_target_with_a_host_has_to_name_that_of_the_header(plain: Runnin
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://localhost#.evil.com", "http://localhost/x", "http://a@localhost", "http://[::1]evil"],
+    [
+        "http://localhost#.evil.com",
+        "http://localhost/x",
+        "http://a@localhost",
+        "http://[::1]evil",
+        # A page of any machine; only the Host header may be an address.
+        "http://203.0.113.5",
+    ],
 )
 async def test_an_origin_is_a_scheme_and_a_host(plain: Running, origin: str) -> None:
     assert await status(plain, "/health", "localhost", more=f"Origin: {origin}\r\n") == 403

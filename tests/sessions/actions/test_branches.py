@@ -63,6 +63,15 @@ async def test_children_get_the_earlier_snapshot_with_a_note_when_a_new_one_fail
         assert await engine.count(session.id) == 3
 
 
+async def test_children_have_the_labels_of_their_parent(build: Build) -> None:
+    async with build() as engine:
+        labels = {"user_id": "ada", "agent_id": "buyer", "team_id": "t", "workflow_id": "w"}
+        session = await engine.create(labels=labels)
+        (child,) = await forked(engine, session)
+        info = await engine.registry.info(LOCAL, child)
+        assert {name: info[name] for name in labels} == labels
+
+
 async def test_children_start_from_the_state_and_the_connections_of_their_parent(
     build: Build,
 ) -> None:

@@ -38,6 +38,18 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
         assert (await states.read(LOCAL, session.id)).value == {}
 
 
+async def test_updates_that_are_small_each_do_not_grow_a_state_beyond_its_limit(
+    build: Build,
+) -> None:
+    async with build() as engine:
+        states, session = engine.registry.states, await engine.create()
+        await states.update(LOCAL, session.id, {"first": "x" * (LIMIT * 2 // 3)})
+        with pytest.raises(StateInvalid):
+            await states.update(LOCAL, session.id, {"second": "x" * (LIMIT * 2 // 3)})
+        state = await states.read(LOCAL, session.id)
+        assert (list(state.value), state.version) == (["first"], 1)
+
+
 async def test_states_are_copied_in_and_out(build: Build) -> None:
     async with build() as engine:
         numbers: dict[str, Any] = {"list": [1, {"deep": 1}]}
