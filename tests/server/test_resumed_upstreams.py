@@ -213,8 +213,7 @@ async def test_a_call_that_the_kill_interrupted_has_no_known_outcome(
                 assert await increment(client, session) == (2, "")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("status", [404, 400])
+@pytest.mark.parametrize("status", matrix(400, 404))
 async def test_a_session_that_its_upstream_does_not_know_any_more_is_lost(
     start_upstream: StartUpstream, node: Node, status: int
 ) -> None:

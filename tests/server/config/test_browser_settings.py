@@ -82,13 +82,15 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
     (tmp_path / "first.js").touch()
     (tmp_path / "my.env").touch()
     (tmp_path / "first.py").touch()
+    (tmp_path / "login.json").write_text("{}")
     text = "[services.browser]\nuploads = ['up']\ninit_script = 'first.js'\nkey = '${KEY}'\nsecrets = 'my.env'"
-    text += "\ninit_page = ['first.py']\noutput_dir = 'shots'"
+    text += "\ninit_page = ['first.py']\noutput_dir = 'shots'\nstorage_state = 'login.json'"
     browser = load(config=written(tmp_path, text), environ={"KEY": SECRET}).browsers()["browser"]
     assert browser.uploads == [str(tmp_path / "up")]
     assert browser.init_script == [str(tmp_path / "first.js")]
     assert browser.init_page == [str(tmp_path / "first.py")]
     assert browser.output_dir == str(tmp_path / "shots")
+    assert browser.storage_state == str(tmp_path / "login.json")
     assert browser.secrets == str(tmp_path / "my.env")
     assert browser.key == SECRET
     assert SECRET not in repr(browser)

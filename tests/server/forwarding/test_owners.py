@@ -141,6 +141,24 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_owner_is_killed(
         assert await count(client, session) == 1
 
 
+async def test_a_call_without_an_operation_id_runs_once_when_its_owner_is_killed(
+    place: Place, log: Path
+) -> None:
+    async with owned_session(place) as (owner, client, session):
+        outcomes: list[str] = []
+
+        async def call() -> None:
+            outcomes.append(code_of(await client.call_tool("hang", {"session_id": session})))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await wait_for_call(log, "hang")
+                owner.process.send_signal(signal.SIGKILL)
+        assert outcomes == ["outcome_unknown"]
+        assert [entry["tool"] for entry in entries(log)].count("hang") == 1
+
+
 @pytest.mark.thorough
 async def test_a_call_that_only_reads_is_repeated_when_its_owner_is_killed(
     place: Place, log: Path
