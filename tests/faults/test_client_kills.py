@@ -116,6 +116,7 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
     counted.check()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("calls", "kills"), matrix((40, 1), (100, 2)))
 async def test_a_server_on_a_pipe_is_started_again(

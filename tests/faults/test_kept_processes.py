@@ -128,6 +128,7 @@ async def test_counters_go_on_without_a_note(restarts: Restarts, kills: int) -> 
                 kill(server)
 
 
+@pytest.mark.thorough
 async def test_a_repeat_gets_the_answer_to_a_call_that_ran_while_the_server_was_killed(
     restarts: Restarts,
 ) -> None:

@@ -67,6 +67,7 @@ async def test_the_health_of_a_server_reports_a_full_disk(config: Path, disk: Pa
             await until(is_healthy)
 
 
+@pytest.mark.thorough
 def test_a_start_and_the_doctor_say_in_one_line_that_the_disk_is_full(
     config: Path, disk: Path
 ) -> None:

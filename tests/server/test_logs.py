@@ -54,6 +54,7 @@ async def _live(url: str) -> str:
         return session
 
 
+@pytest.mark.thorough
 def test_the_info_level_logs_sessions_and_services_and_no_calls(tmp_path: Path) -> None:
     config = config_of(tmp_path, quick=service("quick"), broken=service("bad", "exit-at-start"))
     with serving(config, tmp_path / "data", "--log-level", "info") as running:

@@ -120,6 +120,7 @@ async def test_answers_after_sigterm_close_their_connections(
                 assert await until(connection) == "close"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("era", matrix("modern", "legacy"))
 async def test_open_streams_do_not_keep_the_process_from_ending(
     config: Path, tmp_path: Path, era: Era

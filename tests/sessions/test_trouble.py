@@ -372,6 +372,7 @@ async def test_a_hanging_request_other_than_a_call_ends_with_its_session(build: 
             await engine.registry.close(LOCAL, session.id, force=True)
 
 
+@pytest.mark.thorough
 async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
     build: Build, tmp_path: Path
 ):

@@ -87,6 +87,7 @@ async def test_a_server_is_not_given_services(server: Running) -> None:
             await client.add_service("more", service("asking", prefix="more_"))
 
 
+@pytest.mark.thorough
 async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
     tmp_path: Path, config_file: Path
 ) -> None:

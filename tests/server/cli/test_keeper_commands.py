@@ -165,6 +165,7 @@ def test_stop_all_ends_the_processes_that_no_node_holds_and_the_keeper(
     wait_gone(left.pid)
 
 
+@pytest.mark.thorough
 def test_stop_all_leaves_the_processes_of_a_server_that_runs(
     statehold: Run, config: Path, data: Path
 ) -> None:

@@ -204,6 +204,7 @@ async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_sit
             assert "Logged in as ada" in await other.said("browser_navigate", url=me)
 
 
+@pytest.mark.thorough
 async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
     http: Way, login_site: str
 ) -> None:

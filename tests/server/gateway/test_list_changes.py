@@ -161,6 +161,7 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
             assert structured(paused)["status"] == "paused"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("era", matrix("legacy", "modern"))
 async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(

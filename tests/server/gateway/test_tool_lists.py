@@ -248,6 +248,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
 # Slow services.
 
 
+@pytest.mark.thorough
 async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arriv
         assert [name for name in tool_names if name.endswith("inc")] == ["inc", "two_inc"]
 
 
+@pytest.mark.thorough
 async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(started: Any) -> None:
     services = {"one": service("bad", "slow-start", "0.5"), "two": service("quick")}
     async with (

@@ -371,6 +371,7 @@ async def test_a_stream_through_another_process_does_not_keep_either_from_ending
     assert "Traceback" not in edge.log + owner.log
 
 
+@pytest.mark.thorough
 async def test_modern_calls_of_one_session_take_turns_with_legacy_ones(
     urls: list[str], config_file: Path, tmp_path: Path
 ) -> None:

@@ -274,6 +274,7 @@ async def test_the_capabilities_promise_only_the_notifications_that_are_sent(
         assert error_info.value.error.code == INVALID_PARAMS
 
 
+@pytest.mark.thorough
 async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> None:
     async with http.connect(f"/s/resources {http.era}/mcp") as client:
         listed = (await client.list_resources()).resources

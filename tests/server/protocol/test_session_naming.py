@@ -114,6 +114,7 @@ async def test_a_pinned_session_is_created_on_first_use_and_survives_reconnects(
             assert await count(client, ids.pop()) == 6
 
 
+@pytest.mark.thorough
 async def test_a_pinned_stdio_server_finds_its_session_again(
     config_file: Path, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ async def test_a_killed_client_changes_nothing_for_the_others(running: SharedCli
         assert await inc(later) == 4
 
 
+@pytest.mark.thorough
 async def test_clients_have_sessions_of_their_own_by_name(running: SharedClients) -> None:
     async with running.connect("--session", "a") as a, running.connect("--session", "b") as b:
         assert [await inc(a), await inc(a), await inc(b)] == [1, 2, 1]

@@ -160,6 +160,7 @@ async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClien
             assert status_of(shared)["pid"] != before
 
 
+@pytest.mark.thorough
 def test_an_older_client_is_served_and_a_version_has_an_order(running: SharedClients) -> None:
     running.run()
     exchange = ask(running.folder, Request(version="0.0.1", settings=settings_in(running)))
@@ -235,6 +236,7 @@ def test_a_server_that_cannot_start_gives_its_reason(shared: SharedClients, sett
     assert shared.servers() == []
 
 
+@pytest.mark.thorough
 def test_a_wrong_file_of_settings_is_explained(shared: SharedClients) -> None:
     shared.config.write_text("[server\n")
     command = [word for word in shared.command() if word not in ("--data", str(shared.data))]
@@ -327,6 +329,7 @@ def test_another_user_is_refused_even_where_the_folder_is_open(running: SharedCl
     assert "another user connected" in running.folder.log.read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "line", matrix(b"{}\n", b"", b"\n", b"no JSON\n", b"[]\n", b"x" * 100_000 + b"\n")
 )

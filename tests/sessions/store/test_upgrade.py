@@ -111,6 +111,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("alembic", "
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.thorough
 def test_many_processes_may_open_a_new_folder_at_once(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:

@@ -307,6 +307,7 @@ async def test_an_endless_script_started_by_a_click_is_stopped_and_reported(
         assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("impatient")
 async def test_a_page_opens_after_one_that_hangs(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/endless")
@@ -377,6 +378,7 @@ async def test_a_storm_of_dialogs_is_cut_off(browse: Browse, lab: str) -> None:
     assert "survived" in await browse.text("snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_storm_of_popups_is_cut_off(
     service: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

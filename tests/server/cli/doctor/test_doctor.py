@@ -222,6 +222,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.fault
 def test_children_that_outlived_their_process_are_found(doctor: Doctor, data: Path) -> None:
     data.mkdir(mode=0o700)

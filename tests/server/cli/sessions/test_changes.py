@@ -51,6 +51,7 @@ def test_session_of_a_process_that_does_not_answer_stays_with_it(
         assert statehold("sessions", "purge", "work").code == FAILURE
 
 
+@pytest.mark.thorough
 def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
     statehold: Run, data: Path
 ) -> None:

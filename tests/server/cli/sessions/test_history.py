@@ -43,6 +43,7 @@ def folder_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DataFolder
     return DataFolder(tmp_path, capsys)
 
 
+@pytest.mark.thorough
 def test_a_history_is_shown_beside_a_server_and_without_one(folder_cli: DataFolder) -> None:
     with serving(folder_cli.config, folder_cli.data) as running:
         anyio.run(folder_cli.fill, running.url)

@@ -52,6 +52,7 @@ async def state_of(client: Client, session: str) -> Any:
     return content["value"]
 
 
+@pytest.mark.thorough
 def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFolder) -> None:
     """Each command runs in the process that holds the session, and its caller sees the effect at once."""
     file = folder_cli.folder / "work.json"

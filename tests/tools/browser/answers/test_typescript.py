@@ -72,6 +72,7 @@ def test_node_reads_the_translations() -> None:
     subprocess.run([driver_command()[0], "-e", script], check=True, timeout=20)
 
 
+@pytest.mark.thorough
 @given(
     some.text() | some.sampled_from(["f(", "a = b = c", "f(**a)", "f(*a)", "x: int", "1 + 1", ""])
 )

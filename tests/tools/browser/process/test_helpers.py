@@ -129,6 +129,7 @@ async def test_a_call_that_sees_the_cookies_vanish_has_an_unknown_outcome(
             await browse.call("cookie_list")
 
 
+@pytest.mark.thorough
 async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_to_be_whole(
     data: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

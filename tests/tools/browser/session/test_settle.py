@@ -111,6 +111,7 @@ async def test_a_fetch_that_never_ends_is_waited_for_within_the_bound(
     assert "through the gate" in await browse.text("wait_for", text="through the gate")
 
 
+@pytest.mark.thorough
 async def test_a_server_that_does_not_answer_a_click_is_reported(
     browse: Browse, lab_site: Lab
 ) -> None:

@@ -71,6 +71,7 @@ OTHERS = """<input class=nameless><input name=row><input name=row><div id=editor
 </script>"""
 
 
+@pytest.mark.thorough
 async def test_fields_that_are_not_restored_are_counted(
     service: BrowserService, site: Changing
 ) -> None:
@@ -103,6 +104,7 @@ async def test_newer_content_of_the_site_is_not_overwritten(
             assert "2 form fields of tab 0" in lost(resumed)
 
 
+@pytest.mark.thorough
 async def test_text_is_not_filled_into_a_field_with_another_label(
     service: BrowserService, site: Changing
 ) -> None:
@@ -216,6 +218,7 @@ async def test_a_form_is_not_filled_into_another_page(
             assert "it went on to" in lost(resumed)
 
 
+@pytest.mark.thorough
 async def test_text_typed_for_a_site_does_not_reach_the_one_that_its_page_goes_on_to(
     service: BrowserService, site: Changing
 ) -> None:

@@ -36,6 +36,7 @@ from statehold.tools.browser.snapshot.storage import OriginStorage
 from statehold.tools.browser.snapshot.world import send_command
 
 
+@pytest.mark.thorough
 async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(
     browser: Browser, site: Keeping
 ) -> None:
@@ -84,6 +85,7 @@ async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: 
         assert after.origins.take_failures() == []
 
 
+@pytest.mark.thorough
 async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
     browser: Browser, site: Keeping
 ) -> None:
@@ -133,6 +135,7 @@ async def visit(restored: RestoredContext, how: str, frm: str, to: str) -> Page:
     return page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", matrix("redirect", "redirected popup"))
 async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it_is_reached(
     browser: Browser, site: Keeping, how: str

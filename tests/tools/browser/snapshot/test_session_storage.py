@@ -63,6 +63,7 @@ async def test_unread_session_storage_is_reported_and_empty_one_is_not(
         assert tab["lost"] == ["the latest session storage of left sites"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("url", matrix("about:blank", "data:text/html,<p>made"))
 async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
     service: BrowserService, site: Changing, url: str

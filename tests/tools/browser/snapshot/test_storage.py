@@ -83,6 +83,7 @@ LOGIN = """() => new Promise(done => {
 })"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("beside", "loss"),
     matrix(
@@ -234,6 +235,7 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         assert (await resumed.saved()).data["tabs"][0]["url"] == site.at(2) + "/"
 
 
+@pytest.mark.thorough
 async def test_storage_states_have_and_replace_what_is_still_asleep(
     service: BrowserService, site: Changing
 ) -> None:
@@ -282,6 +284,7 @@ OLD_LOGIN = "localStorage.login = sessionStorage.login = 'old'"
 LOGGED_IN = "[localStorage.login ?? '', sessionStorage.login ?? '']"
 
 
+@pytest.mark.thorough
 async def test_storage_that_a_redirecting_logout_clears_stays_cleared(
     service: BrowserService, site: Changing
 ) -> None:

@@ -23,6 +23,7 @@ def site() -> Generator[Changing]:
         yield site
 
 
+@pytest.mark.thorough
 async def test_the_history_state_comes_back_that_the_page_saw_last(
     service: BrowserService, site: Changing
 ) -> None:
@@ -49,6 +50,7 @@ async def test_a_page_sees_the_state_of_its_entry_after_it_was_saved(
             await browse.connection.checkpoint()
 
 
+@pytest.mark.thorough
 async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
     service: BrowserService, site: Changing
 ) -> None:

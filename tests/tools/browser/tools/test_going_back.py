@@ -111,6 +111,7 @@ async def test_going_back_opens_an_empty_page_that_was_visited(browse: Browse, l
     assert await back(browse) == "a"
 
 
+@pytest.mark.thorough
 async def test_a_resumed_tab_goes_back_by_address_to_the_first_page(
     browse: Browse, lab: str, resume: Resume
 ) -> None:
