@@ -70,7 +70,7 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing(
     if how == "without a browser":
         command, page = fork_server.command("-c", WITHOUT_BROWSER), "The page is left out"
         environ["PYTHONPATH"] = forked_servers
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=55)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     shown = " ".join(done.stdout.split())
