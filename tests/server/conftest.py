@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 from support.fork_server import ForkServer
 from support.gateway_process import IN_PROCESS, JSON, Running, Way, service, serving, toml
+from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -127,7 +128,7 @@ async def client(way: Way, gateway: Gateway) -> AsyncGenerator[Client]:
         yield connected
 
 
-@pytest.fixture(scope="module", params=["modern", "legacy"])
+@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
 def http(request: pytest.FixtureRequest) -> Way:
     """Streamable HTTP, in both eras."""
     return way_of(request, "http", request.param)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,11 @@ def matrix(*values: Any, quick: int = 1) -> list[Any]:
     return [*values[:quick], *map(_thorough, values[quick:])]
 
 
+def matrix_of(values: Sequence[Any]) -> list[Any]:
+    """Do the same for parameters each of which is one value, also a tuple."""
+    return matrix(*map(pytest.param, values))
+
+
 def _thorough(value: Any) -> Any:
     mark = pytest.mark.thorough
     if isinstance(value, ParameterSet):
@@ -25,4 +31,4 @@ def _thorough(value: Any) -> Any:
     return pytest.param(value, marks=mark)
 
 
-__all__ = ["matrix"]
+__all__ = ["matrix", "matrix_of"]

@@ -19,9 +19,9 @@ from support.gateway_process import (
     without_nulls,
 )
 from support.own_results import check_own_result
-from support.selection import matrix
+from support.selection import matrix_of
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client, MCPError
-from support.gateway_process import JSON, Running, Way, opened_session, service
-from support.selection import matrix
+from support.gateway_process import JSON, Way, opened_session, service
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
@@ -28,17 +27,6 @@ def settings(exit_flag: Path) -> JSON:
             "broken": service("bad", "invalid-lists", str(exit_flag), prefix="broken_"),
         }
     }
-
-
-@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
-def http(
-    request: pytest.FixtureRequest,
-    server: Running,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Way:
-    """Streamable HTTP, in both eras."""
-    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 async def listed(way: Way, session: str) -> list[str]:

@@ -37,7 +37,7 @@ from support.gateway_process import (
     toml,
 )
 from support.process_exit import until_gone
-from support.selection import matrix
+from support.selection import matrix, matrix_of
 from support.waiting import until
 
 from statehold.server.config.load import load
@@ -46,7 +46,7 @@ from statehold.server.serve import open_gateway
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
-WAYS = matrix(*map(pytest.param, [("http", "modern"), ("stdio", "legacy")]))
+WAYS = matrix_of([("http", "modern"), ("stdio", "legacy")])
 
 
 @pytest.fixture(scope="module")

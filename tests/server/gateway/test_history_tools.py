@@ -17,11 +17,11 @@ from support.gateway_process import (
     structured,
 )
 from support.own_results import check_own_result
-from support.selection import matrix
+from support.selection import matrix_of
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from support.gateway_process import (
     text_of,
     toml,
 )
-from support.selection import matrix
+from support.selection import matrix, matrix_of
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -32,7 +32,7 @@ from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 
 EACH = [("http", "modern"), ("memory", "legacy"), ("sse", "legacy"), ("stdio", "modern")]
-WAYS = matrix(*map(pytest.param, EACH))
+WAYS = matrix_of(EACH)
 NOTIFICATIONS = {
     "tools": types.ToolListChangedNotification,
     "prompts": types.PromptListChangedNotification,

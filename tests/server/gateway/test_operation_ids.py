@@ -20,12 +20,12 @@ from support.gateway_process import (
     service,
     structured,
 )
-from support.selection import matrix
+from support.selection import matrix_of
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,13 @@ from support.gateway_process import (
     structured,
     toml,
 )
-from support.selection import matrix
+from support.selection import matrix, matrix_of
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 
 CHANGING: dict[str, JSON] = {

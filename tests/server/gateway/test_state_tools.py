@@ -23,13 +23,13 @@ from support.gateway_process import (
     text_of,
 )
 from support.own_results import check_own_result
-from support.selection import matrix
+from support.selection import matrix_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 LIMIT = 1 << 20
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,14 @@ from support.gateway_process import (
     text_of,
     toml,
 )
-from support.selection import matrix
+from support.selection import matrix_of
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 
-WAYS = matrix(*map(pytest.param, IN_PROCESS))
+WAYS = matrix_of(IN_PROCESS)
 OWN = [
     "session_create",
     "session_list",

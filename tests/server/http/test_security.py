@@ -28,7 +28,6 @@ from support.gateway_process import (
     structured,
     text_of,
 )
-from support.selection import matrix
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BEN_AGAIN = "ben-phone-0123456789abc"
@@ -64,17 +63,6 @@ def settings(tokens: Path) -> JSON:
 
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
-
-
-@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
-def http(
-    request: pytest.FixtureRequest,
-    server: Running,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Way:
-    """Streamable HTTP, in both eras."""
-    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 @pytest.fixture(scope="module")

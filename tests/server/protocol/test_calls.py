@@ -27,7 +27,7 @@ from support.gateway_process import (
     without_nulls,
 )
 from support.own_results import check_own_result
-from support.selection import matrix
+from support.selection import matrix_of
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
@@ -41,7 +41,7 @@ EACH = [
     ("stdio", "legacy"),
 ]
 """The transports that clients use; other modules run in this process."""
-WAYS = matrix(*map(pytest.param, EACH))
+WAYS = matrix_of(EACH)
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 

@@ -26,7 +26,7 @@ from support.gateway_process import (
     structured,
     text_of,
 )
-from support.selection import matrix
+from support.selection import matrix, matrix_of
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
@@ -34,7 +34,7 @@ from statehold.server.protocol.input_required import InputRequiredCalls
 from statehold.server.protocol.server import StateholdServer
 
 EACH = [("http", "modern"), ("sse", "legacy"), ("memory", "legacy"), ("stdio", "modern")]
-WAYS = matrix(*map(pytest.param, EACH))
+WAYS = matrix_of(EACH)
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 

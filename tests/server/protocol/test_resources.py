@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,8 +17,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from support.gateway_process import JSON, Running, Way, count, opened_session, service, structured
-from support.selection import matrix
+from support.gateway_process import JSON, Way, count, opened_session, service, structured
 
 from statehold.server.protocol.server import StateholdServer
 
@@ -36,17 +34,6 @@ def settings() -> JSON:
             "gone": service("bad", "exit-at-start"),
         }
     }
-
-
-@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
-def http(
-    request: pytest.FixtureRequest,
-    server: Running,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Way:
-    """Streamable HTTP, in both eras."""
-    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 def address(session: str, name: str = "asking", uri: str = "quick%3A%2F%2Fvalue") -> str:

@@ -12,7 +12,6 @@ import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
     JSON,
-    Running,
     Way,
     code_of,
     count,
@@ -47,17 +46,6 @@ async def pinned(way: Way, name: str) -> AsyncGenerator[Client]:
     else:
         async with way.connect(path=f"/s/{name}/mcp") as client:
             yield client
-
-
-@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
-def http(
-    request: pytest.FixtureRequest,
-    server: Running,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Way:
-    """Streamable HTTP, in both eras."""
-    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 @pytest.fixture(scope="module", params=matrix("http", "stdio"))

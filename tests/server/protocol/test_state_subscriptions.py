@@ -14,7 +14,6 @@ import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
     JSON,
-    Running,
     Way,
     code_of,
     opened_session,
@@ -40,17 +39,6 @@ OTHER = Principal(subject="somebody else")
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {"services": {"quick": service("quick")}}
-
-
-@pytest.fixture(scope="module", params=matrix("modern", "legacy"))
-def http(
-    request: pytest.FixtureRequest,
-    server: Running,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Way:
-    """Streamable HTTP, in both eras."""
-    return Way("http", request.param, config_file, tmp_path_factory.mktemp("way"), url=server.url)
 
 
 def address(session: str) -> str:
