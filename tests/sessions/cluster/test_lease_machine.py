@@ -231,14 +231,9 @@ def test_two_nodes_never_act_for_one_session(examples: int) -> None:
     search(Machine, examples=examples)
 
 
-@pytest.mark.parametrize(
-    # The search for two nodes with one clock takes up to a minute.
-    "machine",
-    [
-        pytest.param(OneClock, marks=pytest.mark.control),
-        pytest.param(NoComparison, marks=pytest.mark.thorough),
-    ],
-)
+# A search takes up to a minute.
+@pytest.mark.control
+@pytest.mark.parametrize("machine", [OneClock, NoComparison])
 def test_without_a_rule_of_the_protocol_two_nodes_act(machine: type[Machine]) -> None:
     # Hypothesis also draws the constants of imported modules, so the examples depend on the tests that ran before.
     with pytest.raises(AssertionError, match="two nodes may act"):
