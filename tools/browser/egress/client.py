@@ -12,13 +12,16 @@ from ....sessions.clock import Clock
 from .access import EgressAccess
 from .dialer import Dialer, SiteConnection
 from .policy import Target
-from .refusal import Refused, not_allowed
+from .refusal import Refused, not_allowed, unreachable
 from .socks import Malformed, Reply, read_request, send_reply
 from .streams import BROKEN, close, drain, reset
 from .tunnel import Overfull, Tunnel
 
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection; no HTTP request begins with it."""
+
+CUT_OFF: Final = "the server was started again meanwhile; a request that this cut off may have arrived, and was not repeated"
+"""The reason for the end of a connection that waited for this process."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class Client:
     dialer: Dialer
     clock: Clock
     handshake_seconds: float
+    has_waited: bool = False
+    """Whether it waited at the port for this process, after the one before it was killed."""
 
     async def serve(self) -> None:
         """Serve until the tunnel ends or the access is revoked; then close both sides."""
@@ -46,6 +51,8 @@ class Client:
         with anyio.fail_after(self.handshake_seconds):
             target, early = await read_request(self.stream)
         try:
+            if self.has_waited:
+                raise unreachable(target, CUT_OFF)
             self.access.count(scope)
             site = await self.dialer.dial(target, self.access)
         except Refused as refusal:

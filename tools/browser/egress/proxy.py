@@ -6,11 +6,15 @@ only to a checked address, so a name that changes its address gains nothing.
 
 Each context has a port of its own, which identifies it: Chromium does not authenticate to a SOCKS proxy. If the system
 reports the owner of a connection, only the user of this process is served.
+
+A port outlives a process that is killed. Connections that wait there for the next process are refused: when the kill cuts a
+request off, Chromium sends it again on a new connection, also one that is not idempotent, and the site may have it already.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import socket
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -110,7 +114,8 @@ class FilteringProxy:
 
         `on_refused(host, reason)` is called for each connection that the policy refuses, `on_failed` for each whose site
         cannot be reached: a browser does not report why a proxy failed. Connections are divided among owners. `listening` is
-        the socket of the context's port if it has one already; the access closes it.
+        the socket of the context's port if it has one already; the access closes it, and refuses the connections that wait
+        there.
 
         Raises:
             OSError: There is no port left to listen on, or no file descriptor.
@@ -138,15 +143,17 @@ class FilteringProxy:
         )
         self._accesses.add(access)
         self._own_ports.add(access.port)
-        tasks.start_soon(self._accept, listener, access, tasks)
+        tasks.start_soon(self._accept, listener, access, tasks, listening is not None)
         return access
 
     async def _accept(
-        self, listener: SocketListener, access: EgressAccess, tasks: TaskGroup
+        self, listener: SocketListener, access: EgressAccess, tasks: TaskGroup, is_adopted: bool
     ) -> None:
         async with listener:
             with access.listening:
+                has_waited = is_adopted
                 while True:
+                    has_waited = has_waited and _has_connection(listener)
                     try:
                         stream = await listener.accept()
                     except OSError:
@@ -160,11 +167,13 @@ class FilteringProxy:
                         await close(stream)
                         continue
                     self._quota.take(access.owner)
-                    tasks.start_soon(self._serve, stream, access)
+                    tasks.start_soon(self._serve, stream, access, has_waited)
         self._own_ports.discard(access.port)
 
-    async def _serve(self, stream: SocketStream, access: EgressAccess) -> None:
-        client = Client(stream, access, self._dialer, self._clock, self._handshake_seconds)
+    async def _serve(self, stream: SocketStream, access: EgressAccess, has_waited: bool) -> None:
+        client = Client(
+            stream, access, self._dialer, self._clock, self._handshake_seconds, has_waited
+        )
         try:
             await client.serve()
         except Exception:
@@ -183,6 +192,13 @@ class FilteringProxy:
             return self._peers.are_ours(stream.extra(SocketAttribute.raw_socket))
         except OSError:
             return False
+
+
+def _has_connection(listener: SocketListener) -> bool:
+    """Return whether a connection waits to be accepted."""
+    poll = select.poll()
+    poll.register(listener.extra(SocketAttribute.raw_socket).fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def _listen(listening: socket.socket | None) -> SocketListener:
