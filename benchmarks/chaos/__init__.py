@@ -16,7 +16,7 @@ from ..browser.site import served
 from ..plan import Era, Plan
 from ..report import Table
 from ..servers import PostgreSQL
-from ..soak import table_of
+from ..soak import SHOPPERS, table_of
 from ..soak.callers import Caller
 from ..soak.checks import (
     check_order,
@@ -28,6 +28,7 @@ from ..soak.checks import (
 from ..soak.faults import Fault, run_faults
 from ..soak.findings import Findings
 from ..soak.orphans import adopt_orphans
+from ..soak.shop import Shop, Shopper, check_orders, shop
 from .cluster import Cluster
 from .faults import ClusterFaults
 from .plain import PlainSession
@@ -66,14 +67,16 @@ async def measure(plan: Plan) -> Table:
     lease = SHORT_LEASE if plan.minutes < LONG_RUN_MINUTES else LONG_LEASE
     with ExitStack() as stack:
         site = stack.enter_context(served())
+        open_shop = stack.enter_context(shop(plan.seed))
         folder = plan.folder / "chaos"
         cluster = Cluster(folder, findings, lease_seconds=lease, without=plan.without)
         async with cluster.run():
-            await _run(plan, cluster, site, random)
+            await _run(plan, cluster, site, open_shop, random)
+        check_orders(open_shop, findings)
     return table_of(findings, "chaos", title)
 
 
-async def _run(plan: Plan, cluster: Cluster, site: str, random: Random) -> None:
+async def _run(plan: Plan, cluster: Cluster, site: str, open_shop: Shop, random: Random) -> None:
     findings = cluster.findings
     callers = [
         Caller(
@@ -92,10 +95,14 @@ async def _run(plan: Plan, cluster: Cluster, site: str, random: Random) -> None:
         for number in range(PLAIN_SESSIONS)
     ]
     order = Random(random.random())
+    shoppers = [
+        Shopper(number, cluster, open_shop, findings, Random(random.random()))
+        for number in range(SHOPPERS if cluster.has_browser else 0)
+    ]
     async with anyio.create_task_group() as watching:
         watching.start_soon(Watch(cluster).run)
         async with anyio.create_task_group() as tasks:
-            for caller in (*callers, *sessions):
+            for caller in (*callers, *sessions, *shoppers):
                 tasks.start_soon(caller.run)
             faults = _faults(ClusterFaults(cluster, order), plan.without)
 
@@ -103,7 +110,7 @@ async def _run(plan: Plan, cluster: Cluster, site: str, random: Random) -> None:
                 return plan.without is not None and _is_caught(cluster)
 
             await run_faults(faults, findings, order, plan.minutes * 60, is_over)
-            for caller in (*callers, *sessions):
+            for caller in (*callers, *sessions, *shoppers):
                 caller.stop()
         watching.cancel_scope.cancel()
     await compare_states(cluster.url, callers, findings)

@@ -18,6 +18,7 @@ from .deployment import Deployment
 from .faults import faults_of, run_faults
 from .findings import KINDS, Findings
 from .orphans import adopt_orphans
+from .shop import Shopper, check_orders, shop
 
 CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "modern", True),
@@ -28,6 +29,8 @@ CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "legacy", False),
 )
 """Transport and era of each caller, and whether it uses the browser."""
+SHOPPERS: Final = 2
+"""Sessions whose pages order all the time."""
 
 
 async def measure(plan: Plan) -> Table:
@@ -36,24 +39,30 @@ async def measure(plan: Plan) -> Table:
     findings, random = Findings(), Random(plan.seed)
     with ExitStack() as stack:
         site = stack.enter_context(served())
+        open_shop = stack.enter_context(shop(plan.seed))
         deployment = stack.enter_context(Deployment(plan.folder / "soak", findings))
         await deployment.start()
         callers = [
             Caller(number, way, deployment, findings, site, Random(random.random()))
             for number, way in enumerate(CALLERS)
         ]
+        shoppers = [
+            Shopper(number, deployment, open_shop, findings, Random(random.random()))
+            for number in range(SHOPPERS if deployment.has_browser else 0)
+        ]
         order = Random(random.random())
         async with anyio.create_task_group() as tasks:
-            for caller in callers:
+            for caller in (*callers, *shoppers):
                 tasks.start_soon(caller.run)
             faults = faults_of(deployment, order)
             await run_faults(faults, findings, order, plan.minutes * 60)
-            for caller in callers:
+            for caller in (*callers, *shoppers):
                 caller.stop()
         await compare_states(deployment.url, callers, findings)
         await deployment.stop()
         await check_processes(findings)
         check_records(deployment, findings)
+        check_orders(open_shop, findings)
     return table_of(
         findings,
         "soak",

@@ -177,7 +177,7 @@ class Caller:
         meta: Any = {"statehold/operation_id": operation} if operation else None
         with anyio.move_on_after(self._answer_seconds):
             result = await client.call_tool(tool, arguments, meta=meta)
-            code = _code(result) if result.is_error else "ok"
+            code = code_of(result) if result.is_error else "ok"
             self._findings.calls[code] += 1
             return result
         self._findings.add("calls without an answer", f"{self.tag}: {tool} ({operation})")
@@ -192,15 +192,15 @@ class Caller:
         for service in NOTED.findall(text_of(result)):
             self._noticed_services.add(service)
         if result.is_error:
-            session_failed = _code(result) == "session_failed"
+            session_failed = code_of(result) == "session_failed"
             if session_failed and call.tool == "session_restart":
                 # Its recovery was given up, it is closed, and its caller was told so.
                 self._findings.calls["sessions given up"] += 1
                 self._forget()
             self._recover = session_failed and bool(self.session)
-            if _code(result) in GONE:
+            if code_of(result) in GONE:
                 if not self._findings.explains(self._created_at):
-                    text = f"{self.tag}, {self.session}: {_code(result)}"
+                    text = f"{self.tag}, {self.session}: {code_of(result)}"
                     self._findings.add("lost acknowledgements", text)
                 self._forget()
             return
@@ -266,6 +266,6 @@ def text_of(result: types.CallToolResult) -> str:
     return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
 
 
-def _code(result: types.CallToolResult) -> str:
+def code_of(result: types.CallToolResult) -> str:
     error: Any = (result.meta or {}).get("statehold/error") or {}
     return str(error.get("code", "tool error"))

@@ -10,6 +10,8 @@ KINDS: Final = (
     "lost acknowledgements",
     "unreadable states",
     "double runs",
+    "orders twice",
+    "lost orders",
     "interleaved owners",
     "stale writes",
     "crossings",
