@@ -27,8 +27,8 @@ from ..soak.checks import (
 )
 from ..soak.faults import Fault, run_faults
 from ..soak.findings import Findings
+from ..soak.orders import Shop, Shopper, check_orders, shop
 from ..soak.orphans import adopt_orphans
-from ..soak.shop import Shop, Shopper, check_orders, shop
 from .cluster import Cluster
 from .faults import ClusterFaults
 from .plain import PlainSession

@@ -17,8 +17,8 @@ from .checks import check_processes, check_records, compare_states
 from .deployment import Deployment
 from .faults import faults_of, run_faults
 from .findings import KINDS, Findings
+from .orders import Shopper, check_orders, shop
 from .orphans import adopt_orphans
-from .shop import Shopper, check_orders, shop
 
 CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "modern", True),
