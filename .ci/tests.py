@@ -124,7 +124,8 @@ def _run_again(failures: dict[str, str | None], report: Path, options: list[str]
     if not 0 < len(failures) <= MOST:
         print(f"gate: {len(failures)} tests failed; up to {MOST} are run again", flush=True)
         return 1
-    selection = [option for option in options if option not in ("-n0", "-q")]
+    # A worker orders the parameters in a name in its own way.
+    selection = options if "-n0" in options else [*options, "-n1"]
     broken = [name for name in failures if not _passes_alone(name, selection)]
     with report.open("a") as file:
         for name, output in failures.items():
@@ -137,7 +138,7 @@ def _run_again(failures: dict[str, str | None], report: Path, options: list[str]
 
 def _passes_alone(name: str, options: list[str]) -> bool:
     print(f"\ngate: failed, runs once more alone: {name}", flush=True)
-    return run(ALONE_SECONDS, "-n0", *options, name) == 0
+    return run(ALONE_SECONDS, *options, name) == 0
 
 
 if __name__ == "__main__":

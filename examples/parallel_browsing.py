@@ -5,6 +5,9 @@
 fork() makes children of a session: each has a browser of its own, with the cookies and the state that the parent had.
 merge() brings what they wrote into their states into that of the parent. It all runs in this process and against a small
 site on this machine.
+
+The children have the same login, not logins of their own: a site that renews its cookie with each use, and takes an old one
+for stolen, logs all of them out. Log in once in each child there.
 """
 
 from __future__ import annotations

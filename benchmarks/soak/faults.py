@@ -66,6 +66,17 @@ def faults_of(deployment: Deployment, random: Random) -> dict[str, Fault]:
         await deployment.start_node(node)
         return True
 
+    async def kill_nodes() -> bool:
+        """Kill both, so that no page has a server meanwhile."""
+        for node in deployment.nodes:
+            assert node.process is not None
+            node.process.kill()
+        for node in deployment.nodes:
+            assert node.process is not None
+            node.process.wait()
+            await deployment.start_node(node)
+        return True
+
     async def stop_node() -> bool:
         node = random.choice(deployment.nodes)
         await deployment.stop_node(node)
@@ -82,7 +93,8 @@ def faults_of(deployment: Deployment, random: Random) -> dict[str, Fault]:
         return True
 
     faults: dict[str, Fault] = {kind: partial(kill_part, kind, random) for kind in PARTS}
-    faults |= {"node": kill_node, "graceful stop": stop_node, "HTTP upstream": kill_upstream}
+    faults |= {"node": kill_node, "both nodes": kill_nodes, "graceful stop": stop_node}
+    faults |= {"HTTP upstream": kill_upstream}
     return faults | ({"full disk": exhaust_disk} if deployment.has_disk else {})
 
 

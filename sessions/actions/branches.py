@@ -33,13 +33,18 @@ COUNT_LIMIT: Final = 100
 """Most children of one fork, and most sources of one merge."""
 SOURCES_LIMIT: Final = 32 << 20
 """Most bytes of the states of one merge's sources, with the states that they were forked with."""
+SAME_LOGINS: Final = (
+    "A login in it is one login for all: a site that renews logins with each use, and takes an old one for stolen, logs out "
+    "the session and its children."
+)
+"""The note about a copy. A copied login is no second login."""
 NAMED_CONFLICTS: Final = 5
 """Most places that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceCopy:
-    """The copy of one service in a fork. `note` says why nothing was copied, or that the copy is older."""
+    """The copy of one service in a fork. `note` says why nothing was copied, or how the copy differs."""
 
     service: str
     copied: bool
@@ -165,13 +170,14 @@ class Branches:
         # The connection counts as saved from now on, so the parent must keep the snapshot too.
         record = await self._snapshots.save(parent, binding)
         if record is not None:
-            return record.data, None
+            return record.data, SAME_LOGINS
         if binding.record.generation or parent.record.parent:
             record = await self._core.store.snapshot(parent.id, binding.service.name)
         if record is None:
             return None, _no_snapshot_note(binding)
         behind = await self._snapshots.is_outdated(parent, binding, record)
-        return record.data, _outdated_note(binding, behind=behind)
+        outdated = _outdated_note(binding, behind=behind)
+        return record.data, f"{outdated} {SAME_LOGINS}" if outdated else SAME_LOGINS
 
     async def merge(
         self,

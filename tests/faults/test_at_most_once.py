@@ -102,7 +102,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(
     left = iter(range(calls))
     with ExitStack() as stack:
         server = Killed(tmp_path, stack, linger=linger)
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             session, other = [
                 (await server.call(http, "session_create", {}, {}))["structuredContent"][
                     "session_id"
@@ -160,7 +160,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(
 async def test_a_repeat_after_a_kill_carries_the_note_of_the_first_answer(tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = Killed(tmp_path, stack)
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             created = await server.call(http, "session_create", {}, {})
             session = {"session_id": created["structuredContent"]["session_id"]}
             await server.call(http, "inc", session, {})

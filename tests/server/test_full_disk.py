@@ -41,7 +41,7 @@ def config(tmp_path: Path) -> Path:
 
 
 async def health(running: Running) -> dict[str, Any]:
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         return (await client.get(f"{running.url}/health")).json()
 
 

@@ -125,7 +125,7 @@ def request_ids(sent: list[bytearray], upstream_session: str | None) -> set[byte
 
 async def is_known(port: int, upstream_session: str) -> bool:
     """Return whether the upstream has a session."""
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         response = await client.post(
             f"http://127.0.0.1:{port}/mcp",
             json={"jsonrpc": "2.0", "id": 99, "method": "ping"},

@@ -109,7 +109,7 @@ async def test_answers_after_sigterm_close_their_connections(
             arguments = {"session_id": session, "seconds": 2}
             tasks.start_soon(client.call_tool, "slow", arguments)
             await wait_for_call(log, "slow")
-            async with httpx2.AsyncClient(base_url=running.url) as http:
+            async with httpx2.AsyncClient(base_url=running.url, timeout=60) as http:
                 assert "connection" not in (await http.get("/livez")).headers
                 running.process.send_signal(signal.SIGTERM)
 

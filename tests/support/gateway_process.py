@@ -237,7 +237,7 @@ class AsyncClosing:
     """An HTTP client with some headers, None without any."""
 
     def __init__(self, headers: Mapping[str, str] | None) -> None:
-        self._client = httpx2.AsyncClient(headers=dict(headers)) if headers else None
+        self._client = httpx2.AsyncClient(headers=dict(headers), timeout=60) if headers else None
 
     async def __aenter__(self) -> httpx2.AsyncClient | None:
         return self._client

@@ -139,7 +139,10 @@ class BrowserConfig(BaseModel):
     )
     storage_state: str | None = Field(
         default=None,
-        description="File with the logins of new sessions, as Playwright or `browser_storage_state` writes it.",
+        description=(
+            "File with the logins of new sessions, as Playwright or `browser_storage_state` writes it. All have the same "
+            "logins."
+        ),
     )
     secrets: str | None = Field(
         default=None,

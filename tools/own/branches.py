@@ -81,7 +81,8 @@ class BranchTools:
             "session_fork",
             "Fork a session",
             "Make children of a session, which start from a copy of its state and of what its services can save: log in "
-            "once, fork five browsers. The session goes on as it was. The result says what could not be copied.",
+            "once, fork five browsers. The session goes on as it was. The result says what could not be copied. A copied "
+            "login is the same login: a site that renews it with each use may log all copies out.",
             ForkArguments,
             ForkResult,
             self._fork,

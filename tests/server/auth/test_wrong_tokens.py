@@ -74,7 +74,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 async def test_a_server_logs_wrong_tokens_without_the_token(guarded: Running) -> None:
     headers = {"authorization": f"Bearer {WRONG}"}
-    async with httpx2.AsyncClient(base_url=guarded.url) as raw:
+    async with httpx2.AsyncClient(base_url=guarded.url, timeout=60) as raw:
         assert (await raw.post("/mcp", headers=headers)).status_code == 401
     assert guarded.log.count("wrong token from 127.0.0.1") == 1
     assert WRONG not in guarded.log
@@ -115,7 +115,7 @@ def test_a_port_in_use_says_that_a_statehold_has_it(guarded: Running, tmp_path: 
 
 
 async def test_livez_and_health_need_no_token(guarded: Running) -> None:
-    async with httpx2.AsyncClient(base_url=guarded.url) as raw:
+    async with httpx2.AsyncClient(base_url=guarded.url, timeout=60) as raw:
         live = (await raw.get("/livez")).json()
         assert live == {"status": "ok", "server": "statehold", "pid": guarded.process.pid}
         assert (await raw.get("/health")).status_code == 200

@@ -114,7 +114,7 @@ class Server:
 
     async def connect(self) -> None:
         """Open a connection, and note the process that answers on it."""
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
             answer = await client.get(f"http://127.0.0.1:{self.port}/livez")
         pid = answer.json()["pid"]
         if pid not in self.pids:

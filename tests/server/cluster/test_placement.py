@@ -31,7 +31,7 @@ async def client_of(node: Running) -> AsyncGenerator[Client]:
 
 
 async def readiness(node: Running) -> int:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         return (await http.get(f"{node.url}/readyz")).status_code
 
 
@@ -238,7 +238,7 @@ async def test_a_node_is_not_ready_without_its_database(start: Start, database: 
         database.kill()
         try:
             await until(partial(is_readiness, node, 503))
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=60) as http:
                 assert (await http.get(f"{node.url}/livez")).status_code == 200
         finally:
             database.start()

@@ -115,7 +115,7 @@ async def legacy(running: Running, session: str) -> None:
     }
     gone.vanish(request("POST", {}, message("initialize", hello)))
     for _ in range(2):
-        async with httpx2.AsyncClient(base_url=running.url, headers=ACCEPT) as raw:
+        async with httpx2.AsyncClient(base_url=running.url, headers=ACCEPT, timeout=60) as raw:
             opened = await raw.post("/mcp", json=message("initialize", hello))
             headers = {
                 "mcp-session-id": opened.headers["mcp-session-id"],

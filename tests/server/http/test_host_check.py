@@ -139,7 +139,7 @@ async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
     names = {"allowed_hosts": ["mcp.example:*"], "allowed_origins": ["https://app.example"]}
     config.write_text(toml({"server": names}))
     with serving(config, tmp_path / "data") as running:
-        async with httpx2.AsyncClient(base_url=running.url) as raw:
+        async with httpx2.AsyncClient(base_url=running.url, timeout=60) as raw:
             fine = {"host": "mcp.example:8931", "origin": "https://app.example"}
             assert (await raw.get("/health", headers=fine)).status_code == 200
             wrong = {**fine, "origin": "http://app.example"}

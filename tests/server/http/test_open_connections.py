@@ -70,7 +70,7 @@ async def attacked(url: str, way: Way) -> None:
                 # One without a whole head is asked for no token.
                 stranger.sendall(begun if number % 2 else begun[:40])
             # A new connection is accepted after all those before it.
-            async with httpx2.AsyncClient(base_url=url) as fresh:
+            async with httpx2.AsyncClient(base_url=url, timeout=60) as fresh:
                 assert (await fresh.get("/livez")).status_code == 200
             for number in range(1, CALLS + 1):
                 result = await client.call_tool("inc", {"session_id": session})

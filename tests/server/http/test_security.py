@@ -88,7 +88,7 @@ ANSWERS: JSON = {"elicitation_callback": answer}
 
 @pytest.fixture
 async def raw(server: Running) -> AsyncGenerator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=server.url, headers=bearer(ALICE)) as client:
+    async with httpx2.AsyncClient(base_url=server.url, headers=bearer(ALICE), timeout=60) as client:
         yield client
 
 
@@ -150,7 +150,7 @@ async def test_pages_of_this_machine_and_its_names_are_welcome(raw: httpx2.Async
 
 
 async def test_health_contains_no_names(server: Running) -> None:
-    async with httpx2.AsyncClient(base_url=server.url) as raw:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=60) as raw:
         answer = await raw.get("/health")
         assert answer.json() == {"status": "ok", "services": {"ok": 1, "unavailable": 1}}
 
@@ -169,7 +169,10 @@ async def test_without_a_good_token_no_route_answers(server: Running) -> None:
         f"Basic {ALICE}",
         ALICE,
     )
-    async with httpx2.AsyncClient(base_url=server.url) as raw, anyio.create_task_group() as tasks:
+    async with (
+        httpx2.AsyncClient(base_url=server.url, timeout=60) as raw,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def refused(method: str, path: str, authorization: str | None) -> None:
             headers = {} if authorization is None else {"authorization": authorization}
@@ -410,7 +413,7 @@ async def check_log(server: Running, alice: Client) -> None:
     session = await opened_session(alice)
     await alice.call_tool("crash", {"session_id": session})
     assert await count(alice, session) == 1
-    async with httpx2.AsyncClient(base_url=server.url) as raw:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=60) as raw:
         await raw.post("/mcp", headers=bearer("a-wrong-token-0123456789"), json={})
     for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET, "a-wrong-token"):
         assert secret not in server.log
@@ -473,7 +476,7 @@ async def test_a_session_header_has_to_match_the_argument(routed: Running, tmp_p
         await client.list_tools()
         assert await count(client, session) == 1
         assert structured(await client.call_tool("session_info", {"session_id": session}))
-    async with httpx2.AsyncClient(base_url=routed.url, headers=bearer(ALICE)) as raw:
+    async with httpx2.AsyncClient(base_url=routed.url, headers=bearer(ALICE), timeout=60) as raw:
         for tool in ("inc", "session_info"):
             body, headers = modern_call(tool, {"session_id": session})
             for header in (other, None, ""):

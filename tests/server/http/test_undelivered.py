@@ -130,7 +130,7 @@ async def legacy(running: Running, version: str) -> dict[str, str]:
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    async with httpx2.AsyncClient(base_url=running.url, headers=ACCEPT) as raw:
+    async with httpx2.AsyncClient(base_url=running.url, headers=ACCEPT, timeout=60) as raw:
         opened = await raw.post("/mcp", json=message("initialize", hello))
         headers = {
             "mcp-session-id": opened.headers["mcp-session-id"],

@@ -49,7 +49,7 @@ async def test_the_http_session_that_a_server_forgot_is_lost(
         client: httpx2.AsyncClient = connection.rpc._transport._client  # pyright: ignore
         client.event_hooks = {"request": [note]}
         await connection.call("inc", {}, Caller())
-        async with httpx2.AsyncClient() as other:
+        async with httpx2.AsyncClient(timeout=60) as other:
             await other.delete(url, headers={"mcp-session-id": session_ids[-1]})
         with pytest.raises(ConnectionLost):
             await connection.call("get", {}, Caller())
