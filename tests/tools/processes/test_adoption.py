@@ -36,6 +36,7 @@ from statehold.tools.processes.keeper import (
     KeeperRefusal,
     KeeperUnreachable,
 )
+from statehold.tools.upstream.transports.framing import encode
 from statehold.tools.upstream.transports.stdio import StdioTransport, resume_stdio
 
 pytestmark = [
@@ -122,9 +123,7 @@ time.sleep(3600)
     await adopted.aclose()
 
 
-@pytest.mark.parametrize("end", [die, hand_over])
-async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes, end: End) -> None:
-    code = """
+READS_LATE = """
 note(started=True)
 while not os.path.exists(%r):
     time.sleep(0.01)
@@ -134,9 +133,33 @@ for line in sys.stdin:
     except ValueError:
         note(malformed=True)
 """
+PIPE_BYTES = 65536
+"""The bytes that a pipe takes before it is read."""
+
+
+async def test_a_line_whose_end_alone_is_missing_does_not_run(nodes: Nodes) -> None:
+    """The caller was told that nobody knows whether its call ran, and may have made it again elsewhere."""
     go_on = nodes.folder / "go-on"
     first = nodes.client()
-    child = await start(nodes, code % str(go_on), client=first)
+    child = await start(nodes, READS_LATE % str(go_on), client=first)
+    await next_note(child)
+    rest = len(encode(JSONRPCRequest(jsonrpc="2.0", id=1, method="call", params={"filler": ""})))
+    filler = "x" * (PIPE_BYTES + 1 - rest)
+    request = JSONRPCRequest(jsonrpc="2.0", id=1, method="call", params={"filler": filler})
+    await child.write_stream.send(SessionMessage(request))
+    await die(first, child)
+    adopted = await adopt(nodes, epoch=2)
+    go_on.touch()
+    await send(adopted, "next")
+    answers = [await next_note(adopted) for _ in range(2)]
+    assert answers == [{"malformed": True}, {"method": "next"}]
+
+
+@pytest.mark.parametrize("end", [die, hand_over])
+async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes, end: End) -> None:
+    go_on = nodes.folder / "go-on"
+    first = nodes.client()
+    child = await start(nodes, READS_LATE % str(go_on), client=first)
     await next_note(child)
     transport = StdioTransport(child)
     for number, filler in ((1, ""), (2, "x" * 2**20)):

@@ -348,9 +348,9 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             log.note_answered(message.id or 0)
 
     def end_open_line(self) -> None:
-        """End a line that a killed process has begun. The child gets one malformed line."""
+        """End a line that a killed process has begun. The child gets one malformed line, also if only its end is missing."""
         if self._log is not None and self._log.has_open_line and self._transport is not None:
-            self._write(self._transport, b"\n")
+            self._write(self._transport, b"#\n")
             if not self._transport.get_write_buffer_size():
                 self._log.end_line()
 
