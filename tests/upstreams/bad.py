@@ -13,10 +13,14 @@ stubborn                       ignores EOF and SIGTERM, and so does its child; t
 dies-on-unknown-first-message  exits with 5 unless the first message is `initialize`
 crash-loop                     starts well, lists its tools, and exits with 6 at a call or shortly after
 mute                           starts well and answers no call
+bom                            begins its first message with a byte order mark
+glued                          prints text without a newline before each answer and after each message
+talks-at-start [STDERR]        prints a banner and half a line to stdout, and STDERR, and answers nothing
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -246,6 +250,26 @@ class Mute(Quick):
             super().answer(message, params)
 
 
+class ByteOrderMark(Quick):
+    def run(self) -> None:
+        os.write(1, b"\xef\xbb\xbf")
+        super().run()
+
+
+class Glued(Quick):
+    """Its log quotes what it received and sent, as some servers do."""
+
+    def arrived(self, message: JSON) -> None:
+        os.write(1, f"received {json.dumps(message)} ".encode())
+
+    def write(self, message: JSON) -> None:
+        with self.writing:
+            if message.get("id") == 1:
+                os.write(1, b'{"level": 30, "id": 7}')
+            os.write(1, b"\x1b[2KLoading model {0} 100% " + json.dumps(message).encode())
+            os.write(1, b" done\n")
+
+
 def made(mode: str, rest: list[str], log: str | None) -> Quick:
     """Build the server of a mode; some modes end the process here."""
     if mode == "hang-at-start":
@@ -257,6 +281,11 @@ def made(mode: str, rest: list[str], log: str | None) -> Quick:
     if mode == "exit-at-start":
         sys.stderr.write("bad: API_KEY is not set\n")
         sys.exit(7)
+    if mode == "talks-at-start":
+        os.write(1, b"Welcome to the server\nEnter your API key: ")
+        os.write(2, " ".join(rest).encode())
+        while True:
+            time.sleep(60)
     if mode in {"flood-stdout", "flood-at-start"}:
         kind, mib = (rest[0] if rest else "bytes"), int(rest[1]) if len(rest) > 1 else 1024
         if mode == "flood-at-start":
@@ -277,6 +306,8 @@ MODES: dict[str, Callable[[str | None], Quick]] = {
     "dies-on-unknown-first-message": DiesOnUnknownFirstMessage,
     "crash-loop": CrashLoop,
     "mute": Mute,
+    "bom": ByteOrderMark,
+    "glued": Glued,
 }
 
 

@@ -7,10 +7,12 @@ reading pauses while too many messages wait for the consumer.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import select
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -70,35 +72,66 @@ _ANSWER_ID: Final = re.compile(
 """The id at the beginning or the end of an answer that is not valid JSON. Our ids are numbers."""
 
 
+_ANSWER_START: Final = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error)"\s*:')
+GLUED_STARTS: Final = 8
+"""Places in a line that may be the beginning of an answer; later ones are not tried."""
+
+_DECODER: Final = json.JSONDecoder()
+
+
 def decode(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, None if the line is not JSON-RPC.
 
-    An invalid answer becomes an error answer, so that its caller does not wait for ever. Half of a surrogate pair, which
-    JavaScript servers send when they truncate a text, becomes a replacement character.
+    Text after a message and before an answer is dropped: some servers print without a newline. An invalid answer becomes
+    an error answer, so that its caller does not wait for ever. Half of a surrogate pair, which JavaScript servers send when
+    they truncate a text, becomes a replacement character.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return _repair(line)
+        return _repair(line) if line.lstrip()[:1] == b"{" else _find_answer(line)
 
 
 def _repair(line: bytes) -> JSONRPCMessage | None:
     number: object = None
     try:
-        value: object = json.loads(line.decode("utf-8", "replace"))
+        value, rest = _first_value(line)
     except (ValueError, RecursionError):
         if (match := _ANSWER_ID.search(line)) and b'"method"' not in line[:200]:
             number = int(match[1] or match[2])
     else:
-        repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        if (answer := _find_answer(rest.encode())) is not None:
+            return answer
         with suppress(ValueError):
-            return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+            return _message_of(value)
         if isinstance(value, dict) and "method" not in value:
             number = cast("dict[str, object]", value).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
     return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
+
+
+def _find_answer(line: bytes) -> JSONRPCMessage | None:
+    """Return the answer in a line that begins with text. Nothing else: a log may quote our own requests."""
+    for start in itertools.islice(_ANSWER_START.finditer(line), GLUED_STARTS):
+        with suppress(ValueError, RecursionError):
+            message = _message_of(_first_value(line[start.start() :])[0])
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                return message
+    return None
+
+
+def _first_value(line: bytes) -> tuple[object, str]:
+    """Return the JSON value at the beginning of a line, and the text after it."""
+    text = line.decode("utf-8", "replace").lstrip()
+    value, end = _DECODER.raw_decode(text)
+    return value, text[end:]
+
+
+def _message_of(value: object) -> JSONRPCMessage:
+    repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
 
 
 class StdoutReader(MessageStream, asyncio.Protocol):
@@ -165,7 +198,9 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._end()
 
     def _add_line(self, line: bytes) -> None:
-        if line[:1] == b"{" or line.lstrip()[:1] == b"{":
+        if line.startswith(BOM_UTF8):
+            line = line.removeprefix(BOM_UTF8)
+        if line[:1] == b"{" or line.lstrip()[:1] == b"{" or _ANSWER_START.search(line):
             self._queue.append(line)
             self._queue_size += len(line)
         elif line.strip():
@@ -174,6 +209,11 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     def _add_noise(self, line: bytes) -> None:
         self.noise_count += 1
         self.noise_tail.append(line[:NOISE_LENGTH].decode("utf-8", "replace").strip())
+
+    def noise(self) -> str:
+        """Return the last two lines that were not JSON-RPC; the last may have no end yet. Empty if there was none."""
+        partial = b"".join(self._partial)[:NOISE_LENGTH].decode("utf-8", "replace").strip()
+        return "\n".join([line for line in (*self.noise_tail, partial) if line][-2:])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -190,6 +230,8 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     def discard(self) -> None:
         """Discard further output, so that a child that is blocked on writing can exit."""
         self._discarding = True
+        if (partial := b"".join(self._partial)).strip()[:1] not in (b"", b"{"):
+            self._add_noise(partial)
         self._partial, self._partial_size = [], 0
         self._queue.clear()
         self._queue_size = 0
