@@ -51,13 +51,26 @@ async def add_introduction(
 
 
 def instructions(gateway: Gateway, *, is_pinned: bool) -> str:
-    """Return our instructions and those of the services that were probed by now."""
+    """Return our instructions and those of the services that were probed by now.
+
+    A client of a pinned session with a single service expects that server: it gets the instructions of that server alone.
+    """
+    by_service = _instructions_of(gateway)
+    if is_pinned and by_service and len(gateway.services) == 1:
+        return next(iter(by_service.values()))
     parts = [_PINNED if is_pinned else _NAMED]
+    parts += [f"{name}: {text}" for name, text in by_service.items()]
+    return "\n\n".join(parts)
+
+
+def _instructions_of(gateway: Gateway) -> dict[str, str]:
+    """Return the instructions of the services that have some, by service."""
+    found: dict[str, str] = {}
     for name, service in gateway.services.items():
         profile = service.profile if isinstance(service, UpstreamService) else None
         if profile is not None and profile.peer.instructions:
-            parts.append(f"{name}: {profile.peer.instructions}")
-    return "\n\n".join(parts)
+            found[name] = profile.peer.instructions
+    return found
 
 
 __all__ = ["instructions", "add_introduction"]

@@ -13,9 +13,12 @@ from support.gateway_process import JSON, UPSTREAMS, Running, Way
 from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.introduction import instructions
 from statehold.server.protocol.results import mark_request_state
 from statehold.server.protocol.uris import session_template
 from statehold.server.sdk.caller import can_elicit
+
+CONFORMANCE = "Answers what the conformance suite asks."
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +33,11 @@ async def test_instructions_are_ours_and_those_of_the_services(
 ) -> None:
     await gateway.ready()
     assert "session_create" in str(client.instructions)
+    assert f"one: {CONFORMANCE}" in instructions(gateway, is_pinned=False)
 
 
 @pytest.mark.parametrize("era", matrix("modern", "legacy"))
-async def test_a_pinned_url_has_its_own_instructions_and_addresses(
+async def test_a_pinned_url_has_the_instructions_and_addresses_of_its_one_service(
     server: Running, config_file: Path, tmp_path: Path, era: Any
 ) -> None:
     way = Way("http", era, config_file, tmp_path)
@@ -41,9 +45,7 @@ async def test_a_pinned_url_has_its_own_instructions_and_addresses(
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
         await client.list_tools()
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
-        instructions = str(client.instructions)
-        assert "session_create" not in instructions
-        assert "one: Answers what the conformance suite asks." in instructions
+        assert client.instructions == CONFORMANCE
         capabilities = client.server_capabilities
         assert capabilities is not None
         assert capabilities.resources is not None
