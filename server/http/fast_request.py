@@ -10,7 +10,7 @@ from mcp_types import RequestParamsMeta
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
-from ...tools.upstream.tracing import is_tracing
+from ...tools.upstream.transports.tracing import is_tracing
 from .request_body import BODY_LIMIT
 
 VERSION: Final = b"mcp-protocol-version"

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode, SessionError
 from ...sessions.json_codec import JSON, dumps, loads
-from ...tools.upstream.tracing import is_tracing
+from ...tools.upstream.transports.tracing import is_tracing
 from ..forwarding.listener import Edge, NotOwner
 from ..forwarding.messages import ForwardedRequest, error_message
 from ..sdk.access import RequestContext

@@ -132,8 +132,8 @@ class UpstreamConfig(BaseModel):
     type: Transport | None = Field(
         default=None,
         description=(
-            "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else "
-            "`http`."
+            "Transport. Default: `stdio` with a command. A URL is tried as `http` first, or as `sse` if it ends in "
+            "`/sse`, and as the other if it answers 400, 404 or 405."
         ),
     )
 

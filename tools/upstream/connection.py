@@ -19,14 +19,13 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
-    OutcomeUnknown,
     ServiceUnavailable,
     SessionError,
 )
 from ...sessions.json_codec import JSON, dumps
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, ActiveCalls, UpstreamCall
-from .errors import UpstreamMisbehaved, UpstreamRefused
+from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
 from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
@@ -34,7 +33,9 @@ from .quiet import InternalContext
 from .redaction import Secrets
 from .results import validate_result
 from .transports.base import OpenTransport
+from .transports.http_errors import HttpRefused
 from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
+from .transports.session_check import FORGOTTEN, OpenAnother, SessionCheck, find_refusal
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -75,6 +76,7 @@ class UpstreamConnection:
         self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
         self.on_changed: ChangeCallback | None = None
         self.param_headers: HeaderBuilder | None = None
+        self.open_another: OpenAnother | None = None
         self.session_id: str | None = None
         """The session that it belongs to, None for a shared connection."""
         self._followed_uris: set[str] = set()
@@ -86,6 +88,7 @@ class UpstreamConnection:
         self._listener: Listener | None = None
         self._had_calls = False
         self._is_closed = False
+        self._session_check = SessionCheck(service)
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -103,7 +106,7 @@ class UpstreamConnection:
     ) -> None:
         """Connect with the first of `eras` that works. An upstream that ends during the first attempt is started again.
 
-        `remedy` is appended to the error of a timeout.
+        `remedy` is appended to the error of a timeout, unless the upstream wrote text to stdout that is not MCP.
 
         Raises:
             ServiceUnavailable: No era worked in time; nothing is left behind.
@@ -123,7 +126,12 @@ class UpstreamConnection:
                 return
             assert first_failure is not None
             raise first_failure
+        noise = self._rpc.noise() if self._rpc is not None else ""
         output = self._rpc.last_output() if self._rpc is not None else ""
+        if noise:
+            # Without stderr, the last output is this text.
+            output = "" if output.removeprefix("it last said: ") in noise else output
+            remedy = f"; it wrote text to stdout that is not MCP: {noise}"
         raise ServiceUnavailable(
             f"{self.service} did not answer within {seconds:g} seconds{'; ' if output else ''}{output}{remedy}."
         )
@@ -151,7 +159,7 @@ class UpstreamConnection:
         self._had_calls = True
         try:
             await self._rpc.open((), peer=peer)
-            if self._rpc.transport.session_id is not None:
+            if self._rpc.transport.has_session:
                 await self._confirm_session()
         except BaseException:
             await self.aclose()
@@ -159,18 +167,15 @@ class UpstreamConnection:
 
     async def _confirm_session(self) -> None:
         """Ask the upstream whether it still knows the session. Raises like resume()."""
-        rpc = self.rpc
+        assert self.open_another is not None
         try:
-            headers = self.peer.headers("ping", {})
-            await rpc.request("ping", {}, number=rpc.number(), headers=headers)
-        except UpstreamRefused:
-            return  # An error answer to `ping` came from the session.
-        except (ConnectionLost, OutcomeUnknown) as error:
-            if (reason := rpc.transport.loss_reason()) is not None:
-                raise ConnectionLost(reason) from error
+            refusal = await find_refusal(self.rpc, self.open_another)
+        except SessionError as error:
             raise ServiceUnavailable(
-                f"{self.service} could not be resumed: {rpc.loss_reason}."
+                f"{self.service} could not be resumed: {error.message}"
             ) from error
+        if refusal is not None:
+            raise ConnectionLost(FORGOTTEN)
 
     @property
     def resume_token(self) -> str | None:
@@ -237,6 +242,7 @@ class UpstreamConnection:
         Raises:
             OutcomeUnknown, ConnectionLost: See Connection.call() in sessions/services.py.
             UpstreamRefused: The upstream answered with a JSON-RPC error.
+            HttpRefused: It answered with an HTTP error.
             UpstreamMisbehaved: The answer is not a tool result.
             NotAllowed: The tool asks for input that this caller cannot give.
         """
@@ -321,6 +327,10 @@ class UpstreamConnection:
                 responses = await self._collect_answers(result, ctx)
                 params = _next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
+        except (UpstreamRefused, HttpRefused) as error:
+            if isinstance(error, UpstreamRefused) and not modern:
+                error = with_era_remedy(self.service, error)
+            raise await self._session_check.explain(error, rpc, self.open_another) from error
         finally:
             self._calls.leave(call)
 
@@ -366,7 +376,7 @@ class UpstreamConnection:
             await self.rpc.request(
                 "logging/setLevel", {"level": level}, number=number, headers=headers
             )
-        except UpstreamRefused:
+        except (UpstreamRefused, HttpRefused):
             logger.debug("%s refused to set its log level", self.service)
 
     def listen(self, turn: anyio.Lock | None = None) -> None:

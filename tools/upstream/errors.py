@@ -3,16 +3,38 @@
 RequestRefused
  └── UpstreamRefused            it answered the request with a JSON-RPC error
 ServiceUnavailable
- └── UpstreamMisbehaved         it answered with something that is not MCP
+ ├── UpstreamMisbehaved         it answered with something that is not MCP
+ └── HttpRefused                it answered with an HTTP error; see transports/http_errors.py
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+from mcp_types import INTERNAL_ERROR, ErrorData
+
 from ...sessions.errors import RequestRefused, ServiceUnavailable
+from .redaction import Secrets
+from .transports.http_errors import STAND_INS, HttpRefusal, HttpRefused
 
 
 class UpstreamRefused(RequestRefused):
-    """Raised when an upstream answered a request with a JSON-RPC error."""
+    """Raised when an upstream answered a request with a JSON-RPC error. `refusal` is the HTTP error that carried it."""
+
+    def __init__(
+        self,
+        rpc_code: int,
+        message: str,
+        data: object = None,
+        refusal: HttpRefusal | None = None,
+    ) -> None:
+        super().__init__(rpc_code, message, data)
+        self.refusal = refusal
+
+    @property
+    def words(self) -> str:
+        return self.message
 
 
 class UpstreamMisbehaved(ServiceUnavailable):
@@ -25,4 +47,35 @@ class UpstreamMisbehaved(ServiceUnavailable):
         super().__init__(f"The server of {service} broke the protocol: {fault}.")
 
 
-__all__ = ["UpstreamMisbehaved", "UpstreamRefused"]
+_ASKS_BY_MODERN_ERA: Final = re.compile(r"returned an (?:invalid|input-required) result")
+"""The errors of the SDKs for a tool of the 2026-07-28 revision that asks on a connection of an older one."""
+
+
+def with_era_remedy(service: str, error: UpstreamRefused) -> UpstreamRefused:
+    """Return the error of a request on a connection of the older era, with the remedy if that era may be its cause."""
+    if error.rpc_code == INTERNAL_ERROR and _ASKS_BY_MODERN_ERA.search(error.message):
+        message = f"{error.message.rstrip('.')}. If it asks for input by the 2026-07-28 revision, {era_remedy(service)}."
+        return UpstreamRefused(error.rpc_code, message, error.data, error.refusal)
+    return error
+
+
+def era_remedy(service: str) -> str:
+    return f'set era = "modern" in [services.{service}]'
+
+
+def refusal_of(
+    service: str, error: ErrorData, http_refusal: HttpRefusal | None, secrets: Secrets
+) -> UpstreamRefused | HttpRefused:
+    """Return the error of a request that was answered with `error`, or with an HTTP response that is no answer in MCP."""
+    if http_refusal is None:
+        return UpstreamRefused(error.code, error.message, error.data)
+    http_refusal = http_refusal.redacted(secrets.redact)
+    if http_refusal.status < 400 or error.message in STAND_INS:
+        # The SDK, or our transport, wrote the message.
+        return HttpRefused(service, http_refusal)
+    if http_refusal.concerns_server:
+        return HttpRefused(service, http_refusal, secrets.describe_failure(error.message))
+    return UpstreamRefused(error.code, error.message, error.data, http_refusal)
+
+
+__all__ = ["UpstreamMisbehaved", "UpstreamRefused", "era_remedy", "refusal_of", "with_era_remedy"]

@@ -13,12 +13,20 @@ _IDENTITY: Final = ("command", "args", "cwd", "url", "type", "era", "scope")
 
 
 def transport_of(config: UpstreamConfig) -> Transport:
+    """Return the transport that a configuration names or suggests."""
     if config.command is not None:
         return "stdio"
     if config.type in ("http", "sse"):
         return config.type
     path = (config.url or "").partition("?")[0].rstrip("/")
     return "sse" if path.endswith("/sse") else "http"
+
+
+def transports_of(config: UpstreamConfig, first: Transport) -> tuple[Transport, ...]:
+    """Return the transports to try, `first` at first. A URL without a `type` may speak either of the two over HTTP."""
+    if config.command is not None or config.type is not None:
+        return (first,)
+    return (first, "sse" if first == "http" else "http")
 
 
 def config_hash(config: UpstreamConfig) -> str:
@@ -57,4 +65,11 @@ def is_filled(config: UpstreamConfig) -> bool:
     return any(name in text for text in texts for name in PLACEHOLDERS)
 
 
-__all__ = ["checkpoint_of", "config_hash", "is_filled", "needs_folder", "transport_of"]
+__all__ = [
+    "checkpoint_of",
+    "config_hash",
+    "is_filled",
+    "needs_folder",
+    "transport_of",
+    "transports_of",
+]

@@ -34,6 +34,7 @@ from mcp_types.version import (
 
 from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved, UpstreamRefused
+from .transports.http_errors import HttpRefused
 
 Era: TypeAlias = Literal["legacy", "modern"]
 SendRequest: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
@@ -121,7 +122,7 @@ async def negotiate(send: SendRequest, eras: Sequence[Era], *, service: str) -> 
     The caller still has to send `notifications/initialized` to a legacy peer.
 
     Raises:
-        UpstreamRefused: The upstream refused all eras; this is the error of the first one.
+        UpstreamRefused, HttpRefused: The upstream refused all eras; this is the error of the first one.
         UpstreamMisbehaved: The answer is malformed.
     """
     first_error: Exception | None = None
@@ -131,7 +132,7 @@ async def negotiate(send: SendRequest, eras: Sequence[Era], *, service: str) -> 
         try:
             with anyio.fail_after(SECOND_TRY_SECONDS if is_guess else None):
                 return await introduce(send, service)
-        except (UpstreamRefused, UpstreamMisbehaved, TimeoutError) as error:
+        except (UpstreamRefused, HttpRefused, UpstreamMisbehaved, TimeoutError) as error:
             if first_error is None or isinstance(first_error, TimeoutError):
                 first_error = error
     assert first_error is not None

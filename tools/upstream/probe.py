@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import Prompt
@@ -13,15 +13,15 @@ from pydantic import ValidationError
 
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
+from .config import Transport
 from .connection import UpstreamConnection
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .negotiation import Peer
+from .paging import Paging
 from .recipe import InternalContext
+from .transports.http_errors import HttpRefused
 
 logger = logging.getLogger("statehold.upstream")
-
-MAX_PAGES: Final = 1000
-"""Most pages of a list; a longer list counts as endless."""
 
 HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
 """The `Mcp-Param-*` header of each argument that has one."""
@@ -34,6 +34,8 @@ class Profile:
     peer: Peer
     tools: tuple[ToolSpec, ...]
     prompts: tuple[JSON, ...] = ()
+    transport: Transport | None = None
+    """The transport that worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +65,25 @@ async def probe_upstream(connection: UpstreamConnection) -> Profile:
 
 
 async def list_items(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
-    """Return the items of all pages of a list; items that are not objects are skipped."""
+    """Return the items of all pages of a list; items that are not objects are skipped.
+
+    A list that fails after its first page, or does not end, keeps the items that it brought; see Paging.
+    """
+    paging = Paging(connection.service, method)
     items: list[JSON] = []
-    seen_cursors: set[str] = set()
-    cursor: object = None
-    for _ in range(MAX_PAGES):
-        params: JSON = {"cursor": cursor} if isinstance(cursor, str) else {}
-        page = await connection.request(method, params, InternalContext())
-        page_items: object = page.get(key)
-        if not isinstance(page_items, list):
-            raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")
-        items += [
-            cast(JSON, item) for item in cast(list[object], page_items) if isinstance(item, dict)
-        ]
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str):
-            return items
-        if cursor in seen_cursors:
+    while paging.is_open:
+        try:
+            page = await connection.request(method, paging.params, InternalContext())
+            page_items: object = page.get(key)
+            if not isinstance(page_items, list):
+                raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")
+        except (UpstreamRefused, UpstreamMisbehaved, HttpRefused) as error:
+            if not paging.has_begun:
+                raise
+            paging.cut(error.message)
             break
-        seen_cursors.add(cursor)
-    raise UpstreamMisbehaved(connection.service, f"{method} has no end")
+        items += paging.add(cast("list[object]", page_items), page.get("nextCursor"))
+    return items
 
 
 async def list_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
@@ -90,7 +91,7 @@ async def list_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
     if "tools" not in connection.peer.capabilities:
         try:
             definitions = await list_items(connection, "tools/list", "tools")
-        except UpstreamRefused:
+        except (UpstreamRefused, HttpRefused):
             return ()
     else:
         definitions = await list_items(connection, "tools/list", "tools")
@@ -110,7 +111,7 @@ async def list_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
         return ()
     try:
         prompts = await list_items(connection, "prompts/list", "prompts")
-    except (UpstreamRefused, UpstreamMisbehaved) as error:
+    except (UpstreamRefused, UpstreamMisbehaved, HttpRefused) as error:
         logger.warning("%s does not list its prompts: %s", connection.service, error)
         return ()
     return tuple(prompt for prompt in prompts if _is_prompt(prompt, connection.service))

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
 from ..processes.workdir import private_folder
+from .config import Transport
 from .negotiation import Peer
 from .probe import Profile
 
@@ -33,6 +34,7 @@ class _Content(BaseModel):
     peer: Peer
     tools: list[tuple[str, JSON]]
     prompts: list[JSON]
+    transport: Transport | None = None
 
 
 class ProfileFile:
@@ -64,7 +66,7 @@ class ProfileFile:
         if (content.service, content.config_hash) != (self._service, self._config_hash):
             return None
         tools = tuple(ToolSpec(name, definition) for name, definition in content.tools)
-        return Profile(content.peer, tools, tuple(content.prompts))
+        return Profile(content.peer, tools, tuple(content.prompts), content.transport)
 
     def write(self, profile: Profile) -> None:
         """Store a profile in a file with mode 0600. A failure is only logged; the next start then probes the upstream."""
@@ -85,6 +87,7 @@ class ProfileFile:
                 "peer": asdict(profile.peer),
                 "tools": [(spec.name, spec.definition) for spec in profile.tools],
                 "prompts": profile.prompts,
+                "transport": profile.transport,
             }
         )
 

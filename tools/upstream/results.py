@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from mcp_types import SERVER_INFO_META_KEY
 
 from ...sessions.json_codec import JSON
-from .errors import UpstreamMisbehaved
+from .errors import UpstreamMisbehaved, era_remedy
 from .provenance import attribute_notes, attribute_question, strip_our_meta
 
 REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -31,7 +31,9 @@ def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> 
     """
     kind = result.get("resultType", "complete")
     if not modern:
-        result.pop("resultType", None)
+        if result.pop("resultType", None) == "input_required":
+            fault = f"it asks for input by a newer revision; {era_remedy(service)}"
+            raise UpstreamMisbehaved(service, fault)
     elif kind == "input_required":
         return _validate_question(result, service)
     elif kind != "complete":

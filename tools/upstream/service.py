@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,7 +18,6 @@ from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, loads
-from ...sessions.one_line import escape_controls
 from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
 from ..processes.child import KeeperHandle, ProcessLimits
@@ -29,21 +29,28 @@ from . import recipe as recipes
 from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
 from .errors import UpstreamRefused
-from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
+from .identity import (
+    checkpoint_of,
+    config_hash,
+    is_filled,
+    needs_folder,
+    transport_of,
+    transports_of,
+)
 from .live_items import LiveItems
 from .negotiation import Era, Peer
 from .probe import Check, HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .quiet import InternalContext
 from .redaction import Secrets
-from .transports.base import OpenTransport
-from .transports.http import open_http, resume_http
-from .transports.sse import open_sse
-from .transports.stdio import open_stdio, resume_stdio
+from .transports.http_errors import HttpRefused
+from .transports.opener import TransportOpener
 
 logger = logging.getLogger("statehold.upstream")
 
 CALL_SECONDS: Final = 300.0
+FALLBACK_SECONDS: Final = 10.0
+"""Seconds that a second transport may take to connect."""
 EPOCH_NUMBERS: Final = 1 << 24
 """Ids of requests in one epoch of a session: those of a connection that is resumed begin at a multiple of it."""
 ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
@@ -81,6 +88,7 @@ class UpstreamService:
         self.config = config
         self.config_hash = config_hash(config)
         self.transport: Transport = transport_of(config)
+        """The transport that worked last; before that, the likely one."""
         self.pause: PausePolicy = config.pause or ("snapshot" if config.recipe else "keep")
         self.scope: Literal["session", "shared"] = config.scope
         self.concurrency = config.concurrency
@@ -92,13 +100,20 @@ class UpstreamService:
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
         self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
-        self._base = base
-        self._limits = limits
         self.on_changed: ServiceChangeCallback | None = on_changed
         self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
-        self._inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
-        self._secrets = Secrets.of(config, self._inherited_env if config.command else None)
+        inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
+        self._secrets = Secrets.of(config, inherited_env if config.command else None)
+        self._opener = TransportOpener(
+            name,
+            config,
+            secrets=self._secrets,
+            inherited_env=inherited_env,
+            base=base,
+            limits=limits,
+            ledger=ledger,
+        )
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._reading = anyio.Lock()
@@ -111,8 +126,7 @@ class UpstreamService:
         self._specs: dict[str, ToolSpec] | None = None
         """A cache of the tools by name; None after a change."""
         self._live_prompts = LiveItems[JSON]()
-        # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
-        self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
+        self._turn = anyio.Lock()
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
@@ -152,6 +166,8 @@ class UpstreamService:
             if self.profile is None and profile is not None:
                 self._has_started = True
                 self._set_profile(profile)
+                if profile.transport in transports_of(self.config, self.transport):
+                    self.transport = profile.transport
         return self.profile is not None
 
     async def tools(self) -> Sequence[ToolSpec]:
@@ -218,6 +234,7 @@ class UpstreamService:
             async with self._open_probe_connection() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     profile = await probe_upstream(connection)
+            profile = replace(profile, transport=self.transport)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
@@ -319,11 +336,11 @@ class UpstreamService:
         if self.transport == "http" and session_id is None:
             connection = await self._connect(placeholders)
         else:
-            connection = self._new_connection()
+            connection = self._new_connection(placeholders)
             await connection.resume(
-                self._resume_http(placeholders, session_id, peer)
+                self._opener.resume_session(placeholders, session_id, peer.version)
                 if self.transport == "http"
-                else self._resume_stdio(session),
+                else self._opener.resume_process(self._keeper_handle(session)),
                 peer=peer,
                 first_number=session.epoch * EPOCH_NUMBERS,
                 secrets=self._secrets,
@@ -333,31 +350,6 @@ class UpstreamService:
         self._follow(connection, session, placeholders)
         return connection
 
-    def _resume_stdio(self, session: SessionView) -> Callable[[], OpenTransport]:
-        kept = self._keeper_handle(session)
-        if self.ledger is None or kept is None:
-            raise ConnectionLost(f"{self.name} does not outlive its server.")
-        return partial(
-            resume_stdio,
-            kept,
-            service=self.name,
-            limits=self._limits,
-            ledger=self.ledger,
-            on_stderr=self._on_stderr,
-        )
-
-    def _resume_http(
-        self, placeholders: Placeholders, session_id: str, peer: Peer
-    ) -> Callable[[], OpenTransport]:
-        url, headers = self._address(placeholders)
-        return partial(resume_http, url, headers, session_id=session_id, version=peer.version)
-
-    def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers of a remote upstream."""
-        assert self.config.url is not None
-        headers = {name: placeholders.fill(value) for name, value in self.config.headers.items()}
-        return placeholders.fill(self.config.url), headers
-
     def _follow(
         self, connection: UpstreamConnection, session: SessionView, placeholders: Placeholders
     ) -> None:
@@ -365,7 +357,9 @@ class UpstreamService:
         recipe, folder = self.config.recipe, placeholders.folder
         if recipe is not None and recipe.save and folder is not None:
             connection.saver = partial(recipes.save, recipe, connection, folder)
-        connection.listen(self._turn)
+        # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
+        sends_all_the_same = self.transport == "http" and not is_filled(self.config)
+        connection.listen(self._turn if sends_all_the_same else None)
         if self.scope == "session":
             connection.session_id = session.id
             connection.follow(self._followed_uris.setdefault(session.id, set()))
@@ -416,11 +410,37 @@ class UpstreamService:
     async def _connect(
         self, placeholders: Placeholders, kept: KeeperHandle | None = None
     ) -> UpstreamConnection:
-        connection = self._new_connection()
+        """Connect over the first transport that works, and try that one first from then on."""
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
+        deadline = anyio.current_time() + seconds
+        first, *others = transports_of(self.config, self.transport)
+        try:
+            return await self._connect_over(first, seconds, placeholders, kept)
+        except HttpRefused as refused:
+            if not others or not refused.refusal.suggests_other_transport:
+                raise
+            [other] = others
+            seconds = max(0.1, min(FALLBACK_SECONDS, deadline - anyio.current_time()))
+            try:
+                connection = await self._connect_over(other, seconds, placeholders, kept)
+            except ServiceUnavailable as error:
+                raise ServiceUnavailable(
+                    f"{refused.message} Tried as `{other}`: {error.message}"
+                ) from error
+            self.transport = other
+            return connection
+
+    async def _connect_over(
+        self,
+        transport: Transport,
+        seconds: float,
+        placeholders: Placeholders,
+        kept: KeeperHandle | None,
+    ) -> UpstreamConnection:
+        connection = self._new_connection(placeholders)
         await connection.connect(
-            partial(self._open_transport, placeholders, kept),
+            partial(self._opener.open, transport, placeholders, kept),
             eras=self._eras,
             seconds=seconds,
             secrets=self._secrets,
@@ -433,45 +453,12 @@ class UpstreamService:
             self._eras = (era, "modern" if era == "legacy" else "legacy")
         return connection
 
-    def _new_connection(self) -> UpstreamConnection:
+    def _new_connection(self, placeholders: Placeholders) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
+        connection.open_another = partial(self._connect, placeholders)
         connection.on_changed = partial(self._handle_change, connection)
         connection.param_headers = self._param_headers
         return connection
-
-    def _open_transport(
-        self, placeholders: Placeholders, kept: KeeperHandle | None
-    ) -> OpenTransport:
-        config = self.config
-        if config.command is None:
-            connect = open_http if self.transport == "http" else open_sse
-            return connect(*self._address(placeholders))
-        return open_stdio(
-            placeholders.fill(config.command),
-            [placeholders.fill(argument) for argument in config.args],
-            service=self.name,
-            env=self._inherited_env
-            | {name: placeholders.fill(value) for name, value in config.env.items()},
-            cwd=self._cwd(placeholders),
-            limits=self._limits,
-            ledger=self.ledger,
-            kept=kept,
-            on_stderr=self._on_stderr,
-        )
-
-    @property
-    def _on_stderr(self) -> Callable[[str], None] | None:
-        return self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None
-
-    def _log_stderr(self, line: str) -> None:
-        # Redact before escaping; an escaped secret would not be recognised.
-        logger.debug("%s stderr: %s", self.name, escape_controls(self._secrets.redact(line)))
-
-    def _cwd(self, placeholders: Placeholders) -> str | None:
-        if self.config.cwd is None:
-            return None
-        folder = Path(placeholders.fill(self.config.cwd))
-        return str(folder if self._base is None else self._base / folder)
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
         if method.startswith("notifications/resources/"):

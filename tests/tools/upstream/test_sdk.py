@@ -10,6 +10,7 @@ import pytest
 from statehold.tools.upstream.sdk import (
     ReadStream,
     WriteStream,
+    redirect_location,
     request_within_origin,
     sse_within_origin,
 )
@@ -40,6 +41,8 @@ async def test_a_message_goes_to_no_other_host(
         response = await request_within_origin(client, "POST", "http://here.test/", content=b"{}")
     assert response.status_code == 307
     assert hosts == ["here.test"]
+    # Errors name the target of a redirect that is not followed.
+    assert str(redirect_location(response)) == "http://elsewhere.test/"
 
 
 async def test_a_stream_comes_from_no_other_host(

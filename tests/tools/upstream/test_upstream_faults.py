@@ -16,6 +16,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.errors import UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
 
 pytestmark = pytest.mark.fault
@@ -52,6 +53,30 @@ async def test_junk_lines_before_the_first_answer_do_no_harm(serving: Serving) -
     connection = await serving("bad", "flood-at-start", "lines", "64").open(view(), None)
     assert text_of(await connection.call("inc", {}, Caller())) == "1"
     await connection.aclose()
+
+
+@pytest.mark.parametrize("mode", matrix("bom", "glued"))
+async def test_a_byte_order_mark_and_text_around_messages_do_no_harm(
+    serving: Serving, mode: str
+) -> None:
+    connection = await serving("bad", mode).open(view(), None)
+    with anyio.fail_after(60):
+        assert text_of(await connection.call("inc", {}, Caller())) == "1"
+        assert text_of(await connection.call("inc", {}, Caller())) == "2"
+    await connection.aclose()
+
+
+@pytest.mark.parametrize("stderr", matrix("", "stderr says more"))
+async def test_a_server_that_does_not_answer_is_told_by_its_noise(
+    serving: Serving, stderr: str
+) -> None:
+    seconds = {"connect_seconds": 30, "first_connect_seconds": 5}
+    service = serving("bad", "talks-at-start", stderr, **seconds)
+    with pytest.raises(ServiceUnavailable) as raised:
+        await service.tools()
+    assert "that is not MCP: Welcome to the server Enter your API key:" in raised.value.message
+    assert "download" not in raised.value.message
+    assert stderr in raised.value.message
 
 
 async def test_a_slow_server_is_waited_for(serving: Serving) -> None:
@@ -93,6 +118,24 @@ async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory
     finally:
         for connection in (lines, errors, quiet):
             await connection.aclose()
+
+
+async def test_a_tool_that_asks_by_the_newer_revision_names_the_era_to_set(
+    serving: Serving,
+) -> None:
+    connection = await serving("asks_modern").open(view(), None)
+    assert not connection.peer.modern
+    with pytest.raises(UpstreamRefused) as raised:
+        await connection.call("ask", {}, Caller())
+    assert 'set era = "modern" in [services.asks_modern]' in raised.value.message
+    await connection.aclose()
+
+    async def answer(_method: str, _params: object) -> Any:
+        return {"action": "accept", "content": {"answer": "42"}}
+
+    connection = await serving("asks_modern", era="modern").open(view(), None)
+    assert text_of(await connection.call("ask", {}, Caller(answer=answer))) == "answered"
+    await connection.aclose()
 
 
 async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(

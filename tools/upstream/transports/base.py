@@ -12,6 +12,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 
 from ..sdk import ReadStream, WriteStream
+from .http_errors import HttpRefusal
 
 
 class ClosingStream:
@@ -81,8 +82,13 @@ class Transport(Protocol):
         """Whether the request with that id is known not to have been sent."""
         ...
 
-    def loss_reason(self) -> str | None:
-        """Return the reason if the server reported that it no longer knows this connection, else None."""
+    def take_refusal(self, number: int) -> HttpRefusal | None:
+        """Return the HTTP response to a request, once, if it was no answer in MCP."""
+        ...
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the other end keeps a session for it that it can forget while the transport stays open."""
         ...
 
     async def describe_end(self) -> tuple[str, str]:
@@ -91,6 +97,10 @@ class Transport(Protocol):
 
     def last_output(self) -> str:
         """Return the server's last output up to now."""
+        ...
+
+    def noise(self) -> str:
+        """Return the last text on stdout that is not MCP; empty without any."""
         ...
 
     @property
@@ -117,10 +127,6 @@ class Transport(Protocol):
 
     def note_call(self, number: int, operation_id: str) -> None:
         """Have a call with an operation id noted when it is sent, for the process after this one."""
-        ...
-
-    def error_detail(self) -> str:
-        """Return a detail, such as the HTTP status, for the error of a refused request; empty without one."""
         ...
 
 

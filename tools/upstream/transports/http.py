@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import socket
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -19,7 +20,9 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from ....sessions.json_codec import JSON
 from ..list_changes import LISTEN
+from ..sdk import redirect_location
 from .base import EarlierTraffic, Transport
+from .http_errors import HttpRefusal, retry_after
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
@@ -27,9 +30,11 @@ RESULT_BYTES: Final = 64 * 2**20
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 0.25
+REFUSALS: Final = 256
+"""Responses that are no answer and wait to be asked for."""
 
-_UNDECIDED: Final = (401, 403, 408, 429)
-"""Client errors that say nothing about a session."""
+_MESSAGES: Final = ("application/json", "text/event-stream")
+"""The content types of an answer."""
 
 _KEEPALIVE: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -51,10 +56,17 @@ class Client(httpx2.AsyncClient):
     """The HTTP client of one connection. It records why requests failed and refuses messages that are too long.
 
     `session_id` is the MCP session of an earlier process. The client answers the SDK's two messages of a handshake itself,
-    because the SDK takes a session id only from the answer to `initialize`.
+    because the SDK takes a session id only from the answer to `initialize`. `answers_in_stream`: an event stream of its own
+    brings the answers, so that any success is an acknowledgement.
     """
 
-    def __init__(self, headers: Mapping[str, str], session_id: str | None = None) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        session_id: str | None = None,
+        *,
+        answers_in_stream: bool = False,
+    ) -> None:
         # No read timeout: callers decide how long a call may take.
         super().__init__(
             headers={"accept-encoding": "identity", **headers},
@@ -63,10 +75,9 @@ class Client(httpx2.AsyncClient):
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
         self.unsent: set[int] = set()
-        self.error_status: int | None = None
-        """The status of the last error response."""
-        self.is_session_unknown = False
-        """Whether the server responded that it does not know our MCP session."""
+        self.refusals: dict[int | str, HttpRefusal] = {}
+        """The responses that are no answer in MCP, by the id of the request."""
+        self._answers_in_stream = answers_in_stream
         self.session_id = session_id
         self.is_abandoned = False
         """Whether the MCP session is to be left open."""
@@ -76,6 +87,9 @@ class Client(httpx2.AsyncClient):
         """Number of the handshake's messages that the client will answer itself."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "POST":
+            # The request that follows a redirect has its content as a stream.
+            await request.aread()
         local_response = self._local_response(request)
         if local_response is not None:
             return local_response
@@ -95,16 +109,20 @@ class Client(httpx2.AsyncClient):
             if is_subscription:
                 return _unreachable(request)
             raise
-        if response.status_code >= 400 and not is_subscription:
-            self.error_status = response.status_code
         if request.method == "POST":
             self._note_session(request, response)
+            if not is_subscription:
+                self._note_refusal(request, response)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _BoundedBody(response.stream)
         elif request.method == "POST":
             response.stream = _DrainedStream(response.stream)
         return response
+
+    def take_refusal(self, number: int | str) -> HttpRefusal | None:
+        """Return the response to a request, once, if it was no answer in MCP."""
+        return self.refusals.pop(number, None)
 
     def _local_response(self, request: httpx2.Request) -> httpx2.Response | None:
         """Return the response to a request that is not to be sent, None for any other."""
@@ -120,26 +138,55 @@ class Client(httpx2.AsyncClient):
         return httpx2.Response(200, json=answer, headers=headers, request=request)
 
     def _note_session(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        """Note the MCP session that a response begins, confirms or denies."""
-        status = response.status_code
+        """Note the MCP session that a response begins or confirms."""
         if MCP_SESSION_ID not in request.headers:
             session_id = response.headers.get(MCP_SESSION_ID)
             if session_id and orjson.loads(request.content).get("method") == "initialize":
                 self.session_id = session_id
         elif response.is_success:
             self._is_confirmed = True
-        elif status == 404 or (
-            # Many servers answer 400 for a session that they do not know.
-            not self._is_confirmed and response.is_client_error and status not in _UNDECIDED
-        ):
-            self.is_session_unknown = True
-            self._note_unsent(request)
+
+    def _note_refusal(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        refusal = self._refusal_in(response)
+        # A redirect that the SDK follows is noted too, and removed with the response that follows it.
+        if (refusal is None and not self.refusals) or (number := _request_id(request)) is None:
+            return
+        if refusal is None:
+            self.refusals.pop(number, None)
+        else:
+            self.refusals[number] = refusal
+            if len(self.refusals) > REFUSALS:
+                # Nobody asks for those of cancelled requests.
+                del self.refusals[next(iter(self.refusals))]
+
+    def _refusal_in(self, response: httpx2.Response) -> HttpRefusal | None:
+        if response.is_success and self._answers_in_stream:
+            return None
+        is_answer = response.is_success and response.status_code != 202
+        refusal = refusal_in(response)
+        return None if is_answer and refusal.content_type.startswith(_MESSAGES) else refusal
 
     def _note_unsent(self, request: httpx2.Request) -> None:
-        if request.method == "POST":
-            number = orjson.loads(request.content).get("id")
-            if isinstance(number, int):
-                self.unsent.add(number)
+        number = _request_id(request) if request.method == "POST" else None
+        if isinstance(number, int):
+            self.unsent.add(number)
+
+
+def refusal_in(response: httpx2.Response) -> HttpRefusal:
+    """Return what a response says that is no answer in MCP."""
+    location = redirect_location(response)
+    return HttpRefusal(
+        response.status_code,
+        response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+        "" if location is None else str(location),
+        retry_after(response.headers),
+    )
+
+
+def _request_id(request: httpx2.Request) -> int | str | None:
+    """Return the id of the JSON-RPC request in an HTTP request, None for any other message."""
+    message: JSON = orjson.loads(request.content)
+    return message.get("id") if "method" in message else None
 
 
 def _unreachable(request: httpx2.Request) -> httpx2.Response:
@@ -148,7 +195,7 @@ def _unreachable(request: httpx2.Request) -> httpx2.Response:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A response body that fails when it becomes too long."""
+    """A response body that fails when it becomes too long. A byte order mark at its beginning is dropped."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -156,6 +203,8 @@ class _BoundedBody(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._inner:
+            if not size:
+                chunk = chunk.removeprefix(BOM_UTF8)
             size += len(chunk)
             if size > RESULT_BYTES:
                 raise httpx2.StreamError(f"the answer has more than {RESULT_BYTES} bytes")
@@ -208,12 +257,13 @@ class HttpTransport:
     def is_unsent(self, number: int) -> bool:
         return number in self._client.unsent
 
-    def loss_reason(self) -> str | None:
-        return (
-            "the server no longer knows this session" if self._client.is_session_unknown else None
-        )
+    def take_refusal(self, number: int) -> HttpRefusal | None:
+        return self._client.take_refusal(number)
 
     def last_output(self) -> str:
+        return ""
+
+    def noise(self) -> str:
         return ""
 
     @property
@@ -232,8 +282,9 @@ class HttpTransport:
     def note_call(self, number: int, operation_id: str) -> None:
         return
 
-    def error_detail(self) -> str:
-        return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"
+    @property
+    def has_session(self) -> bool:
+        return self._client.session_id is not None
 
     async def describe_end(self) -> tuple[str, str]:
         return "the server ended the connection", ""
@@ -282,4 +333,12 @@ async def _replay_handshake(transport: Transport, version: str) -> None:
     await transport.write_stream.send(SessionMessage(initialized, metadata))
 
 
-__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "open_http", "resume_http", "ssl_context"]
+__all__ = [
+    "RESULT_BYTES",
+    "Client",
+    "HttpTransport",
+    "open_http",
+    "refusal_in",
+    "resume_http",
+    "ssl_context",
+]

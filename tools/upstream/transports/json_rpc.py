@@ -23,25 +23,22 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
-    INVALID_REQUEST,
-    ErrorData,
-    JSONRPCError,
     JSONRPCRequest,
-    JSONRPCResponse,
 )
 
 from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escape_controls
-from ..errors import UpstreamMisbehaved, UpstreamRefused
+from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from ..tracing import is_tracing
 from .base import OpenTransport, Transport
 from .end_watching import EndWatchingStream
 from .framing import decode
-from .pipe_requests import PipeRequests
+from .http_errors import HttpRefused, NoConnection
+from .pipe_requests import PipeRequests, withdraw
+from .tracing import is_tracing
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -160,6 +157,11 @@ class JsonRpcConnection:
         last_output = self._transport.last_output() if self._transport is not None else ""
         return self._secrets.describe_failure("", last_output).removeprefix("; ")
 
+    def noise(self) -> str:
+        """Return the last text on stdout that is not MCP as one line, without secrets, bounded."""
+        noise = self._transport.noise() if self._transport is not None else ""
+        return self._secrets.describe_failure(noise)
+
     # Opening and closing.
 
     def stderr_tail(self) -> str:
@@ -192,12 +194,16 @@ class JsonRpcConnection:
 
     def _open_error(self) -> SessionError:
         failure = self._failure
+        if isinstance(failure, NoConnection | UpstreamRefused | HttpRefused) and failure.refusal:
+            refusal = failure.refusal.redacted(self._secrets.redact)
+            words = "" if isinstance(failure, NoConnection) else failure.words
+            words = self._secrets.describe_failure(words)
+            return HttpRefused(self._service, refusal, words, opening=True)
         if isinstance(failure, SessionError) and not isinstance(failure, UpstreamRefused):
             return failure
         problem = _describe(failure) if failure is not None else "it was closed meanwhile"
-        error_detail = self._transport.error_detail() if self._transport is not None else ""
         return ServiceUnavailable(
-            f"{self._service} could not be opened: {self._secrets.describe_failure(problem + error_detail)}."
+            f"{self._service} could not be opened: {self._secrets.describe_failure(problem)}."
         )
 
     async def aclose(self) -> None:
@@ -284,7 +290,7 @@ class JsonRpcConnection:
                 continue
             if isinstance(message, JSONRPCRequest):
                 if message.id not in traffic.answered:
-                    await transport.write_stream.send(SessionMessage(_refusal_of(message)))
+                    await transport.write_stream.send(SessionMessage(withdraw(message)))
             else:
                 pipe_requests.take(SessionMessage(message))
 
@@ -377,8 +383,10 @@ class JsonRpcConnection:
             OutcomeUnknown: The connection ended after the request was sent.
             ConnectionLost: The connection ended before the request was sent.
             UpstreamRefused: The upstream answered with a JSON-RPC error.
+            HttpRefused: It answered with an HTTP response that is no answer in MCP.
         """
         if not self.usable:
+            await self._wait_for_loss()
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
         assert self._dispatcher is not None
         if operation_id is not None and self._transport is not None:
@@ -395,19 +403,10 @@ class JsonRpcConnection:
 
     async def _explain(self, error: MCPError, number: int) -> SessionError:
         """Return the error of a failed request: the error answer, or the loss of the connection with its reason."""
-        refusal = UpstreamRefused(error.code, error.message, error.error.data)
         transport = self._transport
-        if transport is None:
-            return refusal
-        if (reason := transport.loss_reason()) is not None:
-            self._mark_lost(reason)
-            if not transport.is_unsent(number):
-                # Another request was refused; this one may have run before.
-                return OutcomeUnknown(
-                    f"The connection to {self._service} was lost during the call: {reason}."
-                )
-            return ConnectionLost(f"The connection to {self._service} is gone: {reason}.")
-        if error.code != CONNECTION_CLOSED:
+        http_refusal = None if transport is None else transport.take_refusal(number)
+        refusal = refusal_of(self._service, error.error, http_refusal, self._secrets)
+        if transport is None or error.code != CONNECTION_CLOSED:
             return refusal
         if transport.http and error.message.startswith(_STREAM):
             if "failed" in error.message:
@@ -416,11 +415,21 @@ class JsonRpcConnection:
         elif not self._has_ended and error.message != _CLOSED:
             return refusal
         if self._peer is not None:
-            with anyio.move_on_after(EXPLAIN_SECONDS):
-                await self._loss_reported.wait()
+            await self._wait_for_loss()
             if not self._has_ended:
                 return refusal
         return self._lost_call_error(transport.is_unsent(number))
+
+    async def give_up(self, reason: str) -> None:
+        """End the connection as lost, because the upstream has forgotten its session. Returns when that is reported."""
+        if self._transport is not None:
+            self._transport.abandon()
+        self._mark_lost(reason)
+        await self._wait_for_loss()
+
+    async def _wait_for_loss(self) -> None:
+        with anyio.move_on_after(EXPLAIN_SECONDS):
+            await self._loss_reported.wait()
 
     def _lost_call_error(self, unsent: bool) -> SessionError:
         if unsent:
@@ -476,14 +485,6 @@ async def _ignore_notification(
     context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Do nothing: _on_notify() has handled the notification, in the order of arrival."""
-
-
-def _refusal_of(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
-    """Return the answer to a question whose caller was lost with the process that forwarded it."""
-    if question.method == "elicitation/create":
-        return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})
-    error = ErrorData(code=INVALID_REQUEST, message="The question was withdrawn.")
-    return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
 
 
 def _describe(error: Exception | None) -> str:

@@ -17,6 +17,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    ErrorData,
     JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
@@ -25,7 +27,7 @@ from mcp_types import (
 
 from ....sessions.json_codec import JSON
 from ..sdk import WriteStream
-from ..tracing import with_trace_context
+from .tracing import with_trace_context
 
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
@@ -132,4 +134,12 @@ def _closed() -> MCPError:
     return MCPError(code=CONNECTION_CLOSED, message="Connection closed")
 
 
-__all__ = ["PipeRequests"]
+def withdraw(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
+    """Return the answer to a question whose caller was lost with the process that forwarded it."""
+    if question.method == "elicitation/create":
+        return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})
+    error = ErrorData(code=INVALID_REQUEST, message="The question was withdrawn.")
+    return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
+
+
+__all__ = ["PipeRequests", "withdraw"]

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
-from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from ..sdk import request_within_origin, sse_within_origin
 from .base import ClosingStream, EarlierTraffic, Transport
 from .framing import decode, encode
-from .http import RESULT_BYTES, Client
+from .http import RESULT_BYTES, Client, refusal_in
+from .http_errors import REFUSED, HttpRefusal, NoConnection
 
 Received = SessionMessage | Exception
 
@@ -30,19 +30,19 @@ class SseTransport(ClosingStream):
 
     http = False
     outlives_process = False
+    has_session = True
     session_id = None
 
     def __init__(
         self,
         client: Client,
-        endpoint: str,
+        endpoint: httpx2.URL,
         answers: MemoryObjectSendStream[Received],
         read_stream: MemoryObjectReceiveStream[Received],
     ) -> None:
         self._client = client
         self._endpoint = endpoint
         self._answers = answers
-        self._loss_reason: str | None = None
         self.end = "the server ended its event stream"
         self.read_stream = read_stream
         self.write_stream = self
@@ -60,20 +60,9 @@ class SseTransport(ClosingStream):
         except httpx2.TransportError as error:
             self._give_up(f"a message could not be sent ({type(error).__name__})")
             raise anyio.BrokenResourceError from error
-        if response.status_code < 400:
-            return
-        if response.status_code in (404, 410) or response.status_code >= 500:
-            self._loss_reason = f"the server refused a message (HTTP {response.status_code})"
-            if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
-                self._client.unsent.add(message.id)
-            self._give_up(self._loss_reason)
-            raise anyio.BrokenResourceError
-        if isinstance(message, JSONRPCRequest):
-            # A refused request did not run: fail this call only.
-            refusal = ErrorData(
-                code=INVALID_REQUEST,
-                message=f"The server refused the message (HTTP {response.status_code})",
-            )
+        if not response.is_success and isinstance(message, JSONRPCRequest):
+            # A refused request fails alone.
+            refusal = ErrorData(code=INTERNAL_ERROR, message=REFUSED)
             answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=refusal)
             await self._answers.send(SessionMessage(answer))
 
@@ -87,10 +76,13 @@ class SseTransport(ClosingStream):
     def is_unsent(self, number: int) -> bool:
         return number in self._client.unsent
 
-    def loss_reason(self) -> str | None:
-        return self._loss_reason
+    def take_refusal(self, number: int) -> HttpRefusal | None:
+        return self._client.take_refusal(number)
 
     def last_output(self) -> str:
+        return ""
+
+    def noise(self) -> str:
         return ""
 
     def abandon(self) -> None:
@@ -105,9 +97,6 @@ class SseTransport(ClosingStream):
     def note_call(self, number: int, operation_id: str) -> None:
         return
 
-    def error_detail(self) -> str:
-        return "" if self._client.error_status is None else f" (HTTP {self._client.error_status})"
-
     async def describe_end(self) -> tuple[str, str]:
         return self.end, ""
 
@@ -117,13 +106,16 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Trans
     """Connect to an HTTP+SSE endpoint. A later failure ends the read stream and cancels no task.
 
     Raises:
-        httpx2.HTTPError: The address has no event stream.
+        NoConnection: The response is no event stream.
+        httpx2.HTTPError: There is no response, or its stream names no address for messages.
     """
     async with (
-        Client(headers) as client,
+        Client(headers, answers_in_stream=True) as client,
         sse_within_origin(client, url, max_event_size=RESULT_BYTES) as source,
     ):
-        source.response.raise_for_status()
+        refusal = refusal_in(source.response)
+        if not source.response.is_success or refusal.content_type != "text/event-stream":
+            raise NoConnection(refusal)
         sending, receiving = anyio.create_memory_object_stream[Received](0)
         async with (
             # Close the generator before the response that it reads.
@@ -132,18 +124,20 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Trans
             receiving,
             anyio.create_task_group() as tasks,
         ):
-            transport = SseTransport(client, await _endpoint(events, url), sending, receiving)
+            # Redirects within its origin were followed.
+            endpoint = await _endpoint(events, source.response.url)
+            transport = SseTransport(client, endpoint, sending, receiving)
             tasks.start_soon(_relay, events, transport, sending)
             yield transport
             tasks.cancel_scope.cancel()
 
 
-async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: str) -> str:
+async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: httpx2.URL) -> httpx2.URL:
     """Wait for the event that names the address for messages. It must be on the same server."""
     async for event in events:
         if event.event == "endpoint":
-            endpoint = urljoin(url, event.data)
-            if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
+            endpoint = url.join(event.data)
+            if endpoint.origin != url.origin:
                 raise httpx2.RemoteProtocolError("the server names an endpoint of another server")
             return endpoint
     raise httpx2.RemoteProtocolError("the server ended its event stream without an endpoint")

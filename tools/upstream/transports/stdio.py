@@ -13,6 +13,7 @@ from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, Transport
+from .http_errors import HttpRefusal
 
 EXIT_CODE_SECONDS: Final = 0.3
 """Seconds to wait for the exit code after the end of stdout, before the end is reported without it."""
@@ -32,14 +33,18 @@ class StdioTransport:
     def is_unsent(self, number: int) -> bool:
         return number in self.write_stream.unsent
 
-    def loss_reason(self) -> str | None:
+    def take_refusal(self, number: int) -> HttpRefusal | None:
         return None
+
+    @property
+    def has_session(self) -> bool:
+        return False
 
     def last_output(self) -> str:
         return self.child.last_output()
 
-    def error_detail(self) -> str:
-        return ""
+    def noise(self) -> str:
+        return self.child.read_stream.noise()
 
     @property
     def outlives_process(self) -> bool:

@@ -22,6 +22,7 @@ from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUna
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
+from statehold.tools.upstream.transports.http_errors import HttpRefused
 
 Era = Literal["legacy", "modern"]
 
@@ -151,7 +152,7 @@ async def test_a_message_that_an_sse_server_refuses_costs_its_own_call(
     config = UpstreamConfig(url=counter_server("sse"), era=era)
     connection = await UpstreamService("counter", config).open(view(), None)
     try:
-        with anyio.fail_after(10), pytest.raises(UpstreamRefused) as raised:
+        with anyio.fail_after(10), pytest.raises(HttpRefused) as raised:
             await connection.call("echo", {"x": "y" * 5 * 2**20}, Caller())
         assert "HTTP 413" in raised.value.message
         assert text_of(await connection.call("inc", {}, Caller())) == "1"

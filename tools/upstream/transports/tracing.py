@@ -9,7 +9,7 @@ from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
-from ...sessions.json_codec import JSON
+from ....sessions.json_codec import JSON
 
 
 def is_tracing() -> bool:

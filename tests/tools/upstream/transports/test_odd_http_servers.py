@@ -1,0 +1,413 @@
+"""HTTP servers that differ from the SDK's examples: redirects, sessions lost in any words, HTTP errors, other transports."""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from callers import Caller, text_of, view
+from support.odd_http import JSON, Response, odd_server, page, rpc_error, tool
+from support.selection import matrix
+
+from statehold.sessions.errors import ConnectionLost, ServiceUnavailable
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.connection import UpstreamConnection
+from statehold.tools.upstream.errors import UpstreamRefused
+from statehold.tools.upstream.service import UpstreamService
+from statehold.tools.upstream.transports.http_errors import HttpRefused
+
+
+def service_at(url: str, data: Path | None = None, **settings: Any) -> UpstreamService:
+    config = UpstreamConfig.model_validate({"url": url, **settings})
+    return UpstreamService("odd", config, data=data)
+
+
+async def count(connection: UpstreamConnection) -> int:
+    result = await connection.call("inc", {}, Caller())
+    return result.payload["structuredContent"]["count"]
+
+
+def redirecting(status: int, location: str) -> Callable[[str, str], Response | None]:
+    def redirect(_method: str, path: str) -> Response | None:
+        return page(status, Location=location) if path == "/mcp" else None
+
+    return redirect
+
+
+# Redirects.
+
+
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
+@pytest.mark.parametrize("status", matrix(307, 308))
+@pytest.mark.parametrize("form", matrix("/mcp/", "mcp/", "absolute"))
+async def test_a_redirected_upstream_is_used(era: Any, status: int, form: str) -> None:
+    with odd_server(era=era) as odd:
+        odd.redirect = redirecting(status, odd.url if form == "absolute" else form)
+        connection = await service_at(f"{odd.origin}/mcp").open(view(), None)
+        assert [await count(connection), await count(connection)] == [1, 2]
+        await connection.aclose()
+    assert odd.count_of("tools/call") == 4
+    if era == "legacy":
+        assert [path for method, path, _ in odd.requests if method == "DELETE"] == ["/mcp", "/mcp/"]
+
+
+@pytest.mark.thorough
+async def test_an_upstream_that_redirects_in_mid_session_is_used() -> None:
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        assert await count(connection) == 1
+        moved = {"/mcp/": "/mcp/?moved"}
+
+        def redirect(_method: str, path: str) -> Response | None:
+            return page(308, Location=moved[path]) if path in moved else None
+
+        odd.redirect = redirect
+        assert [await count(connection), await count(connection)] == [2, 3]
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("status", matrix(307, 301, 302, 308))
+async def test_a_redirect_that_is_not_followed_names_its_target(status: int) -> None:
+    """Another origin would get our headers; 301 and 302 would turn the message into a GET."""
+    with odd_server() as odd, odd_server() as other:
+        target = f"{other.url}?token=hush-hush" if status in (307, 308) else "/mcp/"
+        odd.redirect = redirecting(status, target)
+        with pytest.raises(HttpRefused) as raised:
+            await service_at(f"{odd.origin}/mcp").open(view(), None)
+    assert f"redirects to {other.url if status in (307, 308) else odd.url}" in raised.value.message
+    assert "set `url` of [services.odd]" in raised.value.message
+    assert "hush-hush" not in raised.value.message
+    assert not other.requests
+
+
+@pytest.mark.thorough
+async def test_a_redirect_of_an_sse_server_is_followed() -> None:
+    with odd_server(post_to_sse=405) as odd:
+
+        def redirect(_method: str, path: str) -> Response | None:
+            if path == "/sse":
+                return page(307, Location="/sse/")
+            if path.startswith("/messages?") and "moved" not in path:
+                return page(307, Location=f"{path}&moved=1")
+            return None
+
+        odd.redirect = redirect
+        connection = await service_at(f"{odd.origin}/sse").open(view(), None)
+        assert await count(connection) == 1
+        # A message that is redirected elsewhere fails; it does not wait for ever.
+        odd.redirect = lambda _method, path: page(302, Location="/login")
+        with anyio.fail_after(20), pytest.raises(HttpRefused, match=r"redirects to .*/login"):
+            await count(connection)
+        await connection.aclose()
+
+
+# Lost sessions.
+
+LOSSES: dict[str, Callable[[JSON], Response]] = {
+    "400": lambda message: rpc_error(400, -32000, "Bad Request: No valid session ID provided"),
+    "404": lambda message: page(404),
+    "401": lambda message: page(401, WWW_Authenticate="Bearer"),
+    "503": lambda message: page(503),
+    "500": lambda message: rpc_error(500, -32603, "KeyError"),
+    "403": lambda message: Response(403, b'{"detail": "unknown session"}'),
+    "410": lambda message: Response(410, b"gone", "text/plain"),
+    "302": lambda message: page(302, Location="/login"),
+    "error": lambda message: rpc_error(200, -32001, "Session not found", message["id"]),
+    "invalid": lambda message: rpc_error(200, -32602, "Invalid session", message["id"]),
+    "page": lambda message: Response(200, b"<html>Log in</html>", "text/html"),
+}
+
+
+@pytest.mark.parametrize("answer", matrix(*LOSSES))
+async def test_a_session_that_the_server_forgot_is_lost_whatever_it_answers(answer: str) -> None:
+    with odd_server(forgotten=LOSSES[answer]) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        assert await count(connection) == 1
+        odd.counts.clear()
+        with anyio.fail_after(60), pytest.raises(ConnectionLost):
+            await count(connection)
+        assert connection.lost.is_set()
+        assert connection.reason == "the server no longer knows this session"
+        await connection.aclose()
+        assert len(odd.counts) == 0, "the sessions of the check were ended"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("answer", ["404", "error", "400"])
+async def test_a_lost_session_is_found_where_any_session_may_ping(answer: str) -> None:
+    def forgotten(message: JSON) -> Response:
+        if message["method"] == "ping":
+            reply: JSON = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+            return Response(200, json.dumps(reply).encode())
+        return LOSSES[answer](message)
+
+    with odd_server(forgotten=forgotten) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.counts.clear()
+        with anyio.fail_after(60), pytest.raises(ConnectionLost):
+            await count(connection)
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("status", matrix(404, 400, 503))
+async def test_a_session_of_an_sse_server_that_forgot_it_is_lost(status: int) -> None:
+    def forgotten(_: JSON) -> Response:
+        return page(status)
+
+    with odd_server(post_to_sse=405, forgotten=forgotten) as odd:
+        connection = await service_at(f"{odd.origin}/sse").open(view(), None)
+        assert await count(connection) == 1
+        odd.streams.clear()
+        with anyio.fail_after(60), pytest.raises(ConnectionLost):
+            await count(connection)
+        assert connection.reason == "the server no longer knows this session"
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("status", matrix(503, 404, 401))
+async def test_a_server_that_is_down_for_a_moment_keeps_its_session(status: int) -> None:
+    """A proxy before it answers everything meanwhile, new sessions too."""
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        assert await count(connection) == 1
+        odd.refuse = lambda message: page(status)
+        with anyio.fail_after(60), pytest.raises(HttpRefused) as raised:
+            await count(connection)
+        assert f"odd answered HTTP {status}" in raised.value.message
+        assert "it said" not in raised.value.message
+        odd.refuse = lambda message: None
+        assert await count(connection) == 2
+        await connection.aclose()
+
+
+async def test_a_refused_call_in_a_known_session_costs_nothing_else() -> None:
+    def refuse(message: JSON) -> Response | None:
+        if message.get("method") != "tools/call" or message["params"]["name"] != "bad":
+            return None
+        return rpc_error(400, -32602, "Unknown tool: bad", message["id"])
+
+    with odd_server(refuse=refuse) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        with pytest.raises(UpstreamRefused, match="Unknown tool: bad"):
+            await connection.call("bad", {}, Caller())
+        assert await count(connection) == 1
+        assert odd.count_of("initialize") == 1
+        await connection.aclose()
+
+
+@pytest.mark.thorough
+async def test_a_server_that_never_answers_ping_keeps_its_session() -> None:
+    def refuse(message: JSON) -> Response | None:
+        if message.get("method") == "ping":
+            return rpc_error(200, -32000, "Unknown request", message["id"])
+        if message.get("method") == "tools/call" and message["params"]["name"] == "bad":
+            return rpc_error(400, -32602, "Bad session value", message["id"])
+        return None
+
+    with odd_server(refuse=refuse) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        with pytest.raises(UpstreamRefused):
+            await connection.call("bad", {}, Caller())
+        assert await count(connection) == 1
+        await connection.aclose()
+
+
+# HTTP errors of calls.
+
+
+def after(seconds: int) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.parametrize("era", matrix("legacy", "modern"))
+@pytest.mark.parametrize(
+    ("status", "remedy", "recovery"),
+    matrix(
+        (401, "check the credentials in `headers` of [services.odd]", "Ask the operator"),
+        (403, "check the credentials in `headers` of [services.odd]", "Ask the operator"),
+        (413, "the request is too large", "did not run: send less"),
+        (429, "it wants fewer requests", "did not run: wait"),
+        (500, "answered HTTP 500 (Internal Server Error)", "may or may not have run"),
+        (599, "answered HTTP 599.", "may or may not have run"),
+    ),
+)
+async def test_an_http_error_of_a_call_names_status_service_and_remedy(
+    era: Any, status: int, remedy: str, recovery: str
+) -> None:
+    with odd_server(era=era) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = lambda message: page(status) if message.get("method") == "tools/call" else None
+        with pytest.raises(ServiceUnavailable) as raised:
+            await count(connection)
+        assert f"odd answered HTTP {status}" in raised.value.message
+        assert remedy in raised.value.message
+        assert recovery in raised.value.recovery
+        assert raised.value.code == "service_unavailable"
+        odd.refuse = lambda message: None
+        assert await count(connection) == 1
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("status", matrix(429, 503))
+@pytest.mark.parametrize("form", matrix("seconds", "date", "both", "nonsense"))
+async def test_the_time_to_wait_is_passed_on(status: int, form: str) -> None:
+    headers = {
+        "seconds": {"Retry-After": "17"},
+        "date": {"Retry-After": after(17)},
+        "both": {"Retry-After": after(3617), "Date": after(3600)},
+        "nonsense": {"Retry-After": "soon"},
+    }[form]
+
+    def refuse(message: JSON) -> Response | None:
+        if message.get("method") != "tools/call":
+            return None
+        return Response(status, b"", headers=headers)
+
+    with odd_server(refuse=refuse) as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        with pytest.raises(HttpRefused) as raised:
+            await count(connection)
+        await connection.aclose()
+    if form == "nonsense":
+        assert raised.value.retry_after is None
+    else:
+        assert raised.value.retry_after == pytest.approx(17, abs=10 if form == "date" else 1)
+        assert "again after" in raised.value.message
+
+
+@pytest.mark.thorough
+async def test_the_words_of_an_http_error_are_quoted() -> None:
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        error = rpc_error(429, -32000, "60 calls a minute are free")
+        odd.refuse = lambda message: error
+        with pytest.raises(HttpRefused, match='it said: "60 calls a minute are free"'):
+            await count(connection)
+        await connection.aclose()
+
+
+@pytest.mark.thorough
+async def test_a_byte_order_mark_before_an_answer_does_no_harm() -> None:
+    with odd_server() as odd:
+
+        def with_mark(message: JSON) -> Response | None:
+            if message.get("method") != "tools/call":
+                return None
+            result = {"content": [{"type": "text", "text": "one"}]}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+            return Response(200, BOM_UTF8 + json.dumps(answer).encode())
+
+        odd.refuse = with_mark
+        connection = await service_at(odd.url).open(view(), None)
+        assert text_of(await connection.call("inc", {}, Caller())) == "one"
+        await connection.aclose()
+
+
+# Lists.
+
+
+def ignoring(cursor: str) -> Callable[[str | None], JSON]:
+    return lambda _: {"tools": [tool("inc"), tool("get")], "nextCursor": cursor}
+
+
+def cycling(cursor: str | None) -> JSON:
+    other = "b" if cursor == "a" else "a"
+    return {"tools": [tool(f"from_{cursor or 'start'}")], "nextCursor": other}
+
+
+def always_new(cursor: str | None) -> JSON:
+    number = int(cursor or 0)
+    return {"tools": [tool("inc"), tool("get")], "nextCursor": str(number + 1)}
+
+
+def failing(cursor: str | None) -> JSON:
+    if cursor is None:
+        return {"tools": [tool("inc"), tool("get")], "nextCursor": "next"}
+    return {"no tools": []}
+
+
+@pytest.mark.parametrize(
+    ("list_page", "names"),
+    matrix(
+        (ignoring("same"), ["inc", "get"]),
+        (ignoring(""), ["inc", "get"]),
+        (cycling, ["from_start", "from_a", "from_b"]),
+        (always_new, ["inc", "get"]),
+        (failing, ["inc", "get"]),
+    ),
+)
+async def test_a_list_without_an_end_keeps_its_tools(
+    list_page: Callable[[str | None], JSON], names: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with odd_server(list_page=list_page) as odd:
+        assert [spec.name for spec in await service_at(odd.url).tools()] == names
+    assert "tools/list of odd is cut short" in caplog.text
+
+
+@pytest.mark.thorough
+async def test_a_list_of_ever_new_tools_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statehold.tools.upstream.paging.LIST_SECONDS", 0.5)
+
+    def list_page(cursor: str | None) -> JSON:
+        number = int(cursor or 0)
+        return {"tools": [tool(f"tool_{number}")], "nextCursor": str(number + 1)}
+
+    with odd_server(list_page=list_page) as odd, anyio.fail_after(60):
+        assert len(await service_at(odd.url).tools()) >= 1
+
+
+# Another transport.
+
+
+@pytest.mark.parametrize("status", matrix(405, 404, 400))
+async def test_a_url_that_speaks_sse_is_used_and_remembered(status: int, tmp_path: Path) -> None:
+    with odd_server(post_to_sse=status) as odd:
+        odd.redirect = lambda _method, asked: (
+            page(307, Location="/sse") if asked == "/events" else None
+        )
+        service = service_at(f"{odd.origin}/events", tmp_path)
+        assert [spec.name for spec in await service.tools()] == ["inc", "closed_inc"]
+        assert service.transport == "sse"
+        tries = len([each for each in odd.requests if each[0] == "POST" and each[1] == "/sse"])
+        connection = await service.open(view(), None)
+        assert await count(connection) == 1
+        await connection.aclose()
+        later = service_at(f"{odd.origin}/events", tmp_path)
+        assert await later.recall()
+        connection = await later.open(view(), None)
+        await connection.aclose()
+        posts = [each for each in odd.requests if each[0] == "POST" and each[1] == "/sse"]
+        assert len(posts) == tries, "the choice is remembered"
+
+
+@pytest.mark.thorough
+async def test_a_url_that_ends_in_sse_may_speak_streamable_http() -> None:
+    with odd_server() as odd:
+        odd.redirect = lambda method, path: (
+            page(307, Location="/mcp/") if path == "/sse" and method != "GET" else None
+        )
+        service = service_at(f"{odd.origin}/sse")
+        connection = await service.open(view(), None)
+        assert service.transport == "http"
+        assert await count(connection) == 1
+        await connection.aclose()
+
+
+async def test_an_address_without_either_transport_names_the_type() -> None:
+    with odd_server() as odd:
+        with pytest.raises(ServiceUnavailable) as raised:
+            await service_at(f"{odd.origin}/nowhere").open(view(), None)
+        assert "odd answered HTTP 404 (Not Found)" in raised.value.message
+        assert "`type` of [services.odd]" in raised.value.message
+        assert "Tried as `sse`: odd answered HTTP 405" in raised.value.message
+        with pytest.raises(ServiceUnavailable) as raised:
+            await service_at(f"{odd.origin}/nowhere", type="http").open(view(), None)
+        assert "`type` of [services.odd]" in raised.value.message
+        assert "Tried" not in raised.value.message

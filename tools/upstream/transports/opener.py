@@ -1,0 +1,112 @@
+"""Opens the transports of one upstream: its command, or its address over Streamable HTTP or HTTP+SSE."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from ....sessions.errors import ConnectionLost
+from ....sessions.one_line import escape_controls
+from ...processes.child import KeeperHandle, ProcessLimits
+from ...processes.ledger import Ledger
+from ...processes.workdir import Placeholders
+from ..config import Transport, UpstreamConfig
+from ..redaction import Secrets
+from .base import OpenTransport
+from .http import open_http, resume_http
+from .sse import open_sse
+from .stdio import open_stdio, resume_stdio
+
+logger = logging.getLogger("statehold.upstream")
+
+
+class TransportOpener:
+    """Opens any number of transports from the configuration of one upstream. It holds nothing that must be closed."""
+
+    def __init__(
+        self,
+        name: str,
+        config: UpstreamConfig,
+        *,
+        secrets: Secrets,
+        inherited_env: Mapping[str, str],
+        base: Path | None,
+        limits: ProcessLimits | None,
+        ledger: Ledger | None,
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._secrets = secrets
+        self._inherited_env = inherited_env
+        self._base = base
+        self._limits = limits
+        self._ledger = ledger
+
+    def open(
+        self, transport: Transport, placeholders: Placeholders, kept: KeeperHandle | None
+    ) -> OpenTransport:
+        config = self._config
+        if config.command is None:
+            connect = open_http if transport == "http" else open_sse
+            return connect(*self._address(placeholders))
+        return open_stdio(
+            placeholders.fill(config.command),
+            [placeholders.fill(argument) for argument in config.args],
+            service=self._name,
+            env={**self._inherited_env}
+            | {name: placeholders.fill(value) for name, value in config.env.items()},
+            cwd=self._cwd(placeholders),
+            limits=self._limits,
+            ledger=self._ledger,
+            kept=kept,
+            on_stderr=self._on_stderr,
+        )
+
+    def resume_process(self, kept: KeeperHandle | None) -> Callable[[], OpenTransport]:
+        """Return the opening of a process that the keeper holds.
+
+        Raises:
+            ConnectionLost: The keeper holds none of this upstream.
+        """
+        if self._ledger is None or kept is None:
+            raise ConnectionLost(f"{self._name} does not outlive its server.")
+        return partial(
+            resume_stdio,
+            kept,
+            service=self._name,
+            limits=self._limits,
+            ledger=self._ledger,
+            on_stderr=self._on_stderr,
+        )
+
+    def resume_session(
+        self, placeholders: Placeholders, session_id: str, version: str
+    ) -> Callable[[], OpenTransport]:
+        """Return the opening of a connection under an MCP session of an earlier process, over Streamable HTTP."""
+        url, headers = self._address(placeholders)
+        return partial(resume_http, url, headers, session_id=session_id, version=version)
+
+    def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers of a remote upstream."""
+        assert self._config.url is not None
+        headers = {name: placeholders.fill(value) for name, value in self._config.headers.items()}
+        return placeholders.fill(self._config.url), headers
+
+    @property
+    def _on_stderr(self) -> Callable[[str], None] | None:
+        return self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None
+
+    def _log_stderr(self, line: str) -> None:
+        # Redact before escaping; an escaped secret would not be recognised.
+        logger.debug("%s stderr: %s", self._name, escape_controls(self._secrets.redact(line)))
+
+    def _cwd(self, placeholders: Placeholders) -> str | None:
+        if self._config.cwd is None:
+            return None
+        folder = Path(placeholders.fill(self._config.cwd))
+        return str(folder if self._base is None else self._base / folder)
+
+
+__all__ = ["TransportOpener"]

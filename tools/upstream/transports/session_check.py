@@ -1,0 +1,134 @@
+"""Finds out whether an upstream has forgotten our session, however it says so.
+
+The protocol asks for HTTP 404, but servers and the proxies before them answer 400, 401, 503, a page, or 200 with a JSON-RPC
+error. So an upstream has forgotten the session if it refuses `ping` or `tools/list` in it and answers that in a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol, TypeAlias
+
+import anyio
+from mcp_types import METHOD_NOT_FOUND
+
+from ....sessions.errors import ConnectionLost, SessionError
+from ....sessions.json_codec import JSON
+from ..errors import UpstreamRefused
+from .http_errors import TOO_MUCH, HttpRefused
+from .json_rpc import JsonRpcConnection
+
+CHECK_SECONDS: Final = 10.0
+"""Seconds that a check may take; without a result by then, the session counts as known."""
+
+FORGOTTEN: Final = "the server no longer knows this session"
+
+Refusal: TypeAlias = UpstreamRefused | HttpRefused
+
+
+class OpenConnection(Protocol):
+    @property
+    def rpc(self) -> JsonRpcConnection: ...
+
+    async def aclose(self) -> None: ...
+
+
+OpenAnother: TypeAlias = Callable[[], Awaitable[OpenConnection]]
+"""Opens another connection to the same upstream."""
+
+
+class SessionCheck:
+    """Looks behind the refused requests of one connection. Concurrent refusals share one check after the other."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._lock = anyio.Lock()
+        self._refusal: Refusal | None = None
+        """The answer of an upstream that has forgotten the session."""
+
+    async def explain(
+        self, error: Refusal, rpc: JsonRpcConnection, open_another: OpenAnother | None
+    ) -> SessionError:
+        """Return the error of a refused request: its own, or the loss of a session that the upstream has forgotten.
+
+        A connection without its session is given up as lost.
+        """
+        if open_another is None or not rpc.transport.has_session or not _is_suspicious(error):
+            return error
+        with anyio.move_on_after(CHECK_SECONDS), suppress(SessionError):
+            async with self._lock:
+                if rpc.usable:
+                    questions = ("ping", "tools/list") if _names_session(error) else ("ping",)
+                    self._refusal = await find_refusal(rpc, open_another, questions)
+                    if self._refusal is not None:
+                        await rpc.give_up(FORGOTTEN)
+        if self._refusal is None or not _did_not_run(error, self._refusal):
+            return error
+        return ConnectionLost(f"The connection to {self._service} is gone: {FORGOTTEN}.")
+
+
+async def find_refusal(
+    rpc: JsonRpcConnection, open_another: OpenAnother, questions: Sequence[str] = ("ping",)
+) -> Refusal | None:
+    """Return the refusal of one of `questions` if the upstream has forgotten our session, None if it knows it.
+
+    Raises:
+        SessionError: The upstream refuses our session and opens no new one, or it does not answer.
+    """
+    for question in questions:
+        if await _ask(rpc, question) is None:
+            continue
+        other = await open_another()
+        try:
+            is_refused_anywhere = await _ask(other.rpc, question) is not None
+        finally:
+            await other.aclose()
+        # Again: the upstream may have been down before, and have its sessions still.
+        if not is_refused_anywhere and (refusal := await _ask(rpc, question)) is not None:
+            return refusal
+    return None
+
+
+async def _ask(rpc: JsonRpcConnection, method: str) -> Refusal | None:
+    """Send a request without an effect, and return its refusal; None if the answer came from our session."""
+    peer = rpc.peer
+    params: JSON = {"_meta": peer.meta({})} if peer.modern else {}
+    headers = peer.headers(method, params) if rpc.http else None
+    try:
+        await rpc.request(method, params, number=rpc.number(), headers=headers)
+    except (UpstreamRefused, HttpRefused) as error:
+        return error if _is_suspicious(error) else None
+    return None
+
+
+def _names_session(error: Refusal) -> bool:
+    """Return whether a refusal is the one of the protocol, or its words are about sessions.
+
+    Some servers answer `ping` in any session.
+    """
+    status = 200 if error.refusal is None else error.refusal.status
+    return status == 404 or re.search(r"(?i)session|initiali[sz]", error.words) is not None
+
+
+def _is_suspicious(error: Refusal) -> bool:
+    """Return whether a refusal may say that the session is unknown, in whatever words."""
+    if isinstance(error, HttpRefused):
+        return error.refusal.status not in TOO_MUCH
+    # A server without this method says so in any session that it knows.
+    return error.rpc_code != METHOD_NOT_FOUND
+
+
+def _did_not_run(error: Refusal, refusal_of_question: Refusal) -> bool:
+    """Return whether a request did not run that was refused in a forgotten session."""
+    if error.refusal is not None and not error.refusal.may_have_run:
+        return True
+    return _answer(error) == _answer(refusal_of_question)
+
+
+def _answer(error: Refusal) -> tuple[int, str]:
+    return 200 if error.refusal is None else error.refusal.status, error.words
+
+
+__all__ = ["FORGOTTEN", "OpenAnother", "SessionCheck", "find_refusal"]
