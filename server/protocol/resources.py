@@ -33,6 +33,7 @@ from ...sessions.records import ID_PREFIX, Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
 from ...tools.upstream.errors import UpstreamRefused
+from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
 from ..http.response import encode
@@ -108,8 +109,9 @@ class Resources:
             with translate_errors():
                 session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
             resources.append({"uri": state_uri(session), **_STATE})
-        async for service, session_id, page in self._read_pages(ctx, "resources", "resources/list"):
-            for resource in _valid_items(page.get("resources"), types.Resource, service):
+        pages = self._read_pages(ctx, "resources/list", "resources")
+        async for service, session_id, items in pages:
+            for resource in _valid_items(items, types.Resource, service):
                 uri: str = resource["uri"]
                 if self.own_service(ctx) is None:
                     uri = session_uri(session_id, service, uri)
@@ -138,11 +140,9 @@ class Resources:
 
     async def _list_pinned_templates(self, ctx: RequestContext) -> JSON:
         templates: list[JSON] = []
-        pages = self._read_pages(ctx, "resources", "resources/templates/list")
-        async for service, session_id, page in pages:
-            for template in _valid_items(
-                page.get("resourceTemplates"), types.ResourceTemplate, service
-            ):
+        pages = self._read_pages(ctx, "resources/templates/list", "resourceTemplates")
+        async for service, session_id, items in pages:
+            for template in _valid_items(items, types.ResourceTemplate, service):
                 uri: str = template["uriTemplate"]
                 if self.own_service(ctx) is None:
                     uri = session_template(session_id, service, uri)
@@ -355,29 +355,30 @@ class Resources:
         ]
 
     async def _read_pages(
-        self, ctx: RequestContext, capability: str, method: str
-    ) -> AsyncGenerator[tuple[str, str, JSON]]:
+        self, ctx: RequestContext, method: str, key: str
+    ) -> AsyncGenerator[tuple[str, str, list[JSON]]]:
+        """Yield the pages of a list of the pinned session: service, id of the session, items."""
         pin = self.pin(ctx)
         if pin is None:
             return
         await self.gateway.catalog("explicit")
         with translate_errors():
             session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
-        for service in self.services_with(capability):
-            cursor: object = None
-            for _ in range(100):
-                params = {"cursor": cursor} if cursor else {}
+        for service in self.services_with("resources"):
+            paging = Paging(service, method)
+            while paging.is_open:
                 try:
                     with translate_errors(but=_OF_ONE_SERVICE):
-                        page, session_id = await self.forward(ctx, session, service, method, params)
+                        page, session_id = await self.forward(
+                            ctx, session, service, method, paging.params
+                        )
                 except _OF_ONE_SERVICE as error:
                     # The other services are still listed.
                     logger.info("%s of %s is left out: %s", method, service, error)
                     break
-                yield service, session_id, page
-                cursor = page.get("nextCursor")
-                if not isinstance(cursor, str) or not cursor:
-                    break
+                items: object = page.get(key)
+                listed = cast("list[object]", items) if isinstance(items, list) else []
+                yield service, session_id, paging.add(listed, page.get("nextCursor"))
 
     async def forward(
         self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
@@ -436,15 +437,15 @@ _OF_ONE_SERVICE = (
 """Errors that keep one service out of a list; the other services are listed."""
 
 
-def _valid_items(resources: object, kind: type[BaseModel], service: str) -> Generator[JSON]:
+def _valid_items(resources: list[JSON], kind: type[BaseModel], service: str) -> Generator[JSON]:
     """Yield the valid items of a list of `kind`: a client refuses a whole list with one malformed item."""
-    for resource in cast("list[object]", resources) if isinstance(resources, list) else ():
+    for resource in resources:
         try:
             kind.model_validate(resource, by_name=False)
         except ValidationError:
             logger.warning("%s lists a malformed resource", service)
         else:
-            yield cast("JSON", resource)
+            yield resource
 
 
 def refuse_cursor(params: Params) -> None:
