@@ -20,7 +20,7 @@ from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
 from .scratch import ScratchFolder
 from .sdk import attach_client, driver_command, driver_environment
-from .user_agent import HOOK
+from .user_agent import HOOK as USER_AGENT_HOOK
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -38,6 +38,12 @@ RECOVERY: Final = "Ask whoever runs the server: `statehold doctor` tries the bro
 
 LEAN: Final = ("--max-semi-space-size=4",)
 """The space for new objects in MiB, instead of 16 or more: saves some 50 MiB and is no slower."""
+
+HOOKS: Final = (
+    *("--require", str(USER_AGENT_HOOK)),
+    *("--require", str(Path(__file__).with_name("registry.cjs"))),
+)
+"""The scripts that a process of Playwright loads first."""
 
 OPENER: Final = "xdg-open"
 """The program that Chromium starts on Linux, without asking, when a mailto: link is clicked."""
@@ -151,8 +157,7 @@ class Driver:
             *prefix,
             node,
             *LEAN,
-            "--require",
-            str(HOOK),
+            *HOOKS,
             program,
             "run-driver",
             stdin=asyncio.subprocess.PIPE,
@@ -238,4 +243,4 @@ def _without_opener(folder: Path, path: str | None) -> str:
     return f"{programs}{os.pathsep}{path or os.defpath}"
 
 
-__all__ = ["LEAN", "Driver", "program_environment"]
+__all__ = ["HOOKS", "LEAN", "Driver", "program_environment"]

@@ -28,10 +28,9 @@ from ....sessions.errors import ConnectionLost
 from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, KeptIdentity
 from ...processes.ledger import Ledger
-from .driver import LEAN, program_environment
+from .driver import HOOKS, LEAN, program_environment
 from .scratch import ScratchFolder
 from .sdk import driver_command
-from .user_agent import HOOK
 
 logger = logging.getLogger("statehold.browser")
 
@@ -101,7 +100,7 @@ class BrowserHost:
         scratch = await anyio.to_thread.run_sync(ScratchFolder.make, folder)
         scratch.share()
         payload = {"package": os.path.dirname(program), "options": _in_javascript(options)}
-        command = [node, *LEAN, "--require", str(HOOK), str(PROGRAM), json.dumps(payload)]
+        command = [node, *LEAN, *HOOKS, str(PROGRAM), json.dumps(payload)]
         if (flock := shutil.which("flock")) is not None:
             # Holds the lock on the folder as long as the host runs, so that nobody removes it.
             command = [flock, "--shared", "--no-fork", str(scratch.path), *command]
