@@ -18,7 +18,7 @@ from .answers.events import News, summarize, summarize_news
 from .answers.naming import code_of
 from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
 from .egress.policy import scheme_allowed
-from .secrets.session import IS_SECRET, MASK
+from .secrets.session import MASK
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import parse_target
@@ -27,7 +27,7 @@ from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
 
 if TYPE_CHECKING:
-    from playwright.async_api import ElementHandle, Locator
+    from playwright.async_api import Locator
 
     from .session.session import BrowserSession
 
@@ -286,29 +286,13 @@ class Call:
             )
         return result
 
-    async def field_and_value(
-        self, locator: Locator, text: str
-    ) -> tuple[Locator | ElementHandle, str]:
-        """Return the field to type into, and the text with the values of named secrets; note whether the text is secret.
-
-        Raises:
-            ToolFailed: A named secret is not for the site of the field's frame.
-        """
-        named, field, value = self.session.secrets.named, locator, text
-        if named.may_be_in(text):
-            # An element belongs to one document: a frame that navigates meanwhile gets nothing.
-            field = await locator.element_handle(timeout=self.timeout)
-            frame = await field.owner_frame()
-            value = named.insert(text, "" if frame is None else frame.url)
-            is_secret = not named.consists_of_names(text) and await field.evaluate(IS_SECRET)
-        else:
-            is_secret = await locator.evaluate(IS_SECRET, timeout=self.timeout)
+    def note_typed(self, text: str, *, is_secret: bool) -> None:
+        """Note a text that goes into a field; the text of a secret field is hidden from then on."""
         if is_secret:
             self._secret_texts.add(text)
             self.session.secrets.add(text)
         else:
             self._plain_texts.add(text)
-        return field, value
 
     def mask_secret(self, text: str) -> str:
         """Return a typed text as the code in the answer shows it: secret texts are masked."""
@@ -351,8 +335,8 @@ class Call:
         Raises:
             ToolFailed: There is no room for it.
         """
-        files = self.session.files
-        data = self.session.secrets.named.mask_file(data)
+        files, named = self.session.files, self.session.secrets.named
+        name, data = named.mask_name(name), named.mask_file(data)
         try:
             path = await files.write(name, data)
         except OSError as error:

@@ -34,6 +34,7 @@ BODILESS: Final = (
     """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
 )
 
+_REF: Final = re.compile(r"\[ref=([gtfe\d]+)\]")
 _REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 
 
@@ -122,7 +123,43 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     prefix += f"t{tab.number}" if tab.number > 1 else ""
     if prefix:
         text = _REF_MARK.sub(f"[ref={prefix}", text)
+    if tab.secret_fields:
+        text = _mask_fields(text, tab.secret_fields)
     return session.secrets.mask_snapshot(text)
 
 
-__all__ = ["ERROR_TOKENS", "TOKEN", "Mode", "changes", "finish_snapshot", "fit", "read_snapshot"]
+def ref_in(snapshot: str) -> str | None:
+    """Return the first ref in a snapshot."""
+    match = _REF.search(snapshot)
+    return match and match[1]
+
+
+def _mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
+    """Return a snapshot in which the fields with these refs have these texts in place of their values."""
+    lines: list[str] = []
+    text, depth = "", 0
+    for line in snapshot.split("\n"):
+        indent = len(line) - len(line.lstrip())
+        if text and indent > depth:
+            # The value of a field that has a placeholder or elements stands below it.
+            marker = "- text: "
+            is_value = line.lstrip().startswith(marker)
+            lines.append(f"{line[:indent]}{marker}{text}" if is_value else line)
+            continue
+        match = _REF.search(line)
+        text, depth = fields.get(match[1], "") if match else "", indent
+        head, mark, value = line.partition("]: ")
+        lines.append(f"{head}{mark}{text}" if text and value else line)
+    return "\n".join(lines)
+
+
+__all__ = [
+    "ERROR_TOKENS",
+    "TOKEN",
+    "Mode",
+    "changes",
+    "finish_snapshot",
+    "fit",
+    "read_snapshot",
+    "ref_in",
+]

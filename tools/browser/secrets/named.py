@@ -1,9 +1,15 @@
-"""Secrets that the configuration names: a caller types `%NAME%`, pages get the value, and results show the name again."""
+"""Secrets that the configuration names: a caller types `%NAME%`, pages get the value, and results show the name again.
+
+A weak secret, whose value is found by trying, is put into fields only and not masked elsewhere: a page with all six-digit
+numbers would show by the place of `%CODE%` which one it is.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -13,13 +19,14 @@ from ..session.failures import ToolFailed
 from ..snapshot.world import origin_of
 
 SHORTEST: Final = 4
-"""The shortest value in characters; a shorter one occurs in every page, and would be masked there."""
+"""The shortest value in characters; a shorter one is no secret."""
+STRONG_BITS: Final = 40.0
+"""The logarithm of the number of values like it from which a value is strong. A result holds some 2**18 values."""
 SIMILARITY: Final = 0.8
 """How similar an unknown name must be to a configured one to count as a misspelling of it."""
 
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
-_REF: Final = r"\[ref=[gtfe\d]+\]"
-"""Matches a ref of a snapshot, which stays as it is even if its number is a secret."""
+_SEPARATORS: Final = str.maketrans("", "", "-./")
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Matches a text in quotes in Python. Quotes inside of it begin no other one."""
 _Text = TypeVar("_Text", str, bytes)
@@ -36,29 +43,42 @@ class NamedSecret:
     value: str = field(repr=False)
     origin: str | None = None
 
+    @property
+    def is_weak(self) -> bool:
+        return _bits_of(self.value) < STRONG_BITS
+
 
 class NamedSecrets:
     """The named secrets of one configuration. They do not change while the process runs."""
 
-    def __init__(self, secrets: Iterable[NamedSecret] = ()) -> None:
+    def __init__(self, secrets: Sequence[NamedSecret] = ()) -> None:
         self._secrets: dict[str, dict[str | None, str]] = {}
         """The values by name and by the origin that they are for."""
+        self._weak_names = {secret.name for secret in secrets if secret.is_weak}
+        self._masked_values: list[str] = []
         references: dict[str, str] = {}
         self._literals: dict[str, str] = {}
         """The code that reads a value, by the texts in quotes in its place."""
         for secret in secrets:
             self._secrets.setdefault(secret.name, {})[secret.origin] = secret.value
-            for form in _forms_of(secret.value):
-                references.setdefault(form, f"%{secret.name}%")
-            for text in (f"%{secret.name}%", secret.value):
+            texts = [f"%{secret.name}%"]
+            if not secret.is_weak:
+                texts.append(secret.value)
+                self._masked_values.append(secret.value)
+                for form in _forms_of(secret.value):
+                    references.setdefault(form, f"%{secret.name}%")
+            for text in texts:
                 for literal in (repr(text), json.dumps(text, ensure_ascii=False)):
                     self._literals.setdefault(literal, f'os.environ["{secret.name}"]')
         self._reference = re.compile(f"%({'|'.join(map(re.escape, self._secrets))})%")
         self._text = _Replacements(references)
+        self._names_in_files = [
+            (re.compile(_loose(secret.value), re.IGNORECASE), f"%{secret.name}%")
+            for secret in secrets
+            if not secret.is_weak
+        ]
         self._bytes = {form.encode(): name.encode() for form, name in references.items()}
-        self._bytes_pattern = re.compile(
-            b"|".join([_REF.encode(), *map(re.escape, _longest_first(self._bytes))])
-        )
+        self._bytes_pattern = re.compile(b"|".join(map(re.escape, _longest_first(self._bytes))))
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -71,18 +91,24 @@ class NamedSecrets:
         )
 
     @property
-    def values(self) -> Sequence[str]:
-        return [value for values in self._secrets.values() for value in values.values()]
+    def masked_values(self) -> Sequence[str]:
+        """The values that are masked wherever they stand: those of all secrets but weak ones."""
+        return self._masked_values
+
+    def weak_names(self, text: str) -> list[str]:
+        """Return the names of weak secrets in a text, as a caller types them."""
+        names = dict.fromkeys(self._reference.findall(text)) if self.may_be_in(text) else ()
+        return [f"%{name}%" for name in names if name in self._weak_names]
 
     def may_be_in(self, text: str) -> bool:
         """Return whether insert() may find a name in a text."""
         return bool(self._secrets) and "%" in text
 
-    def insert(self, text: str, url: str) -> str:
-        """Return a text with the values of the names in it, for the page at an address.
+    def insert(self, text: str, url: str, *, is_typed: bool = False) -> str:
+        """Return a text with the values of the names in it, for the page at an address. `is_typed`: it goes into a field.
 
         Raises:
-            ToolFailed: A secret is not for that origin, or a name is almost that of a secret.
+            ToolFailed: A secret is not for that origin, a name is almost that of a secret, or a weak secret is not typed.
         """
         if not self.may_be_in(text):
             return text
@@ -90,7 +116,13 @@ class NamedSecrets:
         for name in _POSSIBLE_NAME.findall(text):
             if name not in self._secrets:
                 self._refuse_misspelled(name)
-        return self._reference.sub(lambda match: self._value(match[1], origin), text)
+        inserted = self._reference.sub(lambda match: self._value(match[1], origin), text)
+        if not is_typed and (weak_names := self.weak_names(text)):
+            raise ToolFailed(
+                f"{' and '.join(weak_names)} can be put into fields and prompts only: the value is so easy to guess that "
+                "results do not hide it. Nothing was put in."
+            )
+        return inserted
 
     def _value(self, name: str, origin: str | None) -> str:
         values = self._secrets[name]
@@ -118,8 +150,14 @@ class NamedSecrets:
         return bool(self._secrets and text) and not self._reference.sub("", text)
 
     def mask(self, text: str) -> str:
-        """Return a text in which each value is replaced by its name: as it is, and as JSON and URLs write it."""
+        """Return a text in which each value that is not weak is replaced by its name, also as JSON and URLs write it."""
         return self._text.apply(text)
+
+    def mask_name(self, name: str) -> str:
+        """Return the name of a file in which each value is replaced as in mask(), also where its signs became others."""
+        for value, reference in self._names_in_files:
+            name = value.sub(reference, name)
+        return self.mask(name)
 
     def mask_code(self, code: str) -> str:
         """Return Python that reads values from the environment; where one is only part of a text, it is masked."""
@@ -131,7 +169,7 @@ class NamedSecrets:
         """Return the bytes of a text in which each value is replaced as in mask()."""
         if not any(each in data for each in self._bytes):
             return data
-        return self._bytes_pattern.sub(lambda match: self._bytes.get(match[0], match[0]), data)
+        return self._bytes_pattern.sub(lambda match: self._bytes[match[0]], data)
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
@@ -148,13 +186,13 @@ class _Replacements:
 
     def __init__(self, replacements: dict[str, str]) -> None:
         self._replacements = replacements
-        self._pattern = re.compile("|".join([_REF, *map(re.escape, _longest_first(replacements))]))
+        self._pattern = re.compile("|".join(map(re.escape, _longest_first(replacements))))
 
     def apply(self, text: str) -> str:
         # A search for each text is faster than the expression, and mostly finds none.
         if not any(each in text for each in self._replacements):
             return text
-        return self._pattern.sub(lambda m: self._replacements.get(m[0], m[0]), text)
+        return self._pattern.sub(lambda match: self._replacements[match[0]], text)
 
 
 def _longest_first(texts: Iterable[_Text]) -> list[_Text]:
@@ -166,7 +204,28 @@ def _forms_of(value: str) -> list[str]:
     encoded = [encode(value, safe) for safe in _UNESCAPED for encode in (quote, quote_plus)]
     escaped = [json.dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)]
     forms = [value, " ".join(value.split()), repr(value)[1:-1], *escaped, *encoded]
-    return [form for form in dict.fromkeys(forms) if len(form) >= SHORTEST]
+    return list(dict.fromkeys(forms))
+
+
+def _loose(value: str) -> str:
+    """Return an expression for a value in which browsers and systems have replaced signs that names of files do not have."""
+    return "".join(re.escape(sign) if sign.isalnum() else "." for sign in value.strip())
+
+
+def _bits_of(value: str) -> float:
+    """Return the logarithm of the number of values with this length and these kinds of characters.
+
+    Digits alone count little: codes, cards and dates follow rules.
+    """
+    compact = "".join(value.split())
+    if compact.translate(_SEPARATORS).isdigit():
+        return 0.0
+    kinds = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+    alphabet = sum(len(kind) for kind in kinds if not set(kind).isdisjoint(compact))
+    if not set(compact) <= set("".join(kinds)):
+        alphabet += len(string.punctuation)
+    # Few characters that repeat are few to try.
+    return len(compact) * math.log2(min(alphabet, len(set(compact)) ** 2)) if compact else 0.0
 
 
 def _in_brackets(origins: Iterable[str]) -> str:

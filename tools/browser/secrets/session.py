@@ -44,7 +44,7 @@ class SessionSecrets:
     @property
     def texts(self) -> Sequence[str]:
         """The texts that the journal must not record."""
-        return (*self.named.values, *self._forms)
+        return (*self.named.masked_values, *self._forms)
 
     def add(self, text: str) -> None:
         """Remember a text of at least SHORTEST characters. Beyond MOST texts, the one typed longest ago is forgotten."""

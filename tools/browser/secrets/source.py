@@ -24,7 +24,8 @@ MARGIN_SECONDS: Final = 2.0
 """Seconds of `connect_seconds` that are left to the browser when the command takes too long."""
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
+_ORIGIN: Final = re.compile(r"https?://[^/\\?#@\s]+/?", re.IGNORECASE)
+"""Matches an address that is an origin and nothing else."""
 
 
 def read_secrets(path: str) -> NamedSecrets:
@@ -66,7 +67,7 @@ def parse_secrets(text: str) -> NamedSecrets:
     for name, origin in secrets:
         if origin is not None and (name, None) in secrets:
             raise ValueError(f"{name} is there with and without an origin; keep one of the two")
-    return NamedSecrets(secrets.values())
+    return NamedSecrets(list(secrets.values()))
 
 
 def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
@@ -74,19 +75,14 @@ def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{line}: a name has letters, digits and _ only")
     origin = origin_of(address) if at else None
-    if at and (origin is None or address.rstrip("/").lower() != origin):
+    if at and (origin is None or _ORIGIN.fullmatch(address) is None):
         raise ValueError(f"{line}: behind {name}@ stands no origin such as https://shop.test")
     if len(value) < SHORTEST:
         raise ValueError(
             f"{line}: the value of {name} has fewer than {SHORTEST} characters and would be masked all over pages; "
             "leave it out"
         )
-    return NamedSecret(name, value, origin and _without_default_port(origin))
-
-
-def _without_default_port(origin: str) -> str:
-    """Return an origin as the addresses of its pages have it."""
-    return origin.removesuffix(_DEFAULT_PORTS[origin.partition(":")[0]])
+    return NamedSecret(name, value, origin)
 
 
 async def load_secrets(config: BrowserConfig) -> NamedSecrets:

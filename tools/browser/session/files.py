@@ -225,13 +225,12 @@ class Files:
         except FileNotFoundError:
             raise InvalidArgument("The session has no such file.") from None
 
-    async def keep_download(self, download: Download) -> None:
-        """Wait for a download and save it. A download that grows too large, or has no room, is cancelled.
+    async def keep_download(self, download: Download, name: str) -> None:
+        """Wait for a download and save it under a name. A download that grows too large, or has no room, is cancelled.
 
         Raises:
             OSError: The download failed or was cancelled; the message says why.
         """
-        name = download.suggested_filename or "download"
         is_admitted = len(self._arrived_bytes) < MOST_DOWNLOADS
         try:
             if not is_admitted:

@@ -454,11 +454,13 @@ class BrowserSession:
         self.spawn(self._keep_download, tab, download)
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
-        name, is_saved = download.suggested_filename[:200], False
+        # Masked before it becomes a file name, which replaces characters.
+        full_name = self.secrets.named.mask_name(download.suggested_filename) or "download"
+        name, is_saved = full_name[:200], False
         self.event_lines.append(f"Downloading {name} ...")
         try:
             try:
-                await self.files.keep_download(download)
+                await self.files.keep_download(download, full_name)
                 is_saved = True
             except Exception as error:
                 self.event_lines.append(f"The download of {name} failed: {reason(error)}")

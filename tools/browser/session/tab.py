@@ -141,6 +141,8 @@ class Tab:
         """The last snapshot of the document that was read; it has the roles and names of refs."""
         self.shown_snapshot: str | None = None
         """The last snapshot of the document that an answer described, for the difference to it."""
+        self.secret_fields: dict[str, str] = {}
+        """By ref, the fields whose values snapshots do not show, with the texts that they show instead."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
         """The progress of the last navigation, as known from events: a query to Playwright takes several messages."""
         self.change = anyio.Event()
@@ -378,14 +380,18 @@ class Tab:
                 self._message_count_before = self._message_count
                 self.endless_requests.clear()
                 self.stage = "loading"
-                self.last_snapshot = self.shown_snapshot = None
+                self._forget_document()
                 break
         self._note_change()
 
     def _on_document(self, _: Page) -> None:
         if self.stage != "loading":
             # A document without a request, such as about:blank.
-            self.last_snapshot = self.shown_snapshot = None
+            self._forget_document()
+
+    def _forget_document(self) -> None:
+        self.last_snapshot = self.shown_snapshot = None
+        self.secret_fields.clear()
 
     def _on_load(self, _: Page) -> None:
         self.stage = "loaded"

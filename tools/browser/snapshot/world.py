@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 import anyio
+from pydantic_core import Url
 
 from ....sessions.json_codec import JSON
 
@@ -21,6 +22,7 @@ ATTEMPTS: Final = 3
 SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
 """With SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _FOLDER: Final = Path(__file__).parent / "page"
 _SCRIPTS: Final = ("secrets.js", "values.js", "storage.js", "fields.js", "tab.js")
 _BODY: Final = "\n".join((_FOLDER / name).read_text("utf-8") for name in _SCRIPTS)
@@ -217,11 +219,13 @@ def _result_of(answer: JSON) -> JSON:
 
 
 def origin_of(url: str) -> str | None:
-    """Return the origin of a web address as the browser writes it, or None if such an address has no storage."""
+    """Return the origin of a web address as the browser parses and writes it, or None if such an address has no storage."""
+    # The Rust crate below pydantic parses URLs by the standard that browsers follow; urllib does not.
     with suppress(ValueError):
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.netloc:
-            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+        parts = Url(url)
+        if parts.scheme in DEFAULT_PORTS and parts.host:
+            port = "" if parts.port == DEFAULT_PORTS[parts.scheme] else f":{parts.port}"
+            return f"{parts.scheme}://{parts.host}{port}"
     return None
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
 from ..session.failures import ToolFailed, describe_error
+from ..snapshot.world import origin_of
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Cookie
 
 _READ_CODE = "await page.context.cookies()"
+_NO_HOST: Final = re.compile(r"[\s\x00-\x1f/\\?#@%]|\]:")
+"""Matches a character that does not belong to a host, though a URL with it may be valid."""
+_PORT: Final = re.compile(r":\d+$")
 HIDDEN_COOKIES: Final = 20
 """The number of cookies whose values are kept out of the journal; it records only the beginning of a result."""
 
@@ -102,10 +106,17 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
     from playwright.async_api import Error
 
     cookie: dict[str, Any] = arguments.model_dump(by_alias=True, exclude_none=True)
-    cookie.setdefault("domain", arguments.domain or await _host(call))
+    if arguments.domain is None:
+        url = (await call.tab()).page.url
+        cookie["domain"] = _host_of(url)
+        if not cookie["domain"]:
+            raise ToolFailed(
+                "The current page is of no site; give a domain, or open the site first."
+            )
+    else:
+        cookie["domain"] = _domain_of(arguments.domain)
+        url = f"{'https' if arguments.secure else 'http'}://{cookie['domain']}"
     cookie.setdefault("path", "/")
-    scheme = "https" if arguments.secure else "http"
-    url = f"{scheme}://{arguments.domain}" if arguments.domain else (await call.tab()).page.url
     value = call.session.secrets.named.insert(arguments.value, url)
     try:
         await call.session.context.add_cookies(cast("Any", [{**cookie, "value": value}]))
@@ -114,11 +125,27 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
     call.answer.code(f"await page.context.add_cookies([{cookie!r}])")
 
 
-async def _host(call: Call) -> str:
-    url = urlsplit((await call.tab()).page.url)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ToolFailed("The current page is of no site; give a domain, or open the site first.")
-    return url.hostname
+def _domain_of(text: str) -> str:
+    """Return the domain of a cookie as the browser writes it.
+
+    Raises:
+        ToolFailed: The text is more or less than the name or the address of a host.
+    """
+    dot, host = ("." if text.startswith(".") else ""), text.removeprefix(".")
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    domain = "" if _NO_HOST.search(host) else _host_of(f"https://{host}")
+    if not domain.strip("."):
+        raise ToolFailed(
+            f"{text[:200]!r} is no domain; give a host such as shop.test or .shop.test."
+        )
+    return f"{dot}{domain}"
+
+
+def _host_of(url: str) -> str:
+    """Return the host of a web address as the browser writes it, or ""."""
+    origin = origin_of(url)
+    return "" if origin is None else _PORT.sub("", origin.partition("://")[2])
 
 
 @tool("browser_cookie_delete", title="Delete cookie", cap="storage")

@@ -39,7 +39,7 @@ async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
     # Only a prompt takes a text.
     text = arguments.prompt_text if dialog.type == "prompt" else None
     if text is not None:
-        text = call.session.secrets.named.insert(text, tab.page.url)
+        text = call.session.secrets.named.insert(text, tab.page.url, is_typed=True)
     answer = partial(dialog.accept, text) if arguments.accept else dialog.dismiss
     await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True

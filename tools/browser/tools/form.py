@@ -13,12 +13,16 @@ from ..answers.naming import role_of
 from ..call import Call
 from ..session.clipboard import uses_clipboard
 from ..session.failures import ToolFailed, describe_error
+from ..text_input import put_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
 
 OPTIONS_SHOWN = 30
+IN_ONE_STEP: Final = (
+    "The text has a secret and was put in at once: other sites could take its keys."
+)
 
 SCROLLING: Final = frozenset({"End", "Home", "PageDown", "PageUp", "Space"})
 SCROLLED: Final = """() => new Promise(done => {
@@ -26,12 +30,6 @@ SCROLLED: Final = """() => new Promise(done => {
   setTimeout(done, 100);
 })"""
 """Resolves when a page has drawn the position that a key scrolled to; only then does it load more content."""
-
-_TO_END: Final = """e => {
-  e.focus();
-  if (e.getRootNode().activeElement === e) getSelection().modify("move", "forward", "documentboundary");
-}"""
-"""Moves the caret to the end of a field; a number field has no selection range."""
 
 _REFUSAL: Final = 'The specified value "'
 """The beginning of the browser's warning about a text that is no date, time, number or color; it then clears the field."""
@@ -57,7 +55,7 @@ class Type(BrowserArguments):
     element: Element = None
     submit: Annotated[bool | None, Field(description="Press Enter afterwards")] = None
     slowly: Annotated[
-        bool | None, Field(description="Key by key, for pages that listen to keys")
+        bool | None, Field(description="Key by key, for pages that listen to keys; secrets at once")
     ] = None
 
 
@@ -67,17 +65,17 @@ async def type_text(call: Call, arguments: Type) -> None:
     locator = await call.locate(arguments.target, arguments.element)
     code = call.element_code
     if arguments.slowly:
+        uses_keys = True
 
         async def press() -> None:
-            from playwright.async_api import Locator
-
-            field, value = await call.field_and_value(locator, arguments.text)
-            await locator.evaluate(_TO_END, timeout=call.timeout)
-            type_keys = field.press_sequentially if isinstance(field, Locator) else field.type
-            await type_keys(value, timeout=_typing_timeout(call, value))
+            nonlocal uses_keys
+            uses_keys = await put_text(call, locator, arguments.text, slowly=True)
 
         await call.act(press)
-        call.answer.code(f"await {code}.press_sequentially({call.mask_secret(arguments.text)!r})")
+        method = "press_sequentially" if uses_keys else "fill"
+        call.answer.code(f"await {code}.{method}({call.mask_secret(arguments.text)!r})")
+        if not uses_keys:
+            (await call.tab()).event_lines.append(IN_ONE_STEP)
         await _check_range(call, locator, arguments.target, arguments.text)
     else:
         await _fill_text(call, locator, arguments.target, arguments.text)
@@ -107,16 +105,15 @@ async def _fill_text(
     tab = await call.tab()
     last = tab.console[-1] if tab.console else None
 
-    value = text
+    uses_keys = True
 
     async def fill() -> None:
-        nonlocal value
-        field, value = await call.field_and_value(locator, text)
-        await field.fill(value, timeout=call.timeout)
+        nonlocal uses_keys
+        uses_keys = await put_text(call, locator, text)
 
     await call.act(fill, snapshot=False)
     # Look for the warning first: a query to every field would cost one more message.
-    value = value.strip()
+    value = text.strip() if uses_keys else ""
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
         is_warning = value and line.text.startswith(f"{_REFUSAL}{value[:100]}")
         if is_warning and await locator.evaluate(_WAS_REFUSED, value, timeout=call.timeout):
@@ -152,11 +149,6 @@ async def _check_range(
             f"The field takes a number from {least} to {most}, not {text!r}; it is at {value} now."
         )
     tab.event_lines.append(f"{name} made {value} of {text}.")
-
-
-def _typing_timeout(call: Call, text: str) -> float:
-    """Return the timeout for typing a text key by key, in milliseconds; it grows with the length."""
-    return call.timeout + len(text) * 20
 
 
 class PressKey(BrowserArguments):

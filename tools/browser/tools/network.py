@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from ..call import Call
 from ..process.node import match_lines
+from ..secrets.session import MASK
 from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
+_LOGIN_HEADER: Final = re.compile(r"authorization$|api-?key|(auth|access|session)-?token")
+"""Matches the names of headers that log in, besides those of cookies."""
 
 
 class NetworkRequests(BrowserArguments):
@@ -177,7 +181,27 @@ async def _describe_request(number: int, request: Request) -> str:
 
 
 def _headers(headers: dict[str, str]) -> str:
-    return "\n".join(f"{name}: {value}" for name, value in headers.items())
+    return "\n".join(f"{name}: {_without_login(name, value)}" for name, value in headers.items())
+
+
+def _without_login(name: str, value: str) -> str:
+    """Return the value of a header; of one that logs in, only the names and attributes in it."""
+    match name.lower():
+        case "cookie":
+            return "; ".join(_without_value(pair) for pair in value.split(";"))
+        case "set-cookie":
+            cookies = [line.partition(";") for line in value.split("\n")]
+            return "\n".join(f"{_without_value(pair)}{mark}{rest}" for pair, mark, rest in cookies)
+        case lowered if _LOGIN_HEADER.search(lowered):
+            scheme, blank, _ = value.partition(" ")
+            return f"{scheme} {MASK}" if blank else MASK
+        case _:
+            return value
+
+
+def _without_value(pair: str) -> str:
+    name, mark, _ = pair.partition("=")
+    return f"{name.strip()}={MASK}" if mark else MASK
 
 
 TOOLS: list[BrowserTool] = [network_requests, network_request]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..process.sdk import WebStorage
 
 Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
+
+_SET_ITEM: Final = "(area, [key, value]) => area.setItem(key, value)"
 
 
 class Key(BrowserArguments):
@@ -75,9 +77,15 @@ class Area:
 
     async def set_item(self, call: Call, arguments: Item) -> None:
         async with self.of(call, f"set_item({arguments.key!r}, {arguments.value!r})") as storage:
-            url = (await call.tab()).page.url
-            value = call.session.secrets.named.insert(arguments.value, url)
-            await storage.set_item(arguments.key, value)
+            named = call.session.secrets.named
+            if not named.may_be_in(arguments.value):
+                await storage.set_item(arguments.key, arguments.value)
+                return
+            page = (await call.tab()).page
+            # It belongs to one document: a page that navigates meanwhile gets nothing.
+            area = await page.evaluate_handle(self.name)
+            value = named.insert(arguments.value, page.url)
+            await area.evaluate(_SET_ITEM, [arguments.key, value])
 
     async def delete_item(self, call: Call, arguments: Key) -> None:
         async with self.of(call, f"remove_item({arguments.key!r})") as storage:

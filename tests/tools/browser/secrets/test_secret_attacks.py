@@ -1,0 +1,191 @@
+"""Pages and callers that try to get the value of a secret which is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import pytest
+from changing import Changing
+from support.browsing import Browse, opened, running, section
+from support.selection import matrix
+
+from statehold.tools.browser.service import BrowserService
+
+PASSWORD = 'open "sesame" & ü/7'
+CODE = "271828"
+FORM = "<form><input name=first><input name=code><input name=decoy><textarea name=notes></textarea></form>"
+THIEF = """<input id=x tabindex=0 autofocus><script>
+  const input = document.querySelector("#x");
+  window.keys = [];
+  for (const kind of ["keydown", "beforeinput", "paste"]) addEventListener(kind, e => keys.push(e.key ?? e.data), true);
+  const take = () => input.focus();
+  window.got = () => input.value + keys.join("");
+  %s
+</script>"""
+LOOP = (
+    "const { port1, port2 } = new MessageChannel(); port1.onmessage = () => { take(); next(); }; "
+)
+LOOP += "const next = () => port2.postMessage(0); next();"
+BLUR = "take(); input.onblur = take; onblur = take; setInterval(take, 1);"
+SHADOW = "const root = document.body.attachShadow({ mode: 'closed' }); root.append(input); " + LOOP
+FRAMED = (
+    "const inner = document.body.appendChild(document.createElement('iframe'));"
+    "inner.contentDocument.body.append(input); " + LOOP
+)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Generator[Changing]:
+    with Changing() as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+async def with_secrets(
+    anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str, shop: Changing
+) -> AsyncGenerator[BrowserService]:
+    folder = tmp_path_factory.mktemp("secrets")
+    lines = (
+        f"PASSWORD@{shop.url}='{PASSWORD}'",
+        f"CODE={CODE}",
+        "KEY@http://shop.test=key-of-the-shop",
+    )
+    (folder / "secrets.env").write_text("\n".join(lines), "utf-8")
+    settings = {"caps": ["devtools", "storage"], "secrets": str(folder / "secrets.env")}
+    async with running(folder / "data", shell, **settings) as service:
+        yield service
+
+
+@pytest.fixture
+async def browse(with_secrets: BrowserService) -> AsyncGenerator[Browse]:
+    async with opened(with_secrets) as browse:
+        yield browse
+
+
+@pytest.mark.parametrize("attack", matrix(LOOP, BLUR, SHADOW, FRAMED))
+async def test_a_foreign_frame_with_the_focus_gets_no_key_of_a_secret(
+    browse: Browse, shop: Changing, attack: str
+) -> None:
+    thief = shop.url.replace("127.0.0.1", "localhost")
+    shop.pages |= {
+        "/": f"{FORM}<iframe src='{thief}/thief'></iframe>",
+        "/thief": THIEF % attack,
+    }
+    await browse.text("navigate", url=f"{shop.url}/")
+    text = await browse.text("type", target="[name=notes]", text="%PASSWORD%", slowly=True)
+    assert "was put in at once" in section(text, "Events")
+    for _ in range(3):
+        await browse.text("type", target="[name=first]", text="%PASSWORD%")
+    values = "() => [...document.querySelectorAll('[name=first], [name=notes]')].map(e => e.value)"
+    assert await browse.value(values) == [PASSWORD, PASSWORD]
+    frame = next(frame for frame in browse.page.frames if frame.url.startswith(thief))
+    assert await frame.evaluate("got()") == ""
+
+
+@pytest.mark.parametrize(
+    "domain",
+    matrix("evil.test\\@shop.test", "evil.test@shop.test", "shop.test/", "shop.test:80", "evil?@shop.test",
+           "evil#@shop.test", "sh%6fp.test", "shop\t.test", "..", " shop.test", quick=2),
+)  # fmt: skip
+async def test_a_cookie_with_a_secret_is_set_only_for_the_domain_that_was_checked(
+    browse: Browse, domain: str
+) -> None:
+    error = await browse.error("cookie_set", name="a", value="%KEY%", domain=domain)
+    assert "is no domain" in error
+    assert await browse.connection.session.context.cookies() == []
+
+
+@pytest.mark.thorough
+async def test_the_domain_of_a_cookie_is_the_one_of_the_browser(browse: Browse) -> None:
+    await browse.text("cookie_set", name="a", value="%KEY%", domain="SHOP.test")
+    await browse.text("cookie_set", name="b", value="x", domain=".BÜCHER.test")
+    await browse.text("cookie_set", name="c", value="x", domain="::1")
+    cookies = {
+        c.get("name"): c.get("domain") for c in await browse.connection.session.context.cookies()
+    }
+    assert cookies == {"a": "shop.test", "b": ".xn--bcher-kva.test", "c": "[::1]"}
+    for domain in ("shop.test.", "a.shop.test", ".shop.test", "xn--shop.test"):
+        error = await browse.error("cookie_set", name="d", value="%KEY%", domain=domain)
+        assert "only for pages of http://shop.test" in error
+
+
+async def test_the_mask_of_a_value_that_can_be_guessed_is_no_oracle(
+    browse: Browse, shop: Changing
+) -> None:
+    shop.pages |= {
+        "/guess": f"<title>{CODE}</title><p>a {CODE} b</p>{FORM}",
+        f"/{CODE}": f"{{'number': {CODE}}}",
+    }
+    await browse.text("navigate", url=f"{shop.url}/guess?n={CODE}")
+    guess = f"""async () => {{ console.error("n {CODE}"); history.pushState(0, "", "/guess?m={CODE}");
+      document.querySelector("[name=decoy]").value = "{CODE}"; await fetch("/{CODE}"); return "{CODE}"; }}"""
+    texts = [await browse.text("evaluate", function=guess)]
+    texts += [await browse.text("snapshot"), await browse.text("console_messages")]
+    texts += [await browse.text("network_requests"), await browse.text("find", text=CODE)]
+    texts += [await browse.text("network_request", index=2, part="response-body")]
+    texts += [await browse.text("tabs", action="list")]
+    assert [text for text in texts if "%CODE%" in text or CODE not in text] == []
+    for tool, arguments in {
+        "cookie_set": {"name": "a", "value": "%CODE%"},
+        "localstorage_set": {"key": "a", "value": "%CODE%"},
+        "wait_for": {"text": "%CODE%"},
+    }.items():
+        assert "so easy to guess" in await browse.error(tool, **arguments)
+
+
+@pytest.mark.parametrize("slowly", matrix(False, True))
+async def test_a_value_that_can_be_guessed_is_hidden_in_the_field_that_it_was_put_into(
+    browse: Browse, shop: Changing, slowly: bool
+) -> None:
+    shop.pages["/"] = FORM.replace("name=code", "name=code placeholder=Code")
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.value(f"() => {{ document.querySelector('[name=decoy]').value = '{CODE}'; }}")
+    for name in ("code", "first"):
+        result = await browse.call("type", target=f"[name={name}]", text="%CODE%", slowly=slowly)
+        assert not result.is_error
+        assert CODE not in (result.secrets or ())
+    fields = "() => [...document.querySelectorAll('input')].map(e => e.value)"
+    assert await browse.value(fields) == [CODE, CODE, CODE]
+    snapshot = section(await browse.text("snapshot"), "Snapshot")
+    assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (2, 1)
+    await browse.text("type", target="[name=first]", text="plain")
+    snapshot = section(await browse.text("snapshot"), "Snapshot")
+    assert (snapshot.count("%CODE%"), snapshot.count("plain")) == (1, 1)
+    await browse.text("start_tracing")
+    error = await browse.error("type", target="[name=first]", text="%CODE%")
+    assert "%CODE% would be in a trace" in error
+
+
+async def test_the_name_of_a_download_has_no_value(browse: Browse, shop: Changing) -> None:
+    shop.pages["/"] = "<a download>x</a>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    click = """name => { const a = document.querySelector("a");
+      a.href = "data:text/plain,x"; a.download = name; a.click(); }"""
+    async with browse.page.expect_download():
+        await browse.page.evaluate(click, f"of {PASSWORD}.txt")
+    text = await browse.text("wait_for", time=0.2)
+    assert "of _PASSWORD_.txt" in text
+    assert await browse.connection.session.files.names() == ["of _PASSWORD_.txt"]
+
+
+async def test_headers_that_log_in_are_masked(browse: Browse, shop: Changing) -> None:
+    shop.pages |= {"/": "<p>", "/api": "{}"}
+    shop.headers["/api"] = {"SET-Cookie": "sid=s3cr3t-1; Path=/; HttpOnly", "X-Other": "seen"}
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.value("() => { document.cookie = 'a=s3cr3t-2'; document.cookie = 'b=s3cr3t-3'; }")
+    headers = """{ AUTHORIZATION: "Bearer s3cr3t-4", "X-Api-Key": "s3cr3t-5", "x-auth-token": "s3cr3t-6",
+      "X-Mine": "kept" }"""
+    await browse.text("evaluate", function=f"() => fetch('/api', {{ headers: {headers} }})")
+    texts = [await browse.text("network_request", index=2)]
+    for part in ("request-headers", "response-headers"):
+        texts.append(await browse.text("network_request", index=2, part=part))
+        await browse.text("network_request", index=2, part=part, filename=f"{part}.txt")
+        data, _ = await browse.connection.session.files.read(f"files/{part}.txt")
+        texts.append(data.decode())
+    assert not [text for text in texts if "s3cr3t" in text]
+    assert "cookie: a=••••••; b=••••••" in texts[1]
+    assert "authorization: Bearer ••••••" in texts[1]
+    assert "x-mine: kept" in texts[1]
+    assert "set-cookie: sid=••••••; Path=/; HttpOnly" in texts[3]
+    assert "x-other: seen" in texts[3]
