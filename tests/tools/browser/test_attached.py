@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Dialog, Page, async_playwright
 from pydantic import ValidationError
 from support.browsing import Browse, lost, new_view, opened, running, section
 from support.listening import run_until_line
+from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig
@@ -95,6 +96,21 @@ async def test_one_session_at_a_time_is_attached(attached: BrowserService, page:
     async with opened(attached, new_view("another", generation=2)) as again:
         assert "Increment" in await again.text("snapshot")
         assert "nothing is saved or restored of a person's own browser" in lost(again)
+
+
+async def test_a_dialog_that_the_person_closes_is_closed_for_the_session(
+    attached: BrowserService, page: Page
+) -> None:
+    dialogs: list[Dialog] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog))
+    async with opened(attached) as browse:
+        ask = "() => { setTimeout(() => { document.title = confirm('go on?'); }); }"
+        text = await browse.text("evaluate", function=ask)
+        assert "go on?" in section(text, "Modal state")
+        await dialogs[0].accept()
+        await until(lambda: browse.tab.modal_text is None)
+        assert "Page Title: true" in await browse.text("snapshot")
+        await browse.text("click", target=await browse.ref("Increment"))
 
 
 @pytest.mark.thorough

@@ -172,6 +172,7 @@ class Tab:
         page.on("domcontentloaded", self._on_document)
         page.on("load", self._on_load)
         page.on("dialog", self._on_dialog)
+        page.on("dialogclosed", self._on_dialog_closed)
         page.on("filechooser", self._on_chooser)
         page.on("download", lambda download: self._on_download(self, download))
         page.on("crash", self._on_crash)
@@ -409,6 +410,11 @@ class Tab:
         self.dialog = dialog
         self._open_modal()
 
+    def _on_dialog_closed(self, dialog: Dialog) -> None:
+        """Note that a dialog got its answer, maybe from a person who sees the browser."""
+        if self.dialog is dialog:
+            self.clear_modal()
+
     def _on_chooser(self, chooser: FileChooser) -> None:
         self.chooser = chooser
         self._open_modal()
@@ -470,11 +476,9 @@ class Tab:
 
     def take_messages(self) -> list[TabEvents]:
         """Return the lines about messages since the last call, for each level that is reported, errors first."""
-        messages, self._new_messages = (
-            self._new_messages,
-            {level: TabEvents() for level in self._reported_levels},
-        )
-        return list(messages.values())
+        messages = list(self._new_messages.values())
+        self._new_messages = {level: TabEvents() for level in self._reported_levels}
+        return messages
 
 
 def _first_of_redirects(requests: list[Request], number: int) -> int:
