@@ -140,8 +140,8 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
         ("storage_state = 'gone.json'", "services.browser.storage_state: there is no file"),
         ("secrets = 'gone.env'", "gone.env: it cannot be read: No such file"),
         (
-            "secrets = 'short.env'",
-            "short.env: line 1: the value of PIN has fewer than 4 characters",
+            "secrets = 'wrong.env'",
+            "wrong.env: line 1: a name has letters, digits and _ only",
         ),
         ("secrets = 'x'\nsecrets_command = ['x']", "secrets_command: excludes `secrets`"),
     ],
@@ -149,7 +149,7 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
 def test_a_mistake_is_reported_in_one_line_that_names_it(
     text: str, said: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "short.env").write_text("PIN=123")
+    (tmp_path / "wrong.env").write_text("P-IN=12345")
     path = written(tmp_path, f"[services.browser]\n{text}")
     with pytest.raises(ConfigError) as error_info:
         load(config=path, environ={})

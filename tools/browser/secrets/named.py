@@ -10,7 +10,7 @@ import json
 import math
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote, quote_plus
@@ -51,7 +51,11 @@ class NamedSecret:
 class NamedSecrets:
     """The named secrets of one configuration. They do not change while the process runs."""
 
-    def __init__(self, secrets: Sequence[NamedSecret] = ()) -> None:
+    def __init__(
+        self, secrets: Sequence[NamedSecret] = (), *, omitted: Mapping[str, str] | None = None
+    ) -> None:
+        """`omitted`: by name, why secrets were left out. Their names are refused."""
+        self.omitted: Mapping[str, str] = omitted or {}
         self._secrets: dict[str, dict[str | None, str]] = {}
         """The values by name and by the origin that they are for."""
         self._weak_names = {secret.name for secret in secrets if secret.is_weak}
@@ -70,7 +74,9 @@ class NamedSecrets:
             for text in texts:
                 for literal in (repr(text), json.dumps(text, ensure_ascii=False)):
                     self._literals.setdefault(literal, f'os.environ["{secret.name}"]')
-        self._reference = re.compile(f"%({'|'.join(map(re.escape, self._secrets))})%")
+        # Without names it matches nothing.
+        names = "|".join(map(re.escape, self._secrets)) or "(?!)"
+        self._reference = re.compile(f"%({names})%")
         self._text = _Replacements(references)
         self._names_in_files = [
             (re.compile(_loose(secret.value), re.IGNORECASE), f"%{secret.name}%")
@@ -102,18 +108,22 @@ class NamedSecrets:
 
     def may_be_in(self, text: str) -> bool:
         """Return whether insert() may find a name in a text."""
-        return bool(self._secrets) and "%" in text
+        return bool(self._secrets or self.omitted) and "%" in text
 
     def insert(self, text: str, url: str, *, is_typed: bool = False) -> str:
         """Return a text with the values of the names in it, for the page at an address. `is_typed`: it goes into a field.
 
         Raises:
-            ToolFailed: A secret is not for that origin, a name is almost that of a secret, or a weak secret is not typed.
+            ToolFailed: A secret is not for that origin, its name is wrong or was left out, or a weak secret is not typed.
         """
         if not self.may_be_in(text):
             return text
         origin = origin_of(url)
         for name in _POSSIBLE_NAME.findall(text):
+            if name in self.omitted and name not in self._secrets:
+                raise ToolFailed(
+                    f"%{name}% was left out ({self.omitted[name]}). Nothing was put in."
+                )
             if name not in self._secrets:
                 self._refuse_misspelled(name)
         inserted = self._reference.sub(lambda match: self._value(match[1], origin), text)

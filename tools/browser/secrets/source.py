@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 import signal
@@ -14,11 +15,13 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ..config import BrowserConfig
+from ..session.failures import InvalidSetting
 from ..snapshot.world import origin_of
 from .named import SHORTEST, NamedSecret, NamedSecrets
+
+logger = logging.getLogger("statehold.browser")
 
 MARGIN_SECONDS: Final = 2.0
 """Seconds of `connect_seconds` that are left to the browser when the command takes too long."""
@@ -46,6 +49,8 @@ def read_secrets(path: str) -> NamedSecrets:
 def parse_secrets(text: str) -> NamedSecrets:
     """Return the secrets in a text of lines `NAME=value` or `NAME@https://shop.test=value`, quoted as in dotenv files.
 
+    A value that is empty or too short is left out, with a reason.
+
     Raises:
         ValueError: A line is wrong. The message holds no value.
     """
@@ -53,6 +58,7 @@ def parse_secrets(text: str) -> NamedSecrets:
     from dotenv.parser import parse_stream
 
     secrets: dict[tuple[str, str | None], NamedSecret] = {}
+    omitted: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):
         line = f"line {binding.original.line}"
         if binding.error or (binding.key is not None and binding.value is None):
@@ -60,6 +66,11 @@ def parse_secrets(text: str) -> NamedSecrets:
         if binding.key is None:
             continue
         secret = _parse_secret(line, binding.key, binding.value or "")
+        if len(secret.value) < SHORTEST:
+            omitted[secret.name] = (
+                f"{line}: the value of {secret.name} has fewer than {SHORTEST} characters"
+            )
+            continue
         key = secret.name, secret.origin
         if key in secrets:
             raise ValueError(f"{line}: {secret.name} is there twice")
@@ -67,7 +78,7 @@ def parse_secrets(text: str) -> NamedSecrets:
     for name, origin in secrets:
         if origin is not None and (name, None) in secrets:
             raise ValueError(f"{name} is there with and without an origin; keep one of the two")
-    return NamedSecrets(list(secrets.values()))
+    return NamedSecrets(list(secrets.values()), omitted=omitted)
 
 
 def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
@@ -77,29 +88,31 @@ def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
     origin = origin_of(address) if at else None
     if at and (origin is None or _ORIGIN.fullmatch(address) is None):
         raise ValueError(f"{line}: behind {name}@ stands no origin such as https://shop.test")
-    if len(value) < SHORTEST:
-        raise ValueError(
-            f"{line}: the value of {name} has fewer than {SHORTEST} characters and would be masked all over pages; "
-            "leave it out"
-        )
     return NamedSecret(name, value, origin)
 
 
 async def load_secrets(config: BrowserConfig) -> NamedSecrets:
-    """Return the secrets of a configuration; the command runs for at most `connect_seconds`.
+    """Return the secrets of a configuration; the command runs for at most `connect_seconds`. The log names those left out.
 
     Raises:
-        ServiceUnavailable: They cannot be read. The message holds no value.
+        InvalidSetting: They cannot be read. The message holds no value.
     """
+    setting = "secrets" if config.secrets is not None else "secrets_command"
     try:
-        if config.secrets is not None:
-            return await anyio.to_thread.run_sync(read_secrets, config.secrets)
-        if config.secrets_command:
-            seconds = config.connect_seconds - min(MARGIN_SECONDS, config.connect_seconds / 5)
-            return parse_secrets(await _output_of(config.secrets_command, seconds))
+        secrets = await _read_configured(config)
     except ValueError as error:
-        setting = "secrets" if config.secrets is not None else "secrets_command"
-        raise ServiceUnavailable(f"`{setting}` gives no secrets: {error}.") from None
+        raise InvalidSetting(f"`{setting}` gives no secrets: {error}.") from None
+    for name, reason in secrets.omitted.items():
+        logger.warning("`%s`: %s; %%%s%% is left out", setting, reason, name)
+    return secrets
+
+
+async def _read_configured(config: BrowserConfig) -> NamedSecrets:
+    if config.secrets is not None:
+        return await anyio.to_thread.run_sync(read_secrets, config.secrets)
+    if config.secrets_command:
+        seconds = config.connect_seconds - min(MARGIN_SECONDS, config.connect_seconds / 5)
+        return parse_secrets(await _output_of(config.secrets_command, seconds))
     return NamedSecrets()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ....sessions.errors import ServiceUnavailable
+
 _WAIT_REASON: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
 )
@@ -50,6 +52,13 @@ class ToolFailed(Exception):
     """Raised by a tool that could not do its work; its text is for the model that called it."""
 
 
+class InvalidSetting(ServiceUnavailable):
+    """Raised when a setting, or the file that it names, is wrong. A retry does not help."""
+
+    retryable = False
+    recovery = "Ask whoever runs the server to correct it."
+
+
 def describe_error(error: BaseException) -> str:
     """Return the message of an error, without Playwright's logs; for a timeout, with the last cause of waiting from them."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
@@ -88,6 +97,7 @@ def was_action_done(error: BaseException) -> bool:
 
 
 __all__ = [
+    "InvalidSetting",
     "ToolFailed",
     "describe_error",
     "output_lines",

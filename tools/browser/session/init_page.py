@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from ....sessions.errors import ServiceUnavailable
-from .failures import describe_error
+from .failures import InvalidSetting, describe_error
 from .tabs import Tabs
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ async def run_init_pages(files: Sequence[str], tabs: Tabs) -> None:
     """Run `default(page)` of each file with the current page, in order. Without files, no page is opened.
 
     Raises:
-        ServiceUnavailable: A file cannot be loaded, or its function failed or took longer than INIT_SECONDS.
+        InvalidSetting: A file cannot be loaded, or its function failed or took longer than INIT_SECONDS.
     """
     for number, file in enumerate(files):
         page = (await tabs.ensure()).page
@@ -38,7 +37,7 @@ async def run_init_pages(files: Sequence[str], tabs: Tabs) -> None:
             logger.exception("`init_page` failed: %s", file)
             # The message of an OSError has a path of this machine.
             message = error.strerror if isinstance(error, OSError) else describe_error(error)
-            raise ServiceUnavailable(
+            raise InvalidSetting(
                 f"`init_page` failed: {type(error).__name__}: {message}."
             ) from error
 

@@ -21,7 +21,7 @@ from ..process.sdk import guid_of
 from ..process.user_agent import user_agent_of
 from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
-from ..session.failures import describe_error
+from ..session.failures import InvalidSetting, describe_error
 from ..session.files import Files
 from ..session.host_errors import HOSTS
 from ..session.init_page import run_init_pages
@@ -329,7 +329,7 @@ class Opening:
 
             close_matches = difflib.get_close_matches(name, devices, n=1)
             hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
-            raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
+            raise InvalidSetting(f"There is no device {name!r} to be like.{hint}")
         return {k: v for k, v in devices[name].items() if k != "default_browser_type"}
 
     async def _prepare(
@@ -365,7 +365,7 @@ class Opening:
                 await context.add_init_script(path=path)
             except (OSError, UnicodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is no text"
-                raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
+                raise InvalidSetting(f"`init_script` cannot be read: {reason}.") from error
 
     def _note_refusal(self, host: str, line: str) -> None:
         if self._session is not None:

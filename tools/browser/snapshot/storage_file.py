@@ -8,13 +8,13 @@ from typing import cast
 
 import anyio.to_thread
 
-from ....sessions.errors import ServiceUnavailable
 from ....sessions.json_codec import JSON
+from ..session.failures import InvalidSetting
 from .model import ContextSnapshot, StoredOrigin
 
 
 def parse_storage_state(data: bytes) -> ContextSnapshot:
-    """Return the cookies and the storage in the bytes of a file, as a context without tabs.
+    """Return the cookies and the storage in the bytes of a file, as a context without tabs. One of the two may be missing.
 
     Raises:
         ValueError: It is no storage state.
@@ -24,17 +24,21 @@ def parse_storage_state(data: bytes) -> ContextSnapshot:
     except (ValueError, RecursionError):
         raise ValueError("is no JSON, so it is no saved storage state") from None
     state = cast("JSON", content) if isinstance(content, dict) else {}
-    if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
-        raise ValueError("is no saved storage state: it has no lists cookies and origins")
+    cookies, entries = (state.get(part) for part in ("cookies", "origins"))
+    if cookies is None and entries is None:
+        raise ValueError("is no saved storage state: it has no list cookies and none origins")
+    if not all(isinstance(part, list | None) for part in (cookies, entries)):
+        raise ValueError("is no saved storage state: cookies and origins are lists")
     try:
         origins = {
-            str(entry["origin"]): StoredOrigin.from_state(entry) for entry in state["origins"]
+            str(entry["origin"]): StoredOrigin.from_state(entry)
+            for entry in cast("list[JSON]", entries or [])
         }
     except (KeyError, TypeError, AttributeError):
         raise ValueError("is no saved storage state: an origin is incomplete") from None
-    if not all(map(_is_cookie, state["cookies"])):
+    if not all(map(_is_cookie, cast("list[object]", cookies or []))):
         raise ValueError("is no saved storage state: a cookie is none")
-    return ContextSnapshot(cookies=state["cookies"], origins=origins)
+    return ContextSnapshot(cookies=cast("list[JSON]", cookies or []), origins=origins)
 
 
 def _is_cookie(entry: object) -> bool:
@@ -47,7 +51,7 @@ async def load_storage_state(path: str | None) -> ContextSnapshot | None:
     """Return what the configured file holds for a new session, or None if no file is configured.
 
     Raises:
-        ServiceUnavailable: The file cannot be read, or is no storage state.
+        InvalidSetting: The file cannot be read, or is no storage state.
     """
     if path is None:
         return None
@@ -58,7 +62,7 @@ async def load_storage_state(path: str | None) -> ContextSnapshot | None:
         problem = f"cannot be read: {error.strerror}"
     except ValueError as error:
         problem = str(error)
-    raise ServiceUnavailable(f"`storage_state` {problem}.")
+    raise InvalidSetting(f"`storage_state` {problem}.")
 
 
 __all__ = ["load_storage_state", "parse_storage_state"]

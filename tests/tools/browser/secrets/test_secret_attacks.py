@@ -23,10 +23,10 @@ THIEF = """<input id=x tabindex=0 autofocus><script>
   window.got = () => input.value + keys.join("");
   %s
 </script>"""
-LOOP = (
-    "const { port1, port2 } = new MessageChannel(); port1.onmessage = () => { take(); next(); }; "
-)
-LOOP += "const next = () => port2.postMessage(0); next();"
+LOOP = """
+  const { port1, port2 } = new MessageChannel(), next = () => port2.postMessage(0);
+  port1.onmessage = () => { take(); next(); };
+  next();"""
 BLUR = "take(); input.onblur = take; onblur = take; setInterval(take, 1);"
 SHADOW = "const root = document.body.attachShadow({ mode: 'closed' }); root.append(input); " + LOOP
 FRAMED = (

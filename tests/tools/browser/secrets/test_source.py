@@ -8,11 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 from support.browsing import new_view
+from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.secrets.source import load_secrets, parse_secrets
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session.failures import ToolFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +32,6 @@ def test_values_are_quoted_as_in_dotenv_files() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("A=long enough\nB=abc", "line 2: the value of B has fewer than 4 characters"),
         ("A", "line 1 is not NAME=value"),
         ("A='open", "line 1 is not NAME=value"),
         ("A-B=long enough", "line 1: a name has letters"),
@@ -45,6 +46,21 @@ def test_a_wrong_line_is_named_without_its_value(text: str, problem: str) -> Non
         parse_secrets(text)
     assert "enough" not in str(caught.value)
     assert "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", matrix("", "abc", "''"))
+async def test_a_value_that_is_too_short_leaves_its_name_out(
+    value: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secrets.env").write_text(f"A=long enough\nB={value}\n")
+    secrets = await load_secrets(BrowserConfig(secrets=str(tmp_path / "secrets.env")))
+    assert str(secrets) == "%A%"
+    [line] = caplog.messages
+    assert "line 2: the value of B has fewer than 4 characters; %B% is left out" in line
+    with pytest.raises(ToolFailed, match="%B% was left out"):
+        secrets.insert("%B%", "https://a.test/", is_typed=True)
+    (tmp_path / "secrets.env").write_text(f"B={value}\n")
+    assert not await load_secrets(BrowserConfig(secrets=str(tmp_path / "secrets.env")))
 
 
 def command(code: str, seconds: float = 10.0) -> BrowserConfig:
@@ -73,6 +89,7 @@ async def test_a_command_that_fails_is_an_error_without_its_output(code: str, pr
         await load_secrets(command(code))
     assert "4711" not in caught.value.message
     assert "`secrets_command` gives no secrets" in caught.value.message
+    assert not caught.value.retryable
 
 
 async def test_no_browser_starts_without_the_secrets(tmp_path: Path) -> None:

@@ -187,16 +187,25 @@ async def test_new_sessions_begin_with_the_configured_state_and_restored_ones_do
                 "a=1",
                 "ada",
             ]
-    file.write_text("{}")
-    with pytest.raises(ServiceUnavailable, match="`storage_state` is no saved storage state"):
-        await service.open(new_view(), None)
+    for part, value in (("cookies", ["a=1", None]), ("origins", ["", "ada"])):
+        file.write_text(json.dumps({part: state[part]}))
+        async with opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/frame")
+            shown = "() => [document.cookie, localStorage.login ?? null]"
+            assert await browse.value(shown) == value
+    for text in ("{}", '{"cookies": {}}'):
+        file.write_text(text)
+        with pytest.raises(ServiceUnavailable, match="is no saved storage state") as caught:
+            await service.open(new_view(), None)
+        assert not caught.value.retryable
+        assert "later" not in caught.value.recovery
 
 
 async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
     browse: Browse,
 ) -> None:
     await browse.connection.session.files.write("list.json", b"[1]")
-    await browse.connection.session.files.write("half.json", b'{"cookies": []}')
+    await browse.connection.session.files.write("half.json", b'{"cookies": {}}')
     await browse.connection.session.files.write("words.txt", b"hello")
     outside = await browse.error("set_storage_state", filename="/etc/passwd")
     assert "is no file of this session and none in a folder for uploads" in outside
