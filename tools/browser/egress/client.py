@@ -11,11 +11,13 @@ from anyio.abc import SocketStream
 from ....sessions.clock import Clock
 from .access import EgressAccess
 from .dialer import Dialer, SiteConnection
+from .forward import HEAD_BYTES, HEAD_END, RequestRewriter, asks_to_upgrade
 from .policy import Target
 from .refusal import Refused, not_allowed, unreachable
 from .socks import Malformed, Reply, read_request, send_reply
 from .streams import BROKEN, close, drain, reset
-from .tunnel import Overfull, Tunnel
+from .tunnel import Overfull, Rewrite, Tunnel
+from .upstream import UpstreamProxy
 
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection; no HTTP request begins with it."""
@@ -62,10 +64,14 @@ class Client:
             return
         try:
             await send_reply(self.stream, Reply.SUCCEEDED)
-            if self.access.policy.has_schemes:
+            if self.access.policy.has_schemes or site.proxy is not None:
                 early = early or await self.stream.receive()
+            if self.access.policy.has_schemes:
                 self._require_scheme(target, site, early)
-            tunnel = Tunnel(self.stream, site.stream, self.access, self.clock)
+            rewrite: Rewrite | None = None
+            if site.proxy is not None:
+                site, early, rewrite = await self._ask_proxy(target, site, site.proxy, early)
+            tunnel = Tunnel(self.stream, site.stream, self.access, self.clock, rewrite)
             is_complete = await tunnel.run(to_site=early, to_browser=site.rest)
         except Overfull:
             reason = (
@@ -81,6 +87,20 @@ class Client:
         if not is_complete:
             # An incomplete answer must not look complete.
             await reset(self.stream)
+
+    async def _ask_proxy(
+        self, target: Target, site: SiteConnection, proxy: UpstreamProxy, early: bytes
+    ) -> tuple[SiteConnection, bytes, Rewrite | None]:
+        """Ask a proxy for the site: by a tunnel for TLS and WebSockets, else in each request.
+
+        Return the connection, the first bytes for the site, and the change of the requests.
+        """
+        is_plain = early[0] != TLS_HANDSHAKE
+        while is_plain and HEAD_END not in early and len(early) <= HEAD_BYTES:
+            early += await self.stream.receive()
+        if is_plain and not asks_to_upgrade(early.partition(HEAD_END)[0]):
+            return site, early, RequestRewriter(proxy, target).feed
+        return await self.dialer.open_tunnel(target, site), early, None
 
     def _require_scheme(self, target: Target, site: SiteConnection, early: bytes) -> None:
         """Check that the policy allows the scheme of a connection, before any byte reaches the site.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -21,6 +22,7 @@ from .resolver import NotFound, Resolver, is_loopback
 from .streams import BROKEN, close, keep_alive
 from .upstream import UpstreamProxy
 
+HTTPS: Final = 443
 _NEXT_SECONDS: Final = 0.25
 """Seconds for which one address is tried alone before the next is tried in parallel."""
 
@@ -34,6 +36,8 @@ class SiteConnection:
     """The address that it leads to, if it is known."""
     rest: bytes = b""
     """The bytes of the site that were read already."""
+    proxy: UpstreamProxy | None = None
+    """The proxy that it leads to, if that has to be asked for the site yet: by open_tunnel() or in each request."""
 
 
 class Dialer:
@@ -119,16 +123,37 @@ class Dialer:
         return stream
 
     async def _connect_through(self, proxy: UpstreamProxy, target: Target) -> SiteConnection:
+        """Connect to a proxy. It opens the port of HTTPS at once; for others it must be known first whether they use TLS.
+
+        Many proxies open tunnels to no other port.
+        """
+        with self._explained(target):
+            stream = await _fastest([proxy.host], proxy.port)
+        keep_alive(stream)
+        connection = SiteConnection(stream, _literal_addresses(target), proxy=proxy)
+        return await self.open_tunnel(target, connection) if target.port == HTTPS else connection
+
+    async def open_tunnel(self, target: Target, connection: SiteConnection) -> SiteConnection:
+        """Ask the proxy of a connection for a tunnel. The connection is closed if that fails.
+
+        Raises:
+            Refused: The proxy opens none.
+        """
+        assert connection.proxy is not None
+        try:
+            with self._explained(target):
+                rest = await _open_tunnel(connection.stream, connection.proxy, target)
+        except BaseException:
+            await close(connection.stream)
+            raise
+        return replace(connection, rest=rest, proxy=None)
+
+    @contextmanager
+    def _explained(self, target: Target) -> Generator[None]:
+        """Bound the time of the block, and raise its failures as those of the proxy upstream."""
         try:
             with anyio.fail_after(self._seconds):
-                stream = await _fastest([proxy.host], proxy.port)
-                keep_alive(stream)
-                try:
-                    rest = await _open_tunnel(stream, proxy, target)
-                except BaseException:
-                    await close(stream)
-                    raise
-                return SiteConnection(stream, _literal_addresses(target), rest)
+                yield
         except TimeoutError:
             reason = f"the proxy upstream did not open {target} in {self._seconds:g} s"
             raise unreachable(target, reason) from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from anyio.abc import SocketStream
@@ -19,6 +20,10 @@ QUIET_SECONDS: Final = 5.0
 """Seconds of silence after which arriving bytes count as a new response; the contents of a tunnel are not visible."""
 
 
+Rewrite: TypeAlias = Callable[[bytes], bytes]
+"""Returns the bytes for the site that follow from the next bytes of the browser."""
+
+
 class Overfull(Exception):
     """Raised when a response is larger than the policy allows."""
 
@@ -27,12 +32,19 @@ class Tunnel:
     """Carries bytes until both sides have ended, one breaks, or run() is cancelled. It closes neither stream."""
 
     def __init__(
-        self, near: SocketStream, far: SocketStream, access: EgressAccess, clock: Clock
+        self,
+        near: SocketStream,
+        far: SocketStream,
+        access: EgressAccess,
+        clock: Clock,
+        rewrite: Rewrite | None = None,
     ) -> None:
+        """`rewrite` changes the bytes to the site."""
         self._near = near
         self._far = far
         self._access = access
         self._clock = clock
+        self._rewrite = rewrite
         self._half_closed = False
         self._response_bytes = 0
         self._last = 0.0
@@ -76,6 +88,8 @@ class Tunnel:
             self._scope.cancel()
 
     async def _carry(self, data: bytes, sink: SocketStream, *, to_browser: bool) -> None:
+        if self._rewrite is not None and not to_browser and not (data := self._rewrite(data)):
+            return
         await self._access.bandwidth.take(len(data))
         if self._half_closed:
             self._scope.deadline = anyio.current_time() + LINGER_SECONDS
@@ -99,4 +113,4 @@ class Tunnel:
             raise Overfull
 
 
-__all__ = ["Overfull", "Tunnel"]
+__all__ = ["Overfull", "Rewrite", "Tunnel"]

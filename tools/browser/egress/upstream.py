@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProxy:
-    """An HTTP proxy, which opens tunnels by CONNECT, to port 80 too.
+    """An HTTP proxy. It takes requests without TLS as they are, and opens tunnels by CONNECT for all else.
 
     It resolves names itself, so the policy checks only literal addresses and loopback names by address.
     """
