@@ -50,7 +50,7 @@ def _refuse_nested_names(name: str, service: object, environ: Mapping[str, str])
     """Refuse variables that set one name in `env` or `headers`: variables are read in lower case, so it would change."""
     if not isinstance(service, dict):
         return
-    for key in ("env", "headers", "cdp_headers"):
+    for key in ("env", "headers", "cdp_headers", "http_credentials"):
         start = f"{PREFIX}services__{name}__{key}__".upper()
         if any(variable.upper().startswith(start) for variable in environ):
             raise ConfigError(

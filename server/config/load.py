@@ -31,7 +31,7 @@ _KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|POR
 _EXPANDED_SETTINGS = (
     *("command", "args", "env", "cwd", "url", "headers"),
     *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script", "init_page"),
-    *("secrets", "secrets_command", "storage_state"),
+    *("secrets", "secrets_command", "storage_state", "http_credentials"),
     *("allow", "block", "proxy", "uploads", "output_dir", "key"),
 )
 """The settings of a service in which variables are replaced."""
@@ -230,7 +230,7 @@ def _missing_settings(service: JSON, merged: JSON) -> JSON:
     additions: JSON = {}
     for key, value in service.items():
         if (
-            key in ("env", "headers", "cdp_headers")
+            key in ("env", "headers", "cdp_headers", "http_credentials")
             and isinstance(value, dict)
             and isinstance(merged.get(key), dict)
         ):

@@ -13,6 +13,7 @@ from .egress.addresses import parse_host
 from .egress.policy import HostEntry
 from .egress.upstream import UpstreamProxy
 from .snapshot.encryption import SHORTEST_KEY
+from .snapshot.world import is_origin
 
 Capability = Literal[
     "core",
@@ -144,6 +145,13 @@ class BrowserConfig(BaseModel):
             "logins."
         ),
     )
+    http_credentials: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        repr=False,
+        description=(
+            'Logins by HTTP, by origin: `{ "https://staging.test" = "USER:%PASSWORD%" }`, also with names of `secrets`.'
+        ),
+    )
     secrets: str | None = Field(
         default=None,
         description=(
@@ -186,7 +194,7 @@ class BrowserConfig(BaseModel):
     proxy: str | None = Field(
         default=None,
         repr=False,
-        description="HTTP proxy that all requests leave by, through `CONNECT`.",
+        description="HTTP proxy that all requests leave by, those with TLS and WebSockets through `CONNECT`.",
     )
 
     # Its tools.
@@ -353,6 +361,12 @@ class BrowserConfig(BaseModel):
             yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
         if self.secrets is not None and self.secrets_command:
             yield "secrets_command", "excludes `secrets`; keep one of the two"
+        for origin, login in self.http_credentials.items():
+            if not is_origin(origin) or ":" not in login:
+                yield (
+                    "http_credentials",
+                    'is no table such as { "https://shop.test" = "USER:PASSWORD" }',
+                )
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
         if self.mobile and self.device is not None:
@@ -402,6 +416,7 @@ _OF_CONTEXTS = (
     "init_script",
     "init_page",
     "storage_state",
+    "http_credentials",
     "allow",
     "block",
     "bytes_per_second",

@@ -143,6 +143,10 @@ def test_paths_of_the_browser_are_relative_to_the_file_and_variables_are_replace
             "secrets = 'wrong.env'",
             "wrong.env: line 1: a name has letters, digits and _ only",
         ),
+        (
+            f"http_credentials = {{ 'https://a.test/x' = 'u:{SECRET}' }}",
+            "http_credentials: is no table",
+        ),
         ("secrets = 'x'\nsecrets_command = ['x']", "secrets_command: excludes `secrets`"),
     ],
 )

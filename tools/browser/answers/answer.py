@@ -13,6 +13,7 @@ from urllib.parse import ParseResult, SplitResult
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import CallResult
 from ..secrets.named import NamedSecrets
+from ..secrets.session import MASK
 from .typescript import to_typescript
 
 Codegen = Literal["python", "typescript", "none"]
@@ -40,6 +41,8 @@ _OUR_LINES: Final = re.compile(
     rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
 )
 """Matches the beginning of a line that looks like one of our own section headings or notes."""
+_PASSWORD: Final = re.compile(r"(?<=://)([^\s/:@?#]*:)[^\s/?#\"'<>]+(?=@)")
+"""Matches user name and password in an address."""
 _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would interpret."""
 
@@ -134,6 +137,7 @@ class Answer:
             if name not in self._sections:
                 continue
             text = self._secrets.mask("\n".join(self._sections[name]))
+            text = _PASSWORD.sub(rf"\1{MASK}", text) if "@" in text else text
             if len(text) > TEXT_LIMIT:
                 omitted = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"

@@ -18,7 +18,7 @@ import anyio.to_thread
 from ...processes import procfs
 from ..config import BrowserConfig
 from ..session.failures import InvalidSetting
-from ..snapshot.world import origin_of
+from ..snapshot.world import is_origin, origin_of
 from .named import SHORTEST, NamedSecret, NamedSecrets
 
 logger = logging.getLogger("statehold.browser")
@@ -27,8 +27,6 @@ MARGIN_SECONDS: Final = 2.0
 """Seconds of `connect_seconds` that are left to the browser when the command takes too long."""
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_ORIGIN: Final = re.compile(r"https?://[^/\\?#@\s]+/?", re.IGNORECASE)
-"""Matches an address that is an origin and nothing else."""
 
 
 def read_secrets(path: str) -> NamedSecrets:
@@ -85,10 +83,9 @@ def _parse_secret(line: str, key: str, value: str) -> NamedSecret:
     name, at, address = key.partition("@")
     if not _NAME.fullmatch(name):
         raise ValueError(f"{line}: a name has letters, digits and _ only")
-    origin = origin_of(address) if at else None
-    if at and (origin is None or _ORIGIN.fullmatch(address) is None):
+    if at and not is_origin(address):
         raise ValueError(f"{line}: behind {name}@ stands no origin such as https://shop.test")
-    return NamedSecret(name, value, origin)
+    return NamedSecret(name, value, origin_of(address) if at else None)
 
 
 async def load_secrets(config: BrowserConfig) -> NamedSecrets:

@@ -21,7 +21,7 @@ from ..process.sdk import guid_of
 from ..process.user_agent import user_agent_of
 from ..secrets.named import NamedSecrets
 from ..session.clipboard import Clipboard, owns_browser
-from ..session.failures import InvalidSetting, describe_error
+from ..session.failures import InvalidSetting, ToolFailed, describe_error
 from ..session.files import Files
 from ..session.host_errors import HOSTS
 from ..session.init_page import run_init_pages
@@ -33,7 +33,7 @@ from .encryption import Encryption
 from .interception import RequestInterceptor
 from .model import ContextSnapshot
 from .restore import RestoredContext, attach_context, restore_context
-from .world import WorldError
+from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
@@ -311,11 +311,30 @@ class Opening:
             # Passed even if empty: a full Chromium grants some by default, such as writing to the clipboard.
             "permissions": list(config.permissions),
             "ignore_https_errors": config.ignore_https_errors or None,
+            "http_credentials": self._http_credentials() or None,
         }
         options |= {key: value for key, value in settings.items() if value is not None}
         if access is not None:
             options["proxy"] = {"server": access.server}
         return options
+
+    def _http_credentials(self) -> list[dict[str, str | None]]:
+        """Return the configured logins by HTTP as Playwright takes them.
+
+        Raises:
+            InvalidSetting: One has a secret that is not for its site.
+        """
+        logins: list[dict[str, str | None]] = []
+        for address, login in self._config.http_credentials.items():
+            user, _, password = login.partition(":")
+            try:
+                user, password = (
+                    self._secrets.insert(part, address, is_typed=True) for part in (user, password)
+                )
+            except ToolFailed as error:
+                raise InvalidSetting(f"`http_credentials` cannot be used: {error}") from None
+            logins.append({"username": user, "password": password, "origin": origin_of(address)})
+        return logins
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
         """Return the context options of the configured device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
 """With SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_ORIGIN: Final = re.compile(r"https?://[^/\\?#@\s]+/?", re.IGNORECASE)
 _FOLDER: Final = Path(__file__).parent / "page"
 _SCRIPTS: Final = ("secrets.js", "values.js", "storage.js", "fields.js", "tab.js")
 _BODY: Final = "\n".join((_FOLDER / name).read_text("utf-8") for name in _SCRIPTS)
@@ -229,6 +231,11 @@ def origin_of(url: str) -> str | None:
     return None
 
 
+def is_origin(address: str) -> bool:
+    """Return whether an address is an origin and nothing else, such as https://shop.test."""
+    return _ORIGIN.fullmatch(address) is not None and origin_of(address) is not None
+
+
 def without_login(url: str) -> str:
     """Return an address without user name and password."""
     with suppress(ValueError):
@@ -238,4 +245,4 @@ def without_login(url: str) -> str:
     return url
 
 
-__all__ = ["World", "WorldError", "origin_of", "send_command", "without_login"]
+__all__ = ["World", "WorldError", "is_origin", "origin_of", "send_command", "without_login"]

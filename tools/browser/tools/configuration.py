@@ -59,6 +59,7 @@ PRESENCE_ONLY: Final = (
     "secrets",
     "secrets_command",
     "storage_state",
+    "http_credentials",
 )
 """The settings that are only shown as set or not."""
 
@@ -71,7 +72,7 @@ def visible_settings(config: BrowserConfig) -> dict[str, dict[str, Any]]:
         for theme, names in VISIBLE.items()
     }
     parts["browser"] |= {
-        name: "(set)" for name in PRESENCE_ONLY if settings[name] not in (None, [])
+        name: "(set)" for name in PRESENCE_ONLY if settings[name] not in (None, [], {})
     }
     if config.executable is not None:
         parts["browser"]["executable"] = PurePath(config.executable).name

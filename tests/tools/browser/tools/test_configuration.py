@@ -21,6 +21,7 @@ HIDDEN = {
     "disabled",
     "exclude",
     "executable",
+    "http_credentials",
     "include",
     "init_page",
     "init_script",
