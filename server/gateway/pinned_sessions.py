@@ -7,6 +7,7 @@ from typing import cast
 
 import anyio
 
+from ...sessions.attribution import NOTE
 from ...sessions.errors import NameTaken, OwnedByAnotherNode, SessionNotFound
 from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter
@@ -63,7 +64,7 @@ class PinnedSessions:
         for session in sessions:
             if session["name"] == name:
                 return (
-                    f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
+                    f"{NOTE}: this is a new session. The one called {name!r} before was closed "
                     f"({session['reason']}, {session['closed_at']}); nothing of it is left in this one."
                 )
         return None

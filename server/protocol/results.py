@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from ...sessions.calls.notices import NOTICE_MEMBER, NOTICE_META
+from ...sessions.attribution import NOTICE_MEMBER
+from ...sessions.calls.notices import NOTICE_META
 from ...sessions.calls.request import Answer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ..attribution import NOTICE_MEMBER
 from ..json_codec import JSON
 from ..services import CallResult, ToolSpec
-
-NOTICE_MEMBER: Final = "statehold_notice"
-"""The member of structured content that repeats the note, for clients that show structured content only."""
 
 NOTICE_META: Final = "statehold/notice"
 """Repeats the block that is our note, so that a client can tell it from the tool's own text."""

@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 
+from ..attribution import NOTE, SAID, attribute_text
 from ..core import Core
 from ..errors import (
     ConnectionLost,
@@ -426,9 +427,11 @@ def replacement_notice(
     if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
         reason = OPENED_IN_WINDOW
     elif before.status.missing:
-        reason = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
+        # The last words of the server must not be read as ours.
+        reason = (before.last_error or "it was lost").partition(SAID)[0]
+        reason = attribute_text(reason.splitlines()[0][:200].rstrip("."), before.service)
     notice = (
-        f"Note from Statehold: the connection to {before.service} was replaced "
+        f"{NOTE}: the connection to {before.service} was replaced "
         f"(generation {max(before.told_generation, 1)} to {generation}; {reason})."
     )
     more = f" Lost before that: {earlier}." if earlier else ""
@@ -448,9 +451,7 @@ def unreported_notice(record: BindingRecord, losses: str) -> str:
 
 def copy_notice(service: str, report: RestoreReport) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
-    notice = (
-        f"Note from Statehold: the connection to {service} began as a copy of another session's."
-    )
+    notice = f"{NOTE}: the connection to {service} began as a copy of another session's."
     return notice + _describe_restored(report)
 
 

@@ -28,7 +28,7 @@ from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
 from .negotiation import Era, Peer
-from .provenance import attribute_question, strip_our_meta
+from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .quiet import InternalContext
 from .redaction import Secrets
 from .results import validate_result
@@ -328,8 +328,10 @@ class UpstreamConnection:
                 params = _next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
         except (UpstreamRefused, HttpRefused) as error:
-            if isinstance(error, UpstreamRefused) and not modern:
-                error = with_era_remedy(self.service, error)
+            if isinstance(error, UpstreamRefused):
+                if not modern:
+                    error = with_era_remedy(self.service, error)
+                attribute_refusal(error, self.service)
             raise await self._session_check.explain(error, rpc, self.open_another) from error
         finally:
             self._calls.leave(call)
@@ -447,6 +449,7 @@ class UpstreamConnection:
 
     def on_notify(self, method: str, params: JSON) -> None:
         strip_our_meta(params)
+        attribute_report(self.service, params)
         if method == "notifications/progress":
             if (call := self._calls.get(params.get("progressToken"))) is not None:
                 call.progress(params)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
+from ...sessions.attribution import attribute, attribute_text, attribute_value
+from ...sessions.errors import RequestRefused
 from ...sessions.json_codec import JSON
 
 OUR_META: Final = "statehold/"
@@ -13,9 +15,8 @@ DEPTH: Final = 6
 
 _DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
 """Members with data of the upstream, in which clients ignore a `_meta`."""
-_NOTE: Final = re.compile(
-    r"(?i)(\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=[^\w\r\n]{0,20}note from statehold)"
-)
+_SHOWN: Final = ("text", "name", "title", "description")
+"""Members of content blocks, resources and prompts that clients show."""
 
 
 def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
@@ -41,11 +42,31 @@ def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
 
 
 def attribute_notes(result: JSON, service: str) -> None:
-    """Put the name of the service before each line of a text block that looks like a note of Statehold, in place."""
-    for block in cast(list[JSON], result["content"]):
-        text: object = block.get("text")
-        if block["type"] == "text" and isinstance(text, str) and "tatehold" in text.lower():
-            block["text"] = _NOTE.sub(rf"\g<1>[{_escape(service)}] ", text)
+    """Put the name of the service before each text of a result that looks like a note of Statehold, in place.
+
+    The texts of the content count as one text, since a note may be spread over them.
+    """
+    places = list(_texts_of(result))
+    for (fields, name), text in zip(
+        places, attribute([fields[name] for fields, name in places], service), strict=True
+    ):
+        fields[name] = text
+    if isinstance(result.get("structuredContent"), dict | list | str):
+        result["structuredContent"] = attribute_value(result["structuredContent"], service)
+
+
+def _texts_of(value: object, depth: int = DEPTH) -> Iterator[tuple[JSON, str]]:
+    """Yield the objects and members of the texts that clients show, in their order."""
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            yield from _texts_of(item, depth)
+    elif isinstance(value, dict) and depth:
+        fields = cast(JSON, value)
+        for name, child in fields.items():
+            if isinstance(child, str) and name in _SHOWN:
+                yield fields, name
+            elif isinstance(child, dict | list) and name not in _DATA and name != "_meta":
+                yield from _texts_of(cast(object, child), depth - 1)
 
 
 def attribute_question(service: str, method: object, params: Any) -> None:
@@ -53,11 +74,27 @@ def attribute_question(service: str, method: object, params: Any) -> None:
     if method == "elicitation/create" and isinstance(params, dict):
         fields = cast(JSON, params)
         message: object = fields.get("message")
-        fields["message"] = f"{service} asks: {message if isinstance(message, str) else ''}".strip()
+        question = attribute_text(message, service) if isinstance(message, str) else ""
+        fields["message"] = f"{service} asks: {question}".strip()
 
 
-def _escape(name: str) -> str:
-    return name.replace("\\", r"\\")
+def attribute_refusal(error: RequestRefused, service: str) -> None:
+    """Put the name of the service before each text of its error that looks like a note of Statehold, in place."""
+    error.message = attribute_text(error.message, service)
+    error.data = attribute_value(error.data, service)
 
 
-__all__ = ["attribute_notes", "attribute_question", "strip_our_meta"]
+def attribute_report(service: str, params: JSON) -> None:
+    """Put the name of the service before each text of a progress or log message that looks like a note, in place."""
+    for name in ("message", "data"):
+        if name in params:
+            params[name] = attribute_value(params[name], service)
+
+
+__all__ = [
+    "attribute_notes",
+    "attribute_question",
+    "attribute_refusal",
+    "attribute_report",
+    "strip_our_meta",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ from ..processes.workdir import private_folder
 from .config import Recipe, Step
 from .connection import UpstreamConnection
 from .quiet import InternalContext
+
+logger = logging.getLogger("statehold.upstream")
 
 FILE_BYTES: Final = 64 * 2**20
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
@@ -59,16 +62,20 @@ async def restore(
     Raises:
         OutcomeUnknown, ConnectionLost: The connection ended during a step.
     """
+    failed = "its files"
     try:
         for name, path in _files(recipe, folder).items():
             if name in snapshot.blobs:
                 await anyio.to_thread.run_sync(_write_file, path, snapshot.blobs[name])
         for step in recipe.restore:
+            failed = step.tool
             await _run_step(step, connection, folder, _values(recipe, snapshot, folder))
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
-        return RestoreReport("", f"{recipe.restores} ({error.message.rstrip('.')}), {recipe.loses}")
+        # The words of the server belong to the log, not into our note.
+        logger.warning("a restore step of %s failed: %s", connection.service, error.message)
+        return RestoreReport("", f"{recipe.restores} ({failed} failed), {recipe.loses}")
     return RestoreReport(recipe.restores, recipe.loses)
 
 

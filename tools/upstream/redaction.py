@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ...sessions.attribution import SAID
 from ...sessions.one_line import one_line
 from .config import UpstreamConfig
 from .stderr import last_cause, without_sequences
@@ -61,11 +62,14 @@ class Secrets:
         return text if self._pattern is None else self._pattern.sub("***", text)
 
     def describe_failure(self, cause: str, output: str = "") -> str:
-        """Return a cause and the line of `output` that explains it, as one line without secrets and of bounded length."""
+        """Return a cause and the line of `output` that explains it, as one line without secrets and of bounded length.
+
+        SAID is between them, since the line holds words of the server.
+        """
         cause = one_line(self.redact(cause))
         # Secrets may span lines, so redact before a line is selected.
         explanation = last_cause(self.redact(without_sequences(output)))
-        return (f"{cause}; it last said: {explanation}" if explanation else cause)[:REASON_LENGTH]
+        return (f"{cause}{SAID}{explanation}" if explanation else cause)[:REASON_LENGTH]
 
 
 def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> Generator[str]:

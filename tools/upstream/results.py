@@ -40,10 +40,9 @@ def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> 
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
     _drop_server_info(result)
     strip_our_meta(result)
-    if tool:
-        if (fault := _find_fault(result)) is not None:
-            raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
-        attribute_notes(result, service)
+    if tool and (fault := _find_fault(result)) is not None:
+        raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
+    attribute_notes(result, service)
     return result
 
 

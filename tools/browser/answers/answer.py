@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, cast
 from urllib.parse import ParseResult, SplitResult
 
+from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import CallResult
 from ..secrets.named import NamedSecrets
@@ -33,16 +34,24 @@ ORDER: Final = (
 TEXT_LIMIT: Final = 2 * 2**20
 """The longest section in characters; a longer one is cut, with a remark."""
 
+HEADING: Final = 200
+"""Characters of a line that are compared with our headings."""
+LEVEL: Final = 3
+"""Signs in front of our headings."""
 TITLE: Final = 500
 ADDRESS: Final = 2000
 """The most characters shown of a title and of an address, which are in most answers."""
 
-_OUR_LINES: Final = re.compile(
-    rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
-)
-"""Matches the beginning of a line that looks like one of our own section headings or notes."""
 _PASSWORD: Final = re.compile(r"(?<=://)([^\s/:@?#]*:)[^\s/?#\"'<>]+(?=@)")
 """Matches user name and password in an address."""
+AUTHOR: Final = "page"
+"""The author of texts that imitate our notes and headings."""
+_LINES: Final = re.compile("([\n\r\u2028\u2029]+)")
+_HASHES: Final = "#\uff03\ufe5f\u2d4c\u266f"
+"""Characters that look like the sign of a heading."""
+_HASH: Final = re.compile(f"[{_HASHES}]")
+_SIGNS: Final = re.compile(r"[\W_]*")
+_HEADING: Final = similar(*ORDER)
 _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would interpret."""
 
@@ -121,7 +130,7 @@ class Answer:
             {
                 "type": "resource_link",
                 "uri": well_formed(self._secrets.mask(uri)),
-                "name": well_formed(self._secrets.mask(name)),
+                "name": attribute_text(well_formed(self._secrets.mask(name)), AUTHOR),
                 "mimeType": mime,
                 "size": size,
             }
@@ -141,9 +150,8 @@ class Answer:
             if len(text) > TEXT_LIMIT:
                 omitted = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"
-            if name != "Snapshot":
-                # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
-                text = _escape(text)
+            # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
+            text = attribute_text(text if name == "Snapshot" else _escape(text), AUTHOR)
             if name == "Ran Playwright code":
                 text = f"```{self._language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
@@ -160,7 +168,17 @@ class Answer:
 def _escape(text: str) -> str:
     """Return a text of a page in which no line looks like one of ours and no character controls a terminal."""
     text = _CONTROL_CHARACTERS.sub(lambda match: _symbol_of(match[0]), text)
-    return _OUR_LINES.sub("  ", text) if "### " in text or "Note from" in text else text
+    if not _HASH.search(text):
+        return text
+    lines = _LINES.split(text)
+    return "".join(f"[{AUTHOR}] {line}" if _imitates_heading(line) else line for line in lines)
+
+
+def _imitates_heading(line: str) -> bool:
+    """Whether a line looks like one of our own section headings, however it is spaced and spelled."""
+    match = _SIGNS.match(line[:HEADING])
+    signs = "" if match is None else match[0]
+    return len(_HASH.findall(signs)) >= LEVEL and _HEADING(line[len(signs) : HEADING])
 
 
 def _symbol_of(control: str) -> str:

@@ -1,0 +1,196 @@
+"""Keeps our notes distinguishable: a text of a server or a page that imitates one gets the name of its author.
+
+A text imitates a note if its letters and digits have the words of one in their order, however they are spaced, marked up,
+spelled or spread over several texts. The name of the author is put before each imitation.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any, Final, cast
+
+import orjson
+
+NOTE: Final = "Note from Statehold"
+"""The beginning of every note of ours."""
+NOTICE_MEMBER: Final = "statehold_notice"
+"""The member of structured content that repeats our note, for clients that show structured content only."""
+
+MOST: Final = 200
+"""Imitations in a result that are attributed one by one. Texts with more are left out."""
+PIECE: Final = 1000
+"""Characters that are searched at once for the place of an imitation."""
+
+SAID: Final = "; it last said: "
+"""Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
+
+_LOOK_ALIKES: Final = {
+    "a": "\u0430\u03b1\u0251\u1d00\u2c81",
+    "b": "\u044c\u0299",
+    "c": "\u0441\u03f2\u1d04\u217d",
+    "d": "\u0501\u1d05\u0257\u0111",
+    "e": "\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c893",
+    "f": "\u0493\u017f\u0192\ua730\u1e9d",
+    "g": "\u0261\u0262",
+    "h": "\u04bb\u043d\u029c\u0570\u0127",
+    "i": "\u0456\u0131\u03b9\u02691l\u04cf",
+    "k": "\u03ba\u043a\u1d0b",
+    "l": "\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142",
+    "m": "\u043c\u1d0d\u2c99",
+    "n": "\u043f\u03b7\u0578\u0274\u2c9b",
+    "o": "\u043e\u03bf\u0585\u1d0f\u03c3\u2c9f0\u00f8",
+    "p": "\u0440\u03c1\u1d18",
+    "r": "\u0433\u0280\u1d26\u2c85",
+    "s": "\u0455\ua731\u01bd5\uabaa",
+    "t": "\u0442\u03c4\u1d1b\u2ca77\u0167",
+    "u": "\u03c5\u057d\u1d1c",
+    "v": "\u0475\u03bd\u1d20",
+    "w": "\u051d\u1d21",
+    "y": "\u0443\u028f\u04af",
+}
+"""Characters that look like a letter and that Unicode does not decompose to it."""
+_ENCLOSED: Final = (0x1F150, 0x1F170, 0x1F1E6)
+"""The first letters of alphabets in black circles, in black squares, and of regional indicators."""
+_SIGNS: Final = re.compile("(?:[^\\w\U0001f150-\U0001f189\U0001f1e6-\U0001f1ff]|_)+")
+_ASCII_SIGNS: Final = {code: None for code in range(128) if not chr(code).isalnum()}
+
+
+def _any_spelling(word: str) -> str:
+    """Return an expression for a word whose letters may be replaced by look-alikes."""
+    return "".join(f"[{letter}{_alikes(letter)}]" for letter in word)
+
+
+def _alikes(letter: str) -> str:
+    number = string.ascii_lowercase.index(letter)
+    return _LOOK_ALIKES.get(letter, "") + "".join(chr(first + number) for first in _ENCLOSED)
+
+
+_WORDS: Final = re.compile(
+    r"\w{0,8}".join(
+        (
+            _any_spelling("note"),
+            f"{_any_spelling('fro')}(?:{_any_spelling('m')}|rn)",
+            f"{_any_spelling('statehol')}(?:{_any_spelling('d')}|cl)",
+        )
+    )
+)
+"""The words of NOTE; a few letters between them are markup, as in `<b>Note</b> from`."""
+_LETTER: Final = re.compile("[a-z]+")
+_MEMBER: Final = re.compile(_any_spelling("stateholdnotice"))
+_JSON_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+
+
+def attribute(texts: Sequence[str], author: str) -> list[str]:
+    """Return texts that a client shows one after the other, with `[author] ` before each imitation of a note."""
+    skeletons = [_skeleton(text) for text in texts]
+    starts = _starts("".join(skeletons))
+    if not starts:
+        return list(texts)
+    if len(starts) > MOST:
+        return [f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts]
+    ends = list(accumulate(map(len, skeletons)))
+    places: list[list[int]] = [[] for _ in texts]
+    for start in starts:
+        index = bisect_right(ends, start)
+        places[index].append(start - (ends[index - 1] if index else 0))
+    return [_mark(text, found, author) for text, found in zip(texts, places, strict=True)]
+
+
+def attribute_text(text: str, author: str) -> str:
+    """Return one text as attribute() does."""
+    return attribute([text], author)[0]
+
+
+def attribute_value(value: Any, author: str) -> Any:
+    """Return a JSON value whose texts and names are attributed, and no name of which is that of our notice."""
+    try:
+        skeleton = _skeleton(_JSON_ESCAPES.sub(" ", orjson.dumps(value).decode()))
+    except (orjson.JSONEncodeError, RecursionError):
+        skeleton = None
+    if skeleton is not None and not _starts(skeleton) and not _MEMBER.search(skeleton):
+        return value
+    return _attribute_members(value, author)
+
+
+def _attribute_members(value: Any, author: str) -> Any:
+    if isinstance(value, str):
+        return attribute_text(value, author)
+    if isinstance(value, list):
+        return [_attribute_members(member, author) for member in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return {
+            _attribute_name(name, author): _attribute_members(member, author)
+            for name, member in members
+        }
+    return value
+
+
+def _attribute_name(name: str, author: str) -> str:
+    is_ours = _MEMBER.fullmatch(_skeleton(name[:PIECE])) is not None
+    return f"[{author}] {name}" if is_ours else attribute_text(name, author)
+
+
+def similar(*headings: str) -> Callable[[str], bool]:
+    """Return a function that finds whether a text begins with one of these headings, however it is spelled."""
+    words = ("".join(_LETTER.findall(heading.lower())) for heading in headings)
+    pattern = re.compile("|".join(map(_any_spelling, words)))
+    return lambda text: pattern.match(_skeleton(text)) is not None
+
+
+def _skeleton(text: str) -> str:
+    """Return the letters and digits of a text in lower case, without marks, signs, blanks and format characters."""
+    if text.isascii():
+        return text.lower().translate(_ASCII_SIGNS)
+    return _SIGNS.sub("", unicodedata.normalize("NFKD", text).casefold())
+
+
+def _starts(skeleton: str) -> list[int]:
+    return [match.start() for match in islice(_WORDS.finditer(skeleton), MOST + 1)]
+
+
+def _mark(text: str, offsets: Sequence[int], author: str) -> str:
+    """Put the author before the characters with these offsets in the skeleton of a text."""
+    if not offsets:
+        return text
+    ends = list(accumulate(len(_skeleton(piece)) for piece in _pieces(text)))
+    parts: list[str] = []
+    last = 0
+    for offset in offsets:
+        index = bisect_right(ends, offset)
+        place = _position(text, index * PIECE, offset - (ends[index - 1] if index else 0))
+        parts += text[last:place], f"[{author}] "
+        last = place
+    return "".join((*parts, text[last:]))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+
+
+def _position(text: str, start: int, offset: int) -> int:
+    """Return the position of the character, at or after `start`, that has this offset in the skeleton from there."""
+    low, high = 0, min(PIECE, len(text) - start) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if len(_skeleton(text[start : start + middle + 1])) > offset:
+            high = middle
+        else:
+            low = middle + 1
+    return start + low
+
+
+__all__ = [
+    "NOTE",
+    "NOTICE_MEMBER",
+    "SAID",
+    "attribute",
+    "attribute_text",
+    "attribute_value",
+    "similar",
+]
