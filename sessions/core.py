@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
 from .journal.redaction import Redactor
+from .journal.redactions import Redactions
 from .live.budget import Budget
 from .live.deadlines import Deadlines
 from .node import Node
@@ -28,6 +29,7 @@ class Core:
     policy: Policy
     clock: Clock
     redactor: Redactor
+    redactions: Redactions
     budget: Budget
     deadlines: Deadlines
     tasks: BackgroundTasks
@@ -50,13 +52,15 @@ class Core:
     ) -> Core:
         """Build the parts that follow from the policy and the clock."""
         policy, clock = policy or Policy(), clock or SystemClock()
+        redactor = Redactor(policy.redact, policy.redact_patterns, policy.secrets)
         return cls(
             store,
             node,
             dict(services),
             policy,
             clock,
-            Redactor(policy.redact, policy.redact_patterns, policy.secrets),
+            redactor,
+            Redactions(redactor),
             Budget(
                 policy.live_sessions,
                 queue=policy.queue,

@@ -52,17 +52,17 @@ class Registry:
         self.core = core
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
-        self._directory = Directory(core, self._drop_fenced)
+        self.quota = Quota(core)
+        self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
         self.connector = Connector(core, self.snapshots, self._close_unrecovered)
         self.pausing = Pausing(core, self._directory, self.connector, self.snapshots)
         self.closing = Closing(core, self._directory, self.connector, self.pausing)
         self.access = Access(core, self._directory, self.pausing)
         self.admission = Admission(core)
-        self.quota = Quota(core)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
-        self.history = History(core, self._directory, self.access)
+        self.history = History(core, self._directory, self.access, self.quota)
         self.branches = Branches(
             core,
             self._directory,
@@ -72,7 +72,7 @@ class Registry:
             self.closing,
             self.states,
         )
-        self.rename_delete = RenameDelete(self._directory, self.access, self.closing)
+        self.rename_delete = RenameDelete(self._directory, self.access, self.closing, self.quota)
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
         core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict

@@ -15,11 +15,12 @@ import orjson
 from ..core import Core
 from ..errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavailable
 from ..journal.digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
-from ..journal.entries import STARTED, message_entry
+from ..journal.entries import OVERHEAD, STARTED, message_entry
 from ..journal.redaction import Redactor
 from ..json_codec import JSON
 from ..lifecycle import Status
 from ..live.directory import Directory
+from ..live.quota import Quota
 from ..live.session import Session
 from ..records import (
     HistoryFilter,
@@ -47,8 +48,9 @@ SNAPSHOT_BYTES = 8 << 20
 class History:
     """The journals of one registry, as its callers may see them. It keeps no state."""
 
-    def __init__(self, core: Core, directory: Directory, access: Access) -> None:
+    def __init__(self, core: Core, directory: Directory, access: Access, quota: Quota) -> None:
         self._core = core
+        self._quota = quota
         self._directory = directory
         self._access = access
 
@@ -133,6 +135,8 @@ class History:
             return session, await self._note(session, role, content, run)
 
     async def _note(self, session: Session, role: str, content: str, run: str | None) -> JSON:
+        self._quota.check(session.record.owner, len(content) + OVERHEAD)
+        content = await self._core.redactions.text(content, session.record.owner)
         now = self._core.clock.now()
         entry = message_entry(
             session_id=session.id,
@@ -142,7 +146,6 @@ class History:
             role=role,
             content=content,
             run=run,
-            redactor=self._core.redactor,
         )
         try:
             await session.save(journal=[entry])
@@ -181,12 +184,15 @@ class History:
             return session
 
     async def _write_summary(self, session: Session, text: str, topics: list[str]) -> None:
-        clean = self._core.redactor.text
+        redact, owner = self._core.redactions.text, session.record.owner
+        self._quota.check(owner, len(text) + sum(map(len, topics)))
+        text = await redact(text, owner)
+        topics = [await redact(topic, owner) for topic in dict.fromkeys(topics)]
         await session.save(
             summary=SummaryRecord(
                 session_id=session.id,
-                text=clean(text),
-                topics=[clean(topic) for topic in dict.fromkeys(topics)],
+                text=text,
+                topics=topics,
                 updated_at=self._core.clock.now(),
                 through_seq=session.last_seq,
             )

@@ -20,6 +20,7 @@ from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session
 from ..live.snapshots import decode_snapshot, encode_snapshot
+from ..live.write_size import entries_bytes
 from ..policy import Policy
 from ..records import (
     BindingRecord,
@@ -42,8 +43,8 @@ from .document import BindingPart, Document, EntryPart, ReceiptPart, SnapshotPar
 
 IMPORTED_FROM: Final = "statehold/imported_from"
 """Metadata key of an imported session; its value is the id of the exported one."""
-ENTRY_BYTES: Final = 1000
-"""Approximate bytes of a session besides its state, and of an entry of its journal."""
+ROW_BYTES: Final = 1000
+"""Approximate bytes of a session besides its contents, and of a receipt."""
 LOST: Final = "the session was imported"
 CHUNK: Final = 500
 """Entries that are written at once; other writes wait only a short time for so many."""
@@ -250,7 +251,11 @@ async def _write_session(
         last_seq=document.journal[-1].seq if document.journal else 0,
     )
     session.redactor = target.core.redactor
-    growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
+    receipts = [_receipt(receipt, session.id) for receipt in document.receipts]
+    snapshots = _snapshots(target, session, document, bindings)
+    growth = ROW_BYTES + size_of(state.value) + size_of(record.metadata) + entries_bytes(journal)
+    growth += sum(ROW_BYTES + size_of(receipt.result) for receipt in receipts)
+    growth += sum(len(snapshot.data) for snapshot in snapshots)
     target.quota.admit(record.owner, growth)
     with target.directory.reserve(record.id), anyio.CancelScope(shield=True):
         records = [_binding(target, record.id, binding) for binding in bindings]
@@ -262,8 +267,9 @@ async def _write_session(
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])
-            await _release_session(target, session, document, bindings)
+            await _release_session(session, document, snapshots, receipts)
         except BaseException:
+            target.quota.admit(record.owner, -growth)
             await _delete_partial(target, session)
             raise
 
@@ -282,15 +288,18 @@ def _binding(target: ImportTarget, session_id: str, binding: BindingPart) -> Bin
 
 
 async def _release_session(
-    target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
+    session: Session,
+    document: Document,
+    snapshots: list[SnapshotRecord],
+    receipts: list[ReceiptRecord],
 ) -> None:
     cause = f"imported from {document.session.id}"
     session.apply(Event.OPENED, cause=cause)
     session.apply(Event.PAUSE_REQUESTED, cause=cause)
     summary = document.summary
     await session.save(
-        snapshots=_snapshots(target, session, document, bindings),
-        receipts=[_receipt(receipt, session.id) for receipt in document.receipts],
+        snapshots=snapshots,
+        receipts=receipts,
         summary=None
         if summary is None
         else SummaryRecord(session_id=session.id, **summary.model_dump()),

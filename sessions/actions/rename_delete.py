@@ -8,9 +8,10 @@ from typing import Any, Final, cast
 
 from ..errors import SessionBusy
 from ..live.directory import Directory
+from ..live.quota import Quota
 from ..live.session import Session
 from ..records import Principal
-from ..state.patch import copy_json, merge_patch
+from ..state.patch import copy_json, merge_patch, size_of
 from ..transitions.access import Access
 from ..transitions.close import Closing
 from ..transitions.create import validate_metadata, validate_name
@@ -32,10 +33,12 @@ class RenameDelete:
         directory: Directory,
         access: Access,
         closing: Closing,
+        quota: Quota,
     ) -> None:
         self._directory = directory
         self._access = access
         self._closing = closing
+        self._quota = quota
 
     async def rename(
         self,
@@ -56,6 +59,8 @@ class RenameDelete:
         async with self._access.hold(principal, ref) as session:
             if metadata is not None:
                 columns["metadata"] = _patch_metadata(session.record.metadata, metadata)
+                growth = size_of(columns["metadata"]) - size_of(session.record.metadata)
+                self._quota.admit(session.record.owner, growth)
             self._directory.unname(session)
             try:
                 await session.save(**columns)

@@ -31,6 +31,7 @@ from ..errors import (
 )
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..lifecycle import Status
+from ..live.quota import Quota
 from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
@@ -45,6 +46,9 @@ RESULTS_BYTES: Final = 4 << 20
 
 REMEMBERED: Final = 900.0
 """Seconds after the end of a call in which its caller may repeat it, if the receipt is in memory."""
+
+ENTRY_BYTES: Final = 1000
+"""Approximate bytes of the start of an operation in the store."""
 
 UNRECORDED_SECONDS: Final = 10.0
 """Seconds that an answer waits for a store that refuses the end of its call."""
@@ -242,11 +246,15 @@ class CallReceipts:
             if session.stored_receipts is None:
                 session.stored_receipts = await core.store.receipts(session.id)
             require_room(core.policy, session.id, session.stored_receipts)
-        seq = session.next_seq()
+        if session.quota is not None:
+            session.quota.check(session.record.owner, ENTRY_BYTES)
+        started_at = core.clock.now()
+        entry = self._call.entry(core, started_at)
+        await core.redactions.redact(entry, session.record.owner)
+        entry.seq = seq = session.next_seq()
         epoch = session.record.epoch
-        receipt = operation.start(session.id, core.clock.now(), seq=seq, epoch=epoch)
+        receipt = operation.start(session.id, started_at, seq=seq, epoch=epoch)
         try:
-            entry = self._call.entry(core, seq, receipt.started_at)
             await session.save(journal=[entry.record()], receipts=[receipt])
         except (SessionBusy, StoreUnavailable):
             session.free_seq(seq)
@@ -259,16 +267,25 @@ class CallReceipts:
         assert operation.start_receipt is not None
         ended_at = self._call.ended_at or core.clock.now()
         receipt = close_receipt(
-            operation.start_receipt, outcome, ended_at, core.policy.receipt_bytes
+            operation.start_receipt,
+            outcome,
+            ended_at,
+            _result_limit(core.policy, session.quota, session.record.owner),
         )
+        _count_result(session.quota, session.record.owner, receipt)
         if _keeps_id(operation):
             operation.receipt = receipt
         forget = [operation.id] if operation.receipt is None else []
-        entry = self._call.entry(core, receipt.seq, receipt.started_at, ended_at, outcome).record()
+        entry = self._call.entry(core, receipt.started_at, ended_at, outcome)
+        entry.seq = receipt.seq
+        if session.quota is not None and not session.quota.room(session.record.owner):
+            entry.withhold()
+        await core.redactions.redact(entry, session.record.owner)
+        record = entry.record()
         is_lost = False
         try:
             await session.save(
-                ended_entries=[entry], receipts=[] if forget else [receipt], forget=forget
+                ended_entries=[record], receipts=[] if forget else [receipt], forget=forget
             )
         except SessionError as error:
             # The call ran: after another error now the caller would run it again.
@@ -277,7 +294,7 @@ class CallReceipts:
         except StoreUnavailable as error:
             logger.error("the end of an operation is not recorded yet: %s", error)
             if not forget:
-                core.store.append_end(entry, receipt, core.node.id)
+                core.store.append_end(record, receipt, core.node.id)
                 await _wait_for_store(core)
             is_lost = session.fenced or not core.node.may_act()
         finally:
@@ -302,6 +319,17 @@ async def _wait_for_store(core: Core) -> None:
             with suppress(StoreUnavailable):
                 await core.store.flush()
                 return
+
+
+def _result_limit(policy: Policy, quota: Quota | None, owner: str) -> int:
+    """Return the bytes that the result of an operation may take in the store."""
+    return policy.receipt_bytes if quota is None else min(policy.receipt_bytes, quota.room(owner))
+
+
+def _count_result(quota: Quota | None, owner: str, receipt: ReceiptRecord) -> None:
+    """Count a result before it is written, so that those that end meanwhile find less room."""
+    if quota is not None and receipt.result is not None:
+        quota.count(owner, receipt.bytes)
 
 
 class ToolReceipts:
@@ -352,6 +380,7 @@ class ToolReceipts:
             return
         session_id, store = operation.scope, self._core.store
         require_room(self._core.policy, session_id, await store.receipts(session_id))
+        self._registry.quota.check(self._principal.key, ENTRY_BYTES)
         receipt = operation.start(session_id, self._core.clock.now())
         with anyio.CancelScope(shield=True):
             if await store.start_receipt(receipt) is not None:
@@ -362,8 +391,10 @@ class ToolReceipts:
         if operation.start_receipt is None:
             return
         forget, core = not _keeps_id(operation), self._core
-        limit = core.policy.receipt_bytes
+        quota, owner = self._registry.quota, self._principal.key
+        limit = _result_limit(core.policy, quota, owner)
         receipt = close_receipt(operation.start_receipt, outcome, core.clock.now(), limit)
+        _count_result(quota, owner, receipt)
         if not forget:
             operation.receipt = receipt
         try:

@@ -96,18 +96,17 @@ class Call:
     def entry(
         self,
         core: Core,
-        seq: int,
         started_at: float,
         ended_at: float | None = None,
         outcome: CallResult | BaseException | None = None,
     ) -> CallEntry:
-        """Return the journal entry of the call; without an outcome, that of its start."""
+        """Return the journal entry of the call, its `seq` still to be set; without an outcome, that of its start."""
         request, session = self.request, self.session
         return CallEntry(
             session.id,
             core.node.id,
             session.record.epoch,
-            seq,
+            0,
             request.service,
             request.tool,
             request.arguments,

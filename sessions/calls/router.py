@@ -75,6 +75,7 @@ class Router:
             session = await registry.ready(request.principal, request.session, request.namespace)
         # No await between this check and begin(): the session cannot change in between.
         call = Call(request, session, _binding(session, request.service), context)
+        registry.quota.admit_call(session.record.owner)
         registry.admission.admit(session)
         try:
             if request.acknowledged_operations:
@@ -264,9 +265,13 @@ class Router:
             ended_at = call.ended_at or core.clock.now()
             journal_outcome = excerpt(outcome) if isinstance(outcome, CallResult) else outcome
             try:
-                entry = call.entry(
-                    core, call.session.next_seq(), started_at, ended_at, journal_outcome
-                )
+                entry = call.entry(core, started_at, ended_at, journal_outcome)
+                owner, quota = call.session.record.owner, self._registry.quota
+                if not quota.room(owner):
+                    entry.withhold()
+                await core.redactions.redact(entry, owner)
+                quota.count(owner, entry.approximate_bytes())
+                entry.seq = call.session.next_seq()
                 core.store.append_call(entry)
             except Exception:
                 # The call ran: after an error now the caller would run it again.

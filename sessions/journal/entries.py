@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -12,7 +13,8 @@ from ..errors import SessionError
 from ..json_codec import dumps, loads
 from ..records import JournalKind, JournalRecord
 from ..services import CallResult, ToolSpec
-from .redaction import REDACTED, SLACK, Redactor, SecretTexts, texts_under
+from .redaction import REDACTED, Redactor
+from .secret_texts import LEVELS, SLACK, SecretTexts, texts_under
 
 TEXT = 500
 """Characters kept of each text of a result."""
@@ -24,12 +26,16 @@ LARGE = 4
 """Arguments of at most this many times the limit of an entry are redacted as a whole."""
 CAUSE = 1000
 """Characters kept of the cause of a transition."""
+SMALL = 2000
+"""Characters of arguments and result that are redacted within a millisecond or two."""
 STARTED = "started"
 """Status of a call whose end is not written yet."""
 INPUT_REQUIRED = "input_required"
 """Status of a call that its caller must send again, with answers."""
 CUT = ('{"truncated":', '{"unencodable":')
 """Beginnings of arguments that are not kept completely."""
+WITHHELD = '{"withheld":true}'
+"""Arguments whose secrets could not be found within the bounds of time and size."""
 NO_SECRETS = SecretTexts(())
 
 
@@ -58,22 +64,27 @@ def _truncate(text: bytes, limit: int, size: int) -> str:
     return orjson.dumps(excerpt_fields).decode()
 
 
-def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> str:
+def _request(
+    arguments: Mapping[str, Any], limit: int, redactor: Redactor, secrets: SecretTexts
+) -> str:
     """Return arguments as the journal keeps them: at most `limit` bytes, with work in proportion to that."""
+    if not secrets.complete:
+        return WITHHELD
     if not arguments:
         return "{}"
     arguments_dict = dict(arguments)
+    value = partial(redactor.value, arguments_dict, limit, secrets=secrets)
     whole = _json(arguments_dict)
     if whole is None:
-        return cap_json(redactor.value(arguments_dict, limit, room=LARGE * limit), limit)
+        return cap_json(value(room=LARGE * limit), limit)
     if len(whole) <= LARGE * limit:
-        redacted = redactor.value(arguments_dict, limit)
+        redacted = value()
         return (
             whole.decode()
             if redacted == arguments_dict and len(whole) <= limit
             else cap_json(redacted, limit)
         )
-    text = _json(redactor.value(arguments_dict, limit, room=limit)) or b""
+    text = _json(value(room=limit)) or b""
     return _truncate(text, limit, len(whole))
 
 
@@ -120,8 +131,8 @@ def _first_blocks(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | 
 class CallEntry:
     """A finished or starting call, as the journal will have it. `outcome` is None for a starting call.
 
-    It costs next to nothing until `values` is called, which may be in another thread. Until then it holds on to the
-    arguments of the call and to the given result; an excerpt() of the result suffices.
+    It costs next to nothing until `redact` or `values` is called, which may be in another thread. Until then it holds on to
+    the arguments of the call and to the given result; an excerpt() of the result suffices.
     """
 
     session_id: str
@@ -141,19 +152,15 @@ class CallEntry:
     redactor: Redactor
     spec: ToolSpec | None = field(default=None, kw_only=True)
     """The service's description of the tool, if there is one."""
+    _texts: tuple[str, str | None, str | None] | None = field(default=None, init=False)
+    """Request, result and error, once they are computed."""
 
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
-        outcome, limit, redactor = self.outcome, self.limit, self.redactor
-        secrets = self._secrets()
-        arguments, secret_texts = self.arguments, NO_SECRETS
-        if secrets:
-            arguments = cast("dict[str, Any]", SecretTexts(secrets).within(arguments))
-        request = _request(arguments, limit, redactor)
-        if REDACTED in request or request.startswith(CUT):
-            secrets = [*secrets, *redactor.secret_texts(arguments, room=LARGE * limit)]
-        if secrets:
-            secret_texts = SecretTexts(secrets)
+        if self._texts is None:
+            self.redact()
+        assert self._texts is not None
+        request, result, error = self._texts
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -161,7 +168,7 @@ class CallEntry:
             "epoch": self.epoch,
             "service": self.service,
             "tool": self.tool,
-            "status": STARTED if outcome is None else status_of(outcome),
+            "status": STARTED if self.outcome is None else status_of(self.outcome),
             "run": self.run,
             "role": None,
             "operation_id": self.operation_id,
@@ -169,18 +176,57 @@ class CallEntry:
             "ended_at": self.ended_at,
             "generation": self.generation,
             "request": request,
-            "result": cap_json(shorten_result(outcome, redactor, secret_texts), limit)
-            if isinstance(outcome, CallResult)
-            else None,
-            "error": redactor.text(secret_texts.hide(outcome.message), limit)
-            if isinstance(outcome, SessionError)
-            else None,
+            "result": result,
+            "error": error,
         }
 
-    def _secrets(self) -> Sequence[str]:
+    def is_small(self) -> bool:
+        """Whether redact() takes next to no time, or is done."""
+        return self._texts is not None or self._room_left() >= 0
+
+    def _room_left(self) -> int:
+        """Return SMALL less its characters and members; a negative number once it is used up."""
+        room = _room_left(self.arguments, SMALL)
+        if isinstance(self.outcome, CallResult):
+            room -= sum(len(block) for block in _first_blocks(self.outcome.payload))
+            room -= sum(map(len, self.outcome.secrets or ()))
+        return room
+
+    def approximate_bytes(self) -> int:
+        """Return about the bytes that it takes in the store."""
+        if self._texts is None:
+            return OVERHEAD + SMALL - max(0, self._room_left())
+        return OVERHEAD + sum(len(text or "") for text in self._texts)
+
+    def redact(self) -> None:
+        """Compute the texts of the entry, in bounded time. A text that has too many secrets is left out as a whole."""
+        limit, redactor = self.limit, self.redactor
+        secrets = self._secrets()
+        request = _request(self.arguments, limit, redactor, secrets)
+        if REDACTED in request or request.startswith(CUT):
+            secrets = secrets.joined(redactor.secret_texts(self.arguments))
+        self._texts = (request, *self._outcome_texts(secrets))
+
+    def withhold(self) -> None:
+        """Leave out the texts of the entry, if they are not computed yet."""
+        if self._texts is None:
+            self._texts = (WITHHELD, *self._outcome_texts(SecretTexts(None)))
+
+    def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None]:
+        """Return the result and the error of the call."""
+        outcome, limit, redactor = self.outcome, self.limit, self.redactor
+        if isinstance(outcome, CallResult):
+            return cap_json(shorten_result(outcome, redactor, secrets), limit), None
+        if isinstance(outcome, SessionError):
+            return None, redactor.text_without(secrets, outcome.message, limit)
+        return None, None
+
+    def _secrets(self) -> SecretTexts:
         if isinstance(self.outcome, CallResult) and self.outcome.secrets is not None:
-            return self.outcome.secrets
-        return () if self.spec is None else list(texts_under(self.spec.secret, self.arguments))
+            return SecretTexts(self.outcome.secrets)
+        if self.spec is None or not self.spec.secret:
+            return NO_SECRETS
+        return SecretTexts(texts_under(self.spec.secret, self.arguments))
 
     def record(self) -> JournalRecord:
         """Return the entry as a record."""
@@ -232,9 +278,8 @@ def message_entry(
     role: str,
     content: str,
     run: str | None,
-    redactor: Redactor,
 ) -> JournalRecord:
-    """Return the entry of a message."""
+    """Return the entry of a message, whose content is redacted already."""
     return JournalRecord.model_construct(
         session_id=session_id,
         seq=seq,
@@ -244,8 +289,29 @@ def message_entry(
         role=role,
         started_at=at,
         ended_at=at,
-        request={"content": redactor.text(content)},
+        request={"content": content},
     )
+
+
+def _room_left(value: object, room: int, levels: int = LEVELS) -> int:
+    """Return `room` less the characters and members of a JSON value; a negative number once it is used up."""
+    if isinstance(value, str):
+        return room - len(value)
+    room -= 1
+    if levels == 0:
+        return room
+    if isinstance(value, Mapping):
+        for key, member in cast("Mapping[object, object]", value).items():
+            room -= len(key) if isinstance(key, str) else 1
+            room = _room_left(member, room, levels - 1)
+            if room < 0:
+                break
+    elif isinstance(value, list):
+        for member in cast("list[object]", value):
+            room = _room_left(member, room, levels - 1)
+            if room < 0:
+                break
+    return room
 
 
 def status_of(outcome: CallResult | BaseException) -> str:

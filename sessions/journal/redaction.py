@@ -7,10 +7,9 @@ returned exactly.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, Literal, cast
 from urllib.parse import quote
@@ -30,19 +29,15 @@ from .secret_names import (
     short_assignments,
     signed_backwards,
 )
+from .secret_texts import LEAST, LEVELS, MEMBERS, SLACK, SecretTexts, code_forms
 
 _REDACTED: Final = rf"\g<head>{REDACTED}"
-LEVELS: Final = 50
-"""Levels of a value that are kept."""
-SLACK: Final = 256
-"""Characters read behind a cut, so that a secret across it is recognised."""
-BEGINNING: Final = 32
-"""Characters of a secret that are searched for in addresses. With a longer secret, the rest of the address is left out."""
+LONGEST: Final = 4 * 65_536
+"""Characters of the longest text that is searched for secrets; a longer one is left out. An expression on it takes a second
+at most, during which no other thread of Python runs."""
 KEY_LENGTH: Final = 128
 SHORTEST: Final = 8
 """Characters of the shortest text with room for a secret and for the sign of one."""
-LEAST: Final = 4
-"""Characters of the shortest secret that is searched for elsewhere; a shorter one occurs in ordinary words."""
 
 _USER_FLAG: Final = re.compile(
     r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)(?:\s{1,4}|=)[\"']?[^\s:/\"']{1,128}:)(?!\d{1,9}(?!\S))[^\s\"']+"
@@ -63,7 +58,7 @@ _PEM: Final = re.compile(
 )
 _KEY: Final = re.compile(
     r"(?P<head>)(?:(?<![\w-])(?=[\w-]{9,}+\.[\w-]{4})(?:[\w-]*-)?eyJ[\w-]{6,}+\.[\w-]{4,}(?:\.[\w-]*)?"
-    r"|\b(?:sk|pk|rk)[-_](?=[\w-]{0,200}\d)[\w-]{14,}"
+    r"|\b(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,200}+\d)[\w-]{14,}"
     r"|\b(?:gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|npm_|pypi-|hf_|dop_v1_|shpat_|SG\.|ya29\.|AIza)[\w.-]{16,}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b)"
 )
@@ -143,18 +138,22 @@ class Redactor:
         limit: int | None = None,
         levels: int = LEVELS,
         room: float = math.inf,
+        secrets: SecretTexts | None = None,
     ) -> object:
-        """Return a copy of a JSON value without secrets.
+        """Return a copy of a JSON value without secrets, `secrets` among them.
 
         A text longer than `limit` is cut, and its length is added. Values nested deeper than `levels` become "...".
         Members behind the first `room` characters are left out without being read.
         """
         classify_name = self._classify_name
 
+        def show(text: str) -> str:
+            return self.text_without(secrets, text, limit) if secrets else self.text(text, limit)
+
         def walk(item: object, levels: int) -> object:
             nonlocal room
             if not isinstance(item, dict | list):
-                redacted = self.text(item, limit) if isinstance(item, str) else item
+                redacted = show(item) if isinstance(item, str) else item
                 room -= len(redacted) + 1 if isinstance(redacted, str) else 1
                 return redacted
             if levels == 0:
@@ -173,7 +172,7 @@ class Redactor:
                     continue
                 room -= len(key)
                 shown_key, part = (
-                    classify_name(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
+                    classify_name(key) if len(key) <= KEY_LENGTH else (self.text(key, limit), "")
                 )
                 if shown_key != key and shown_key in members:
                     shown_key = f"{shown_key} {len(members) + 1}"
@@ -187,8 +186,10 @@ class Redactor:
 
         return walk(value, levels)
 
-    def secret_texts(self, value: object, *, levels: int = LEVELS, room: int) -> list[str]:
-        """Return the texts that value() replaces because of their names, among the first `room` members."""
+    def secret_texts(
+        self, value: object, *, levels: int = LEVELS, room: int = MEMBERS
+    ) -> list[str] | None:
+        """Return the texts that value() replaces because of their names; None if there are more than `room` members."""
         texts: list[str] = []
 
         def walk(item: object, levels: int, is_secret: bool) -> None:
@@ -196,15 +197,15 @@ class Redactor:
             room -= 1
             if isinstance(item, str) and is_secret:
                 texts.append(item)
-            if levels == 0:
+            if levels == 0 or room < 0:
                 return
             if isinstance(item, list):
-                for member in itertools.takewhile(lambda _: room > 0, cast("list[object]", item)):
+                for member in itertools.takewhile(lambda _: room >= 0, cast("list[object]", item)):
                     walk(member, levels - 1, is_secret)
             elif isinstance(item, dict):
                 pairs = cast("dict[object, object]", item).items()
                 is_pair = "value" in item and self._names_secret(cast("dict[object, object]", item))
-                for key, member in itertools.takewhile(lambda _: room > 0, pairs):
+                for key, member in itertools.takewhile(lambda _: room >= 0, pairs):
                     names_secret = (
                         isinstance(key, str)
                         and len(key) <= KEY_LENGTH
@@ -214,7 +215,7 @@ class Redactor:
                     walk(member, levels - 1, is_secret or bool(names_secret))
 
         walk(value, levels, is_secret=False)
-        return texts
+        return texts if room >= 0 else None
 
     def _names_secret(self, item: dict[object, object]) -> bool:
         """Whether an object is of the form `{"name": "password", "value": ...}`."""
@@ -244,11 +245,20 @@ class Redactor:
             return self._clean(text)
         return f"{self.beginning(text, limit)}... ({len(text)} characters)"
 
+    def text_without(self, secrets: SecretTexts, text: str, limit: int | None = None) -> str:
+        """Return a text as text() does, also without `secrets`. In time it is bounded by `limit`."""
+        if limit is None or len(text) <= limit:
+            return self.text(secrets.hide(text), limit)
+        beginning = secrets.hide(text[: limit + SLACK], was_cut=True)
+        return f"{self.beginning(beginning, limit)}... ({len(text)} characters)"
+
     def beginning(self, text: str, limit: int) -> str:
         """Return the beginning of a text, without secrets."""
         return self._clean(text[: limit + SLACK])[:limit]
 
     def _clean(self, text: str) -> str:
+        if len(text) > LONGEST:
+            return f"{REDACTED} ({len(text)} characters)"
         if any(map(text.__contains__, self._secrets)):
             for secret in self._secrets:
                 text = text.replace(secret, REDACTED)
@@ -282,87 +292,9 @@ class Redactor:
         return text
 
 
-class SecretTexts:
-    """Secret texts, to be removed from values that repeat them, also as code, as JSON and in addresses."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = frozenset(text for text in texts if text)
-        forms = {form for text in self._texts if len(text) >= LEAST for form in _spellings(text)}
-        # The beginning of a long one suffices; all text after it is removed too.
-        self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
-        alternatives = [
-            re.escape(form) + ("" if len(form) < SLACK else r"[\s\S]*") for form in self._forms
-        ]
-        alternatives += [_in_address(text) for text in self._texts if len(text) >= LEAST]
-        self._pattern = re.compile("|".join(alternatives)) if forms else None
-
-    def within(self, value: object, *, levels: int = LEVELS) -> object:
-        """Return a copy of a JSON value without them. A text that equals one of them is replaced however short it is."""
-        if isinstance(value, str):
-            return REDACTED if value in self._texts else self.hide(value)
-        if levels and isinstance(value, list):
-            return [
-                self.within(member, levels=levels - 1) for member in cast("list[object]", value)
-            ]
-        if levels and isinstance(value, Mapping):
-            pairs = cast("Mapping[object, object]", value).items()
-            return {key: self.within(member, levels=levels - 1) for key, member in pairs}
-        return value
-
-    def hide(self, text: str, *, was_cut: bool = False) -> str:
-        """Return a text without them. If the text was `was_cut`, also remove the beginning of one at its end."""
-        if self._pattern is None:
-            return text
-        text = self._pattern.sub(REDACTED, text)
-        if not was_cut:
-            return text
-        return text[: len(text) - max(_matching_end_length(text, form) for form in self._forms)]
-
-
-def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) -> Iterator[str]:
-    """Yield the texts under these names in a JSON value, at any level."""
-    if not names or levels == 0:
-        return
-    if isinstance(value, list):
-        for member in cast("list[object]", value):
-            yield from texts_under(names, member, levels=levels - 1)
-    elif isinstance(value, Mapping):
-        for key, member in cast("Mapping[object, object]", value).items():
-            if isinstance(member, str) and key in names:
-                yield member
-            else:
-                yield from texts_under(names, member, levels=levels - 1)
-
-
 def _spellings(text: str) -> Iterator[str]:
-    yield text
-    yield repr(text)[1:-1]
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield from code_forms(text)
     yield quote(text, safe="", errors="replace")
-
-
-def _in_address(text: str) -> str:
-    """Return an expression for a text in an address. Each part of an address percent-encodes other characters."""
-    return "".join(map(_encoded_pattern, text[:BEGINNING])) + (
-        r"\S*" if len(text) > BEGINNING else ""
-    )
-
-
-def _encoded_pattern(character: str) -> str:
-    if character.isascii() and character.isalnum():
-        return character
-    percent_code = quote(character, safe="", errors="replace")
-    if percent_code == character:
-        percent_code = f"%{ord(character):02X}"
-    space = r"|\+" if character == " " else ""
-    return f"(?:{re.escape(character)}|(?i:{percent_code}){space})"
-
-
-def _matching_end_length(text: str, form: str) -> int:
-    """Return how many characters at the end of a text are the beginning of `form`."""
-    longest = min(len(form) - 1, len(text))
-    return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
 
 
 def _may_have_a_key(text: str) -> bool:
@@ -381,4 +313,4 @@ def _redact_if_mixed(match: re.Match[str]) -> str:
     return REDACTED if all(kind.search(match[0]) for kind in _MIXED) else match[0]
 
 
-__all__ = ["KEYS", "REDACTED", "SecretTexts", "Redactor", "texts_under"]
+__all__ = ["KEYS", "REDACTED", "Redactor"]

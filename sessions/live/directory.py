@@ -25,6 +25,7 @@ from ..lifecycle import LIVE, OPEN, Event, Status
 from ..records import ID_PREFIX, BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding
+from .quota import Quota
 from .session import Binding, Session
 
 KNOWN_OWNERS = 10_000
@@ -41,9 +42,10 @@ class Directory:
     is claimed once, however many tasks look for it at the same time.
     """
 
-    def __init__(self, core: Core, on_fenced: Callable[[Session], None]) -> None:
+    def __init__(self, core: Core, on_fenced: Callable[[Session], None], quota: Quota) -> None:
         self._core = core
         self._on_fenced = on_fenced
+        self._quota = quota
         self.on_purged: list[Callable[[str], None]] = []
         """Called with the id of a session when nothing of it is left."""
         self._live: dict[str, Session] = {}
@@ -73,6 +75,7 @@ class Directory:
         session.redactor = self._core.redactor
         session.on_deadline = self.schedule
         session.on_fenced = self._on_fenced
+        session.quota = self._quota
         self.name(session)
         self.schedule(session)
 

@@ -17,7 +17,14 @@ logger = logging.getLogger("statehold.sessions")
 MEASURE_SECONDS: Final = 60.0
 """Shortest time between two measurements of a principal over its budget."""
 STALE_SECONDS: Final = 600.0
-"""Time after which a principal is measured again in any case: snapshots and journals grow without being counted here."""
+"""Time after which a principal is measured again in any case: other processes store too, and deletions are not counted."""
+SLACK: Final = 10
+"""Calls go on, without texts in the journal, until the count exceeds the limit by one in this many."""
+DISK_SECONDS: Final = 1.0
+"""Seconds for which a reading of the free disk space is used for the writes of calls."""
+
+
+UNLIMITED: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -34,6 +41,9 @@ class Usage:
 class Quota:
     """Counts the bytes that principals store: writes of this process at once, the rest by measuring in the background.
 
+    Every write of a session counts. A write that a caller asks for is refused beyond the budget. One that follows a call is
+    made, with less in it: no result for repeats of an operation id, no texts in the journal.
+
     It lives as long as the registry. Only the measurement takes time in proportion to the stored
     bytes. Before the first measurement of a principal only the writes of this process count. One principal is measured at
     a time, so that a measurement never holds more than one connection of the store.
@@ -48,6 +58,13 @@ class Quota:
         self._most = core.policy.stored_bytes_per_principal
         self._floor = core.policy.free_disk_bytes
         self._usage: dict[str, Usage] = {}
+        self._disk_is_low = False
+        self._disk_read_at: float | None = None
+
+    def check(self, owner: str, growth: int) -> None:
+        """Check as admit() does, for bytes that the write itself counts."""
+        self.admit(owner, growth)
+        self.admit(owner, -growth)
 
     def admit(self, owner: str, growth: int) -> None:
         """Count `growth` bytes that a principal is about to store; a negative number makes room.
@@ -63,14 +80,52 @@ class Quota:
         over = growth > 0 and usage.bytes + growth > self._most
         self._measure_when_due(owner, usage, over=over)
         if over:
-            raise SessionLimit(
-                f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store, "
-                "closed ones included.",
-                retry_after=MEASURE_SECONDS,
-                recovery="Delete closed sessions, or wait until they are purged.",
-            )
+            raise self._exceeded(usage)
         usage.bytes = max(0, usage.bytes + growth)
         usage.growth += growth
+
+    def count(self, owner: str, growth: int) -> None:
+        """Count bytes that a principal stores whatever its budget, because they follow something that has happened."""
+        if self._most and growth:
+            usage = self._usage.setdefault(owner, Usage())
+            self._measure_when_due(owner, usage, over=False)
+            usage.bytes = max(0, usage.bytes + growth)
+            usage.growth += growth
+
+    def room(self, owner: str) -> int:
+        """Return the bytes of texts and results that a principal may still store; nothing while the disk is nearly full."""
+        if self._floor and self._is_disk_low():
+            return 0
+        if not self._most:
+            return UNLIMITED
+        return max(0, self._most - self._usage.setdefault(owner, Usage()).bytes)
+
+    def admit_call(self, owner: str) -> None:
+        """Check that a principal may call a service, which adds an entry to the journal.
+
+        Raises:
+            SessionLimit: its budget is exceeded so far that not even entries without texts are stored.
+        """
+        usage = self._usage.get(owner)
+        if usage is not None and self._most and usage.bytes > self._most + self._most // SLACK:
+            self._measure_when_due(owner, usage, over=True)
+            raise self._exceeded(usage)
+
+    def _is_disk_low(self) -> bool:
+        now = self._core.clock.now()
+        if self._disk_read_at is None or not 0 <= now - self._disk_read_at < DISK_SECONDS:
+            free = self._core.store.free_bytes()
+            self._disk_is_low = free is not None and free < self._floor
+            self._disk_read_at = now
+        return self._disk_is_low
+
+    def _exceeded(self, usage: Usage) -> SessionLimit:
+        return SessionLimit(
+            f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store, "
+            "closed ones included.",
+            retry_after=MEASURE_SECONDS,
+            recovery="Delete closed sessions, or wait until they are purged.",
+        )
 
     def usage(self, owner: str) -> dict[str, Any]:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""

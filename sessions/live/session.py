@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -33,6 +33,10 @@ from ..services import Service, SessionView
 from ..store.base import Store, Write
 from ..views import describe, describe_binding, expiry, timestamp
 from .connection import LiveConnection
+from .write_size import written_bytes
+
+if TYPE_CHECKING:
+    from .quota import Quota
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -52,6 +56,8 @@ _LOGGED: Final[Mapping[Event, str]] = {
 }
 """The words of the log for the events that an operator follows."""
 
+SNAPSHOTS: Final = 2
+"""Snapshots of one service that the store keeps."""
 LOGGED_CAUSE: Final = 300
 """Characters of a cause that the log holds."""
 
@@ -179,6 +185,10 @@ class Session:
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
         self.on_fenced: Callable[[Session], None] = _nothing
+        self.quota: Quota | None = None
+        """Counts the bytes that it stores, for its owner; the registry sets it."""
+        self._snapshot_bytes: dict[str, list[int]] = {}
+        """The sizes of the snapshots that this process has stored and that the store keeps, by service."""
         """Called once when a write was refused: another node owns the session."""
         self._store = store
         self._node = node
@@ -358,10 +368,22 @@ class Session:
             self.released = False
             self._entries = entries + self._entries
             raise
+        self._count_written(write)
         if state is not None:
             self.durable_state = state
         for name, value in columns.items():
             setattr(self.record, name, value)
+
+    def _count_written(self, write: Write) -> None:
+        """Count the bytes of a write. Those of states and receipts are counted before they are written."""
+        if self.quota is None:
+            return
+        growth = written_bytes(write)
+        for snapshot in write.snapshots:
+            sizes = self._snapshot_bytes.setdefault(snapshot.service, [])
+            sizes.append(len(snapshot.data))
+            growth += sizes[-1] - (sizes.pop(0) if len(sizes) > SNAPSHOTS else 0)
+        self.quota.count(self.record.owner, growth)
 
     def propose_state(self, state: StateRecord) -> UnconfirmedUpdates:
         """Set a newer state. It is durable only when store_state() has returned; later updates build on it."""

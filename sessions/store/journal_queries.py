@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, bindparam, func, or_, select
+from sqlalchemy import Connection, Select, String, bindparam, case, func, or_, select
 
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..json_codec import loads
@@ -21,7 +21,11 @@ _this = bindparam("session_id", type_=String())
 _RECEIPT = select(schema.receipt).where(
     _r.session_id == _this, _r.operation_id == bindparam("operation_id", type_=String())
 )
-_RECEIPTS = select(func.count(), func.coalesce(func.sum(_r.bytes), 0)).where(_r.session_id == _this)
+KEPT_BYTES = case((_r.result.is_not(None), _r.bytes), else_=0)
+"""The bytes of the result of an operation, if it was kept."""
+_RECEIPTS = select(func.count(), func.coalesce(func.sum(KEPT_BYTES), 0)).where(
+    _r.session_id == _this
+)
 _ALL_RECEIPTS = (
     select(schema.receipt).where(_r.session_id == _this).order_by(_r.seq, _r.operation_id)
 )

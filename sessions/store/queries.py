@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, String, bindparam, func, select
 
+from ..journal.entries import OVERHEAD
 from ..lifecycle import OPEN
 from ..records import (
     BindingRecord,
@@ -17,7 +18,7 @@ from ..records import (
     SnapshotRecord,
     StateRecord,
 )
-from . import rows, schema
+from . import journal_queries, rows, schema
 from .base import ClaimedSession
 from .dialect import among, check_storage, pack_ids
 from .rows import columns_of
@@ -88,7 +89,8 @@ _USAGE = [
         (schema.state, func.length(schema.state.c.value) + ROW_BYTES),
         (schema.snapshot, func.length(schema.snapshot.c.data)),
         (schema.tally, schema.tally.c.bytes),
-        (schema.receipt, schema.receipt.c.bytes),
+        (schema.receipt, journal_queries.KEPT_BYTES + OVERHEAD),
+        (schema.summary, func.length(schema.summary.c.text)),
     )
 ]
 

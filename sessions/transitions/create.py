@@ -123,6 +123,7 @@ class Creation:
             self.bind(session, service)
         copied_bytes = 0 if source is None else sum(map(len, source.snapshots.values()))
         growth = ROW_BYTES + size_of(session.state.value) + copied_bytes
+        growth += size_of(record.metadata) + size_of(session.state.json_schema)
         self._quota.admit(record.owner, growth)
         try:
             await self._insert(session, options.operation)
@@ -131,6 +132,8 @@ class Creation:
             raise
         try:
             if source is not None:
+                # The write counts them, too.
+                self._quota.admit(record.owner, -copied_bytes)
                 await session.save(snapshots=self._copied_snapshots(session, source))
             await self._open(session)
         except BaseException as error:

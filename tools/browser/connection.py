@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from ...sessions.concurrency import race
 from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
-from ...sessions.journal.redaction import texts_under
+from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
@@ -229,7 +229,8 @@ class BrowserConnection:
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
         result = call.answer.render()
-        result.secrets = call.secrets(texts_under(tool.secret, arguments))
+        typed = texts_under(tool.secret, arguments)
+        result.secrets = None if typed is None else call.secrets(typed)
         return result
 
     async def _has_lost_process(self) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.sessions.journal.entries import CallEntry, message_entry, transition_entry
+from statehold.sessions.journal.entries import CallEntry, transition_entry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import CallResult
 
@@ -258,7 +258,7 @@ def test_a_secret_across_a_cut_is_replaced() -> None:
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None:
-    """No request, result, error, cause or message holds it."""
+    """No request, result, error or cause holds it."""
     common: dict[str, Any] = {"session_id": "s", "epoch": 1, "seq": 1, "redactor": REDACTOR}
     call: dict[str, Any] = {
         **common,
@@ -280,7 +280,6 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
         transition_entry(
             **common, at=1.0, code="T14", event="lost", source="idle", target="error", cause=text
         ),
-        message_entry(**common, at=1.0, role="user", content=text, run=None),
     ]
     for entry in written:
         stored = f"{entry.request} {entry.result} {entry.error}"
@@ -365,7 +364,7 @@ def test_the_value_beside_the_name_of_a_secret_and_behind_a_flag_is_replaced() -
             *("--name", "web", "-u", "1000:1000"),
         ],
     }
-    assert REDACTOR.secret_texts(arguments, room=1000) == ["x1"]
+    assert REDACTOR.secret_texts(arguments) == ["x1"]
     for name in ("first_pass", "pass_count", "map_pin", "passes"):
         assert REDACTOR.value({name: "x"}) == {name: "x"}
 

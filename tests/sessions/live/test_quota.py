@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from support import counting
+from support.counting import Counter, Counting, Nobody
 from support.engine import Build, Engine
 
+from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Principal
+from statehold.sessions.services import CallContext, CallResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 LARGE = {"text": "x" * 100_000}
@@ -156,3 +161,115 @@ async def test_with_a_disk_nearly_full_nothing_new_is_stored_and_calls_go_on(
         with pytest.raises(SessionLimit, match="MiB left"):
             await engine.registry.states.update(ANN, session.id, {"a": 1})
         assert await engine.count(session.id, principal=ANN) == 1
+
+
+def _stored(engine: Engine) -> int:
+    return engine.registry.quota.usage(ANN.key)["bytes"]
+
+
+async def _call(engine: Engine, session: str, operation: str | None = None) -> None:
+    arguments = {"text": "x" * 3000}
+    request = Request(ANN, session, "counter", "inc", arguments, operation_id=operation)
+    await engine.router.call(request, Nobody())
+
+
+async def _fill(engine: Engine, session: str) -> None:
+    """Store states until the budget of the principal is used up but for 10,000 bytes."""
+    limit = engine.registry.core.policy.stored_bytes_per_principal
+    await measured(engine, ANN)
+    room = limit - _stored(engine) - 10_000
+    await engine.registry.states.update(ANN, session, {"text": "x" * room})
+
+
+@pytest.mark.parametrize("way", ["note", "summary", "metadata", "operation", "fork", "import"])
+async def test_every_write_that_a_caller_asks_for_counts_at_once_and_ends_at_the_budget(
+    build: Build, way: str
+):
+    policy = Policy(stored_bytes_per_principal=500_000)
+    async with build(policy=policy) as engine:
+        session = (await engine.create(ANN)).id
+        await _fill(engine, session)
+        registry = engine.registry
+        _, document = await registry.porting.export_session(ANN, session, secrets=True)
+
+        async def write(number: int) -> None:
+            match way:
+                case "note":
+                    await registry.history.note(ANN, session, "user", "x" * 3000)
+                case "summary":
+                    await registry.history.write_summary(ANN, session, "x" * 3000, [])
+                case "metadata":
+                    await registry.rename_delete.rename(
+                        ANN, session, metadata={f"n{number}": "x" * 800}
+                    )
+                case "fork":
+                    await registry.branches.fork(ANN, session)
+                case "import":
+                    await registry.porting.import_session(ANN, document)
+                case _:
+                    await _call(engine, session, f"op{number}")
+
+        async def write_all() -> None:
+            for number in range(100):
+                await write(number)
+
+        with pytest.raises(SessionLimit, match="closed ones included"):
+            await write_all()
+        # The last operation may exceed the rest of the budget with its own entry.
+        assert _stored(engine) <= 505_000
+
+
+async def test_calls_go_on_without_texts_in_the_journal_when_the_budget_is_used_up(build: Build):
+    """Seen without: journal entries took 1.5 GB under a budget of 50 MB."""
+    async with build(policy=Policy(stored_bytes_per_principal=500_000)) as engine:
+        session = (await engine.create(ANN)).id
+        await _fill(engine, session)
+        for _ in range(30):
+            await _call(engine, session)
+        await engine.store.flush()
+        requests = [entry.request for entry in await engine.store.journal(session)]
+        assert requests.count({"withheld": True}) > 10
+        assert _stored(engine) <= 550_000
+
+        async def call_on() -> None:
+            for _ in range(1000):
+                await _call(engine, session)
+
+        with pytest.raises(SessionLimit):
+            await call_on()
+        assert len(engine.counter.calls) < 500
+        assert await engine.count((await engine.create(BOB)).id, principal=BOB) == 1
+
+
+async def test_results_of_operation_ids_are_not_kept_beyond_the_budget(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    class Big(Counter):
+        async def call(self, tool: str, arguments: Any, ctx: CallContext) -> CallResult:
+            await super().call(tool, arguments, ctx)
+            return CallResult({"content": [{"type": "text", "text": "y" * 100_000}]})
+
+    monkeypatch.setattr(counting, "Counter", Big)
+    async with build(policy=Policy(stored_bytes_per_principal=500_000)) as engine:
+        session = (await engine.create(ANN)).id
+        await measured(engine, ANN)
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(_call, engine, session, f"op{number}")
+        kept = [receipt.result for receipt in await engine.store.all_receipts(session)]
+        assert 3 <= len(kept) - kept.count(None) <= 5
+        assert await engine.store.usage(ANN.key) <= 550_000
+
+
+async def test_snapshots_that_replace_others_count_once(build: Build):
+    async with build(Counting(pause="snapshot")) as engine:
+        session = (await engine.create(ANN)).id
+        for _ in range(5):
+            await engine.count(session, principal=ANN)
+            await engine.registry.pause(ANN, session)
+        await measured(engine, ANN)
+        size = _stored(engine)
+        for _ in range(20):
+            await engine.count(session, principal=ANN)
+            await engine.registry.pause(ANN, session)
+        assert _stored(engine) - size < 40_000
