@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 from mcp.shared.inbound import x_mcp_header_map
@@ -130,6 +131,7 @@ class Catalog:
         naming: Naming = "explicit",
         header: bool = False,
         address: Callable[[str, str], str] | None = None,
+        holders: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Merge the offers after our own tools.
 
@@ -137,14 +139,16 @@ class Catalog:
         leaves the URIs as they are.
 
         The first tool with a name keeps it: our own tools come first, then the services in the given order. A later tool of
-        the same name gets its service's name as a prefix. `reserved_names` are names of our own tools that may not be listed
-        here. They are never given away, so a tool has the same name for every way of naming sessions.
+        the same name gets its service's name as a prefix. `holders` are the services that had a name before: no other
+        service gets it, whatever the order, even if they do not use it now. `reserved_names` are names of our own tools that
+        may not be listed here. They are never given away, so a tool has the same name for every way of naming sessions.
         """
         self.own_definitions: dict[str, JSON] = {tool["name"]: tool for tool in own_tools}
         self.entries: dict[str, CatalogEntry] = {}
         self.renames: list[Rename] = []
         self._reserved_names = self.own_definitions.keys() | set(reserved_names)
         self._address = address
+        self._holders = holders
         for offer in offers:
             for spec, name in self._choose_names(offer):
                 self._add(offer, spec, name, naming, header)
@@ -174,13 +178,15 @@ class Catalog:
         _warn_of_unknown(offer)
         specs = offer.selected_tools()
         prefixed_names = {spec.name: offer.prefix + spec.name for spec in specs}
-        taken_names = self._reserved_names | self.entries.keys()
+        held_names = {name for name, holder in self._holders.items() if holder != offer.service}
+        taken_names = self._reserved_names | self.entries.keys() | held_names
         avoided_names = taken_names | set(prefixed_names.values())
         pairs: list[tuple[ToolSpec, str]] = []
         for spec in specs:
             name = prefixed_names[spec.name]
             if name in taken_names:
                 holder = self.entries[name].service if name in self.entries else None
+                holder = holder or self._holders.get(name)
                 name = _free_name(own_prefix(offer.service) + name, avoided_names)
                 avoided_names.add(name)
                 self.renames.append(Rename(offer.service, prefixed_names[spec.name], name, holder))

@@ -36,7 +36,7 @@ from ..protocol.uris import page_uri
 from .opening import Opening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
-from .tool_names import offer_of
+from .tool_names import hold_names, log_renames, offer_of
 
 logger = logging.getLogger("statehold.server")
 
@@ -104,6 +104,7 @@ class Gateway:
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
+        self._holders: dict[str, str] = {}
         self.orphans_resumed: anyio.Event | None = None  # Probes that can wait for it do.
         self._probes_done = anyio.Event()
         self._list_grown = anyio.Event()
@@ -291,6 +292,7 @@ class Gateway:
             naming=naming,
             header=header,
             address=None if own_uris else page_uri,
+            holders=self._holders,
         )
 
     def own_tool(self, name: str, naming: Naming) -> OwnTool | None:
@@ -369,15 +371,13 @@ class Gateway:
 
     def _set_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """List the tools of a service from now on, and log the renamed ones."""
+        naming: Naming = "explicit" if self.config.server.session is None else "pinned"
+        if self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline:
+            # Clients rely on the names by now. Before, the order of the configuration decides.
+            hold_names(self._holders, self.catalog_nowait(naming))
         self._tools[name] = tools
         self._catalogs.clear()
-        naming: Naming = "explicit" if self.config.server.session is None else "pinned"
-        renames = self.catalog_nowait(naming).renames_by_service()
-        for service in self.services:
-            line = renames.get(service)
-            if line is not None and line != self._renames.get(service):
-                logger.warning("service %s: %s", service, line)
-        self._renames = renames
+        self._renames = log_renames(self.catalog_nowait(naming), self._renames)
 
     def _wake_waiters(self) -> None:
         self._list_grown.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from ...sessions.services import ToolSpec
@@ -9,6 +10,8 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.catalog import Catalog, Offer
 from ...tools.own.names import own_names
 from ..config.model import Config, ServiceConfig
+
+logger = logging.getLogger("statehold.server")
 
 
 def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> Offer:
@@ -33,4 +36,19 @@ def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) 
     return Catalog(offers, reserved_names=own_names(config.toolsets)).renames_by_service()
 
 
-__all__ = ["configured_renames", "offer_of"]
+def hold_names(holders: dict[str, str], catalog: Catalog) -> None:
+    """Note the service of each name in a list that clients have. It keeps the name until the server restarts."""
+    for name, entry in catalog.entries.items():
+        holders.setdefault(name, entry.service)
+
+
+def log_renames(catalog: Catalog, logged: Mapping[str, str]) -> dict[str, str]:
+    """Log the renamed tools of each service that are not `logged` yet, and return the lines about all of them."""
+    renames = catalog.renames_by_service()
+    for service, line in renames.items():
+        if line != logged.get(service):
+            logger.warning("service %s: %s", service, line)
+    return renames
+
+
+__all__ = ["configured_renames", "hold_names", "log_renames", "offer_of"]

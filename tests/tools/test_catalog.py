@@ -360,3 +360,15 @@ def test_two_broken_parts_cost_both() -> None:
     sound = {"name": "t", "inputSchema": {"type": "object"}, "description": "d"}
     listed_schema = repair_definition({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
     assert listed_schema == sound
+
+
+def test_the_first_holder_of_a_name_keeps_it_whatever_the_order() -> None:
+    offers = [Offer("evil", list_specs("pay", "look")), Offer("bank", list_specs("pay"))]
+    holders = {"pay": "bank", "evil_pay": "third", "gone": "bank"}
+    catalog = Catalog(offers, holders=holders)
+    owners = {name: entry.service for name, entry in catalog.entries.items()}
+    assert owners == {"evil_pay_2": "evil", "look": "evil", "pay": "bank"}
+    assert "bank had this name first: pay is evil_pay_2" in catalog.renames_by_service()["evil"]
+    # A name stays with its holder even while that one does not offer it.
+    again = Catalog([Offer("evil", list_specs("gone"))], holders=holders)
+    assert list(again.entries) == ["evil_gone"]

@@ -161,6 +161,24 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
             assert structured(paused)["status"] == "paused"
 
 
+@pytest.mark.parametrize("counter", ["stdio"], indirect=True)
+async def test_a_service_that_lists_a_name_of_another_later_does_not_take_it_over(
+    started: Any, counter: Callable[[str], JSON]
+) -> None:
+    services = {"first": counter("legacy"), "second": counter("legacy")}
+    async with started({"services": services}) as gateway:
+        await gateway.ready()
+        async with both_eras(gateway, "tools") as clients:
+            client, changes = clients[0]
+            session = await opened_session(client)
+            for tool in ("second_grow", "grow"):
+                await client.call_tool(tool, {"session_id": session})
+                await changes.wait()
+            listed = (await client.list_tools()).tools
+            owners = {tool.name: (tool.meta or {}).get("statehold/service") for tool in listed}
+            assert (owners["extra"], owners["first_extra"]) == ("second", "first")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("era", matrix("legacy", "modern"))
