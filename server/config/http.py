@@ -39,6 +39,16 @@ class HttpSettings(Section):
         default=64 << 20,
         description="Bytes of answers that one caller may leave unread; the connection that exceeds it is closed.",
     )
+    unsent_bytes_total: Annotated[Bytes, Field(ge=1 << 20)] = Field(
+        default=256 << 20,
+        description="Bytes of answers that all callers together may leave unread; beyond it the connection with the most of "
+        "the caller with the most is closed.",
+    )
+    body_bytes_total: Annotated[Bytes, Field(ge=8 << 20)] = Field(
+        default=256 << 20,
+        description="Bytes of the bodies of all requests that are not answered yet. One caller may take three times what it "
+        "leaves to the others; beyond it a request is refused with 503.",
+    )
     transport_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
         description="Transport sessions (`Mcp-Session-Id`) of older clients. At the limit the longest idle one of the "

@@ -59,6 +59,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Bytes of an answer that the application waits to send, because the client does not read."""
         self.address = ""
         self.written_bytes = 0
+        self.body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -88,6 +89,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     def abort(self) -> None:
         self.transport.abort()
+
+    def refuse(self) -> None:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if not self.pipeline and (cycle is None or not cycle.response_started):
+            self.transport.write(_TOO_MANY)
+        self.transport.close()
 
     # Received.
 
@@ -197,6 +204,7 @@ class BoundedHttp(HttpToolsProtocol):
         last = not self.pipeline
         super().on_response_complete()
         if last:
+            self._clients.release_bodies(self)
             self._clients.idle(self)
 
     # Callbacks of the parser.
@@ -224,6 +232,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
+        if not self.transport.is_closing():
+            self._clients.add_body(self, len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -19,6 +20,8 @@ class Client(Protocol):
     address: str
     written_bytes: int
     """Bytes of answers so far, including those that could not be sent yet."""
+    body_bytes: int
+    """Bytes received of the bodies of requests that are not answered yet."""
 
     def unsent_bytes(self) -> int:
         """Return the bytes that neither the transport nor the application could send yet."""
@@ -29,6 +32,14 @@ class Client(Protocol):
         ...
 
     def abort(self) -> None: ...
+
+    def refuse(self) -> None:
+        """Answer that there are too many requests, if possible, and close the connection."""
+        ...
+
+
+RATIO: Final = 3
+"""One caller may take this many times the bytes for bodies that it leaves free."""
 
 
 @dataclass(slots=True)
@@ -60,6 +71,10 @@ class Clients:
         self._idle: dict[str, dict[Client, None]] = {}
         self._count = 0
         self._unread: dict[Client, _Unread] = {}
+        self._bodies: dict[Client, None] = {}
+        """The clients with bytes of bodies."""
+        self.body_bytes = 0
+        """Bytes of the bodies of requests that are not answered yet."""
         self._timers: dict[Client, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -98,6 +113,7 @@ class Clients:
             if not same_address:
                 del self._open[client.address]
         self._unread.pop(client, None)
+        self.release_bodies(client)
         timer = self._timers.pop(client, None)
         if timer is not None:
             timer.cancel()
@@ -141,8 +157,58 @@ class Clients:
         if total > self.settings.unsent_bytes:
             self._unread.pop(client, None)
             client.abort()
-        elif self._sweep is None:
+        else:
+            self._limit_unread()
+        if client in self._unread and self._sweep is None:
             self._sweep = loop.call_later(self._sweep_seconds, self._close_stalled, loop)
+
+    def _limit_unread(self) -> None:
+        """Close connections of the callers with the most unread bytes while all together have too many."""
+        sizes = {client: client.unsent_bytes() for client in self._unread}
+        while sum(sizes.values()) > self.settings.unsent_bytes_total:
+            totals: Counter[Hashable] = Counter()
+            for client, size in sizes.items():
+                totals[self._unread[client].key] += size
+            [(most, _)] = totals.most_common(1)
+            victim = max(
+                (client for client in sizes if self._unread[client].key == most),
+                key=sizes.__getitem__,
+            )
+            del sizes[victim], self._unread[victim]
+            victim.abort()
+
+    # Bytes of bodies.
+
+    def add_body(self, client: Client, size: int) -> None:
+        """Count bytes of the body of a request, and refuse requests that arrive while there are too many."""
+        client.body_bytes += size
+        self._bodies[client] = None
+        self.body_bytes += size
+        limit = self.settings.body_bytes_total
+        while self.body_bytes > limit // (1 + RATIO) and client in self._bodies:
+            totals: Counter[Hashable] = Counter()
+            for other in self._bodies:
+                totals[other.key()] += other.body_bytes
+            own = client.key()
+            if totals[own] <= RATIO * (limit - self.body_bytes):
+                return
+            # Only a request that is still arriving can be refused; the largest of the caller with the most goes first.
+            arriving = [
+                other for other in self._bodies if other in self._idle.get(other.address, ())
+            ]
+            arriving = [other for other in arriving if totals[other.key()] > totals[own]]
+            victim = max(
+                arriving, key=lambda other: (totals[other.key()], other.body_bytes), default=client
+            )
+            self.release_bodies(victim)
+            victim.refuse()
+
+    def release_bodies(self, client: Client) -> None:
+        """Count the bodies of a client no more: its requests are answered, or its connection is closed."""
+        if client in self._bodies:
+            del self._bodies[client]
+            self.body_bytes -= client.body_bytes
+            client.body_bytes = 0
 
     @property
     def _sweep_seconds(self) -> float:

@@ -13,6 +13,8 @@ from ..errors import SessionLimit
 
 RATIO: Final = 3
 """Where principals share a total, one of them may take this many times what it leaves free: 75 of 100."""
+RESERVE: Final = 10
+"""Where principals share a total, one in this many units is kept for those that have none."""
 
 _Queue: TypeAlias = OrderedDict[object, tuple[str, anyio.Event]]
 
@@ -35,13 +37,17 @@ class Share:
     most: int = 0
     """A fixed maximum; 0 means none."""
     shared: bool = False
-    """Whether other principals may come. Then one may take at most RATIO times what it leaves free."""
+    """Whether other principals may come. Then one may take at most RATIO times what it leaves free, and only a principal
+    without a unit may take one of the reserve."""
 
     def allows(self, own: int, total_used: int) -> bool:
         """Whether a principal that has taken `own` may take one more, when all together use `total_used`."""
         if total_used >= self.total or (self.most and own >= self.most):
             return False
-        return not self.shared or own == 0 or own + 1 <= RATIO * (self.total - total_used - 1)
+        if not self.shared or own == 0:
+            return True
+        free = self.total - total_used
+        return free > self.total // RESERVE and own + 1 <= RATIO * (free - 1)
 
 
 class Budget:
@@ -171,6 +177,15 @@ class Budget:
         else:
             self._evict()
 
+    def is_over_share(self, holder: str) -> bool:
+        """Whether the owner of `holder` has more than a fair share of the places."""
+        owner = self._owners.get(holder)
+        return owner is not None and self._holder_counts[owner] > self._fair_share()
+
+    def _fair_share(self) -> int:
+        owners = self._holder_counts.keys() | self._waiting.keys()
+        return max(1, self._capacity.total // max(1, len(owners)))
+
     def _waiters(self) -> int:
         return sum(map(len, self._waiting.values()))
 
@@ -223,7 +238,7 @@ class Budget:
     def _candidates(self, owner: str) -> list[str]:
         """Return the idle holders in the order in which they are asked to give way to an owner."""
         in_use, counts = len(self._owners), self._holder_counts
-        share = max(1, self._capacity.total // len(counts.keys() | self._waiting.keys()))
+        share = self._fair_share()
         own_holders = [victim for victim in self._idle if self._owners[victim] == owner]
         if in_use < self._capacity.total or not self._capacity.allows(counts[owner], in_use - 1):
             return (

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..core import Core
 from ..lifecycle import Event
 from ..live.directory import Directory
+from ..live.session import Session
 from .pause import Pausing
+
+NOTICE_SECONDS: Final = 60.0
+"""Seconds without a call after which a session that cannot be saved may lose its place to another principal, if its own has
+more than a fair share."""
 
 
 class Eviction:
     """Frees live places of one registry when its budget asks; it lives as long as the registry.
 
-    `foreign` means that the place is for another principal: then a session is paused only if it can be saved.
+    `foreign` means that the place is for another principal: then a session is paused only if it can be saved, or if it has
+    been idle for NOTICE_SECONDS and its principal has more than a fair share. The next call of it is told the loss.
     """
 
     def __init__(self, core: Core, directory: Directory, pausing: Pausing) -> None:
@@ -24,11 +32,18 @@ class Eviction:
         self._core.tasks.spawn(self._evict, session_id, foreign)
 
     def may_evict(self, session_id: str, foreign: bool) -> bool:
-        """Whether a session can be paused now; with `foreign` only if it can be saved."""
+        """Whether a session can be paused now; with `foreign` only if it can be saved or must give way."""
         session = self._directory.get(session_id)
         if session is None:
             return True
-        return session.busy is None and (session.saveable or not foreign)
+        if session.busy is not None:
+            return False
+        return session.saveable or not foreign or self._must_give_way(session)
+
+    def _must_give_way(self, session: Session) -> bool:
+        now, since = self._core.clock.now(), session.idle_since
+        is_idle = since is not None and now - since >= NOTICE_SECONDS
+        return is_idle and self._core.budget.is_over_share(session.id)
 
     async def _evict(self, session_id: str, foreign: bool) -> None:
         session = self._directory.get(session_id)
@@ -39,7 +54,7 @@ class Eviction:
                 Event.PAUSE_REQUESTED,
                 cause="live_budget",
                 release=True,
-                saved_only=foreign,
+                saved_only=foreign and not self._must_give_way(session),
             )
         finally:
             if not is_paused:

@@ -256,3 +256,16 @@ async def test_places_go_in_turn_to_the_owners_that_wait():
         rooms.budget.release("old1")
     assert served == ["a1", "b1", "c1", "a2", "a3"]
     assert rooms.budget.statistics().used == 1
+
+
+async def test_places_are_kept_for_owners_without_one():
+    """Seen without: five owners held all places, and a sixth was refused."""
+    rooms = Rooms(100, shared=True, seconds=0.01)
+    for owner in ("ann", "bob", "carol", "dave", "eve"):
+        with pytest.raises(SessionLimit):
+            await rooms.hold(owner, 100)
+    kept = 100 - rooms.budget.statistics().used
+    assert kept >= 5
+    for number in range(kept):
+        await rooms.hold(f"newcomer{number}", 1)
+    assert rooms.budget.statistics().used == 100

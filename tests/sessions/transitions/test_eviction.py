@@ -12,6 +12,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Principal
+from statehold.sessions.transitions.eviction import NOTICE_SECONDS
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
@@ -79,3 +80,22 @@ async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
         await engine.create(BOB)
         await engine.registry.close(ANN, second.id)
         await engine.create(ANN)
+
+
+async def test_a_session_that_cannot_be_saved_gives_way_after_a_time_if_its_owner_has_more_than_a_share(
+    build: Build,
+):
+    policy = Policy(live_sessions=4, queue_seconds=0.05, shared=True)
+    async with build(policy=policy) as engine:
+        of_ann = [await engine.create(ANN) for _ in range(3)]
+        for session in of_ann:
+            await engine.count(session.id, principal=ANN)
+        others = [await engine.create(Principal(subject=name)) for name in ("bob", "carol")]
+        await engine.count(others[0].id, principal=Principal(subject="bob"))
+        carol = Principal(subject="carol")
+        with pytest.raises(SessionLimit):
+            await engine.count(others[1].id, principal=carol)
+        engine.clock.advance(NOTICE_SECONDS)
+        assert await engine.count(others[1].id, principal=carol) == 1
+        states = [await engine.status(session.id, ANN) for session in of_ann]
+        assert sorted(states) == ["idle", "idle", "paused"]
