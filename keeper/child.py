@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from marks import kill_marked
 from protocol import STDERR_BYTES, close_all
@@ -13,6 +13,29 @@ from protocol import STDERR_BYTES, close_all
 CALL_LOG_BYTES: Final = 2 * 1024 * 1024
 """The size of a call log. Only the pages that were written take memory."""
 READ_BYTES: Final = 65536
+
+
+def require_spawn(request: dict[str, Any]) -> None:
+    """Check the fields of a request to start a program.
+
+    Raises:
+        KeyError, ValueError: one is missing, or not of its type.
+    """
+    texts = [request["session"], request["service"], request["mark"], request["cwd"]]
+    numbers = [request["generation"], request["epoch"]]
+    command, env = request["command"], request["env"]
+    is_valid = (
+        isinstance(command, list)
+        and isinstance(env, dict)
+        and request["mark"]
+        and all(type(number) is int for number in numbers)
+    )
+    if is_valid:
+        texts += cast("list[Any]", command)
+        for item in cast("dict[str, Any]", env).items():
+            texts += item
+    if not is_valid or not command or not all(isinstance(text, str) for text in texts):
+        raise ValueError("not a program")
 
 
 class Child:
@@ -141,4 +164,4 @@ def _kill_group(pid: int) -> None:
         return
 
 
-__all__ = ["Child"]
+__all__ = ["Child", "require_spawn"]

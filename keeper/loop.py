@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from child import Child
+from child import Child, require_spawn
 from protocol import (
     FAILED,
     IN_USE,
@@ -34,6 +34,7 @@ CLIENTS: Final = 256
 """Most connections at once."""
 HELD: Final = 512
 """Most descriptors that the keeper holds for one child."""
+LONGEST_LINGER: Final = 400 * 86_400.0
 FIRST_SECONDS: Final = 30.0
 """Seconds that a new keeper waits for its first node."""
 
@@ -154,11 +155,14 @@ class Keeper:
             answer, descriptors = self._handle(client, packet)
         except Refusal as refusal:
             answer, descriptors = refusal.fields, []
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, ArithmeticError):
             answer, descriptors = {"error": INVALID}, []
         finally:
             close_all(passed)
-        self._send(client, {"number": packet.get("number"), **answer}, descriptors)
+        number = packet.get("number")
+        self._send(
+            client, {"number": number if isinstance(number, int) else None, **answer}, descriptors
+        )
 
     def _handle(self, client: Client, packet: Packet) -> Answer:
         if packet["verb"] == "hello":
@@ -234,15 +238,19 @@ class Keeper:
     def _greet(self, client: Client, packet: Packet) -> Answer:
         if packet["version"] != VERSION:
             raise Refusal(INVALID, version=VERSION)
-        client.has_greeted = True
         if packet["linger"] is not None:
+            linger = float(packet["linger"])
+            if not 0 <= linger <= LONGEST_LINGER:
+                raise Refusal(INVALID)
             client.is_node = self._had_node = True
-            self._linger = float(packet["linger"])
+            self._linger = linger
             self._alone_since = None
+        client.has_greeted = True
         return {}, []
 
     def _spawn(self, client: Client, packet: Packet) -> Answer:
-        session, epoch = str(packet["session"]), int(packet["epoch"])
+        require_spawn(packet)
+        session, epoch = packet["session"], packet["epoch"]
         if any(c.session == session and c.epoch > epoch for c in self._children.values()):
             raise Refusal(STALE)
         for other in list(self._children.values()):
@@ -314,7 +322,7 @@ class Keeper:
         (descriptor,) = packet["passed"]
         if name in held or len(held) >= HELD:
             raise Refusal(INVALID)
-        held[name] = os.dup(descriptor)
+        held[str(name)] = os.dup(descriptor)
         return {}, []
 
     def _fetch(self, client: Client, packet: Packet) -> Answer:

@@ -103,11 +103,24 @@ def receive(connection: socket.socket) -> tuple[Packet, list[int]] | None:
     )
     if not data:
         return None
-    packet: Any = None if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else json.loads(data)
-    if not isinstance(packet, dict):
+    packet = None if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else _parse(data)
+    if packet is None:
         close_all(descriptors)
         raise ValueError("not a packet")
-    return cast("Packet", packet), descriptors
+    return packet, descriptors
+
+
+def _parse(data: bytes) -> Packet | None:
+    try:
+        packet: Any = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Packet", packet) if isinstance(packet, dict) else None
+
+
+def _refuse_constant(name: str) -> Any:
+    """Refuse NaN and the infinities, which are not JSON."""
+    raise ValueError(name)
 
 
 def close_all(descriptors: Sequence[int]) -> None:

@@ -18,6 +18,30 @@ from support.selection import matrix
 
 from statehold.keeper import protocol
 
+SPAWN = {
+    "verb": "spawn",
+    "command": [sys.executable, "-c", "pass"],
+    "env": {"A": "b"},
+    "cwd": "/",
+    "mark": "m:1",
+    "session": "s",
+    "service": "s",
+    "generation": 1,
+    "epoch": 1,
+}
+BAD_FIELDS = [
+    {"env": ["A=b"]},
+    {"env": {"A": 1}},
+    {"command": []},
+    {"command": "true"},
+    {"command": [1]},
+    {"mark": ["m"]},
+    {"mark": ""},
+    {"epoch": "1"},
+    {"session": {}},
+    {"cwd": None},
+]
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
     pytest.mark.fault,
@@ -199,4 +223,44 @@ async def test_a_malformed_packet_ends_its_connection_or_is_refused(
     assert answer == b"" or json.loads(answer)["error"] == protocol.INVALID
     await send(child, "on")
     assert (await next_note(child))["number"] == 0
+    await child.aclose()
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [b"[" * 100_000],
+        [b'{"verb": "list", "number": ' + b"[" * 900 + b"]" * 900 + b"}"],
+        [b'{"verb": "hello", "version": 1, "linger": Infinity}'],
+        [b'{"verb": "hello", "version": 1, "linger": 1e400}'],
+        [b'{"verb": "hello", "version": 1, "linger": 1e300}'],
+        [b'{"verb": "hello", "version": 1, "linger": NaN}'],
+        *(
+            [b'{"verb": "hello", "version": 1, "linger": null}', json.dumps(request).encode()]
+            for request in (
+                {"verb": ["list"]},
+                {"verb": "end", "key": {}},
+                {"verb": "adopt", "session": "s", "service": "s", "generation": 1, "epoch": 1e400},
+                *({**SPAWN, **change} for change in BAD_FIELDS),
+            )
+        ),
+    ],
+)
+async def test_no_packet_ends_the_keeper(nodes: Nodes, packets: list[bytes]) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    folder = protocol.open_folder(nodes.folder)
+    try:
+        with protocol.new_socket() as connection:
+            connection.settimeout(20)
+            connection.connect(protocol.address_of(folder))
+            for packet in packets:
+                connection.send(packet)
+                # It answers, or closes the connection.
+                connection.recv(4096)
+    finally:
+        os.close(folder)
+    other = await start(nodes, ECHO, client=client)
+    assert other.call_log is not None
+    await other.aclose()
     await child.aclose()
