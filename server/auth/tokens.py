@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, cast
 
 from ...sessions.records import Principal
 from ..config.model import ConfigError
+from ..config.private_file import read_private
 
 MIN_LENGTH = 16
 """The length of the shortest accepted token; a shorter one could be guessed."""
@@ -41,7 +40,7 @@ class StaticTokens:
         Raises:
             ConfigError: the file cannot be read, is open to other users, or holds a mistake. The text has no token in it.
         """
-        text = _read_private(path)
+        text = read_private(path, setting="server.tokens (--token-file)", content="tokens")
         entries = _parse_toml(path, text) if _is_toml(text) else _parse_lines(path, text)
         principals: dict[bytes, Principal] = {}
         for location, entry in entries:
@@ -64,29 +63,6 @@ class StaticTokens:
 
     def __len__(self) -> int:
         return len(self._parse_entryipals)
-
-
-def _read_private(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            if os.name == "posix" and not _is_private(os.fstat(file.fileno())):
-                raise ConfigError(f"{path}: other users may read the tokens; run: chmod 600 {path}")
-            return file.read().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); correct server.tokens (--token-file)"
-        ) from None
-
-
-def _is_private(status: os.stat_result) -> bool:
-    """Whether only this process and root can read a file: its group may read it where root gives it to this process.
-
-    Kubernetes mounts a Secret so: the files belong to root and to the group of the pod.
-    """
-    is_given = status.st_uid == 0 and os.geteuid() != 0
-    return not stat.S_IMODE(status.st_mode) & (0o037 if is_given else 0o077)
 
 
 def _is_toml(text: str) -> bool:

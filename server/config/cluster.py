@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 from .types import Count, Names, Section, not_bool, split
 
 KEY_LENGTH: Final = 32
+DIFFERENT: Final = 8
+"""Different characters in a key."""
 """The fewest characters of a key."""
 
 
@@ -32,7 +34,8 @@ class ClusterSettings(Section):
         "environment variable.",
     )
     keys_file: Path | None = Field(
-        default=None, description="File that holds such secrets, one on each line."
+        default=None,
+        description="File that holds such secrets, one on each line. Only this user may be able to read it.",
     )
     listen: str = Field(
         default="127.0.0.1:0",
@@ -82,4 +85,10 @@ class ClusterSettings(Section):
         return any(found in ip_network(network) for network in self.networks)
 
 
-__all__ = ["KEY_LENGTH", "ClusterSettings"]
+def is_weak(key: str) -> bool:
+    """Whether a key is short, has few different characters, or repeats a shorter text."""
+    is_repeated = key in (key + key)[1:-1]
+    return len(key) < KEY_LENGTH or len(set(key)) < DIFFERENT or is_repeated
+
+
+__all__ = ["KEY_LENGTH", "ClusterSettings", "is_weak"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
-from ..config.cluster import KEY_LENGTH
+from ..config.cluster import KEY_LENGTH, is_weak
 from ..config.model import Config, ConfigError
+from ..config.private_file import read_private
 
 
 def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
@@ -61,15 +62,18 @@ def cluster_keys(config: Config) -> list[bytes]:
     """Return the keys of the cluster; the first one signs.
 
     Raises:
-        ConfigError: the file that holds them cannot be read, or one is too short.
+        ConfigError: the file that holds them cannot be read or is open to other users, or one is weak.
     """
     keys = [key.get_secret_value() for key in config.cluster.keys]
     if config.cluster.keys_file is not None:
-        lines = _read_file("cluster.keys_file", config.cluster.keys_file).splitlines()
-        keys += [line.strip() for line in lines if line.strip()]
-    if not keys or min(map(len, keys)) < KEY_LENGTH:
+        text = read_private(
+            config.cluster.keys_file, setting="cluster.keys_file", content="keys of the cluster"
+        )
+        keys += [line.strip() for line in text.splitlines() if line.strip()]
+    if not keys or any(map(is_weak, keys)):
         raise ConfigError(
-            f"cluster.keys_file: a key needs at least {KEY_LENGTH} characters; write one on each line"
+            f"cluster.keys, cluster.keys_file: a key needs at least {KEY_LENGTH} characters that cannot be guessed, one key "
+            "on each line; run: openssl rand -hex 32"
         )
     return [key.encode() for key in keys]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .gateway_process import JSON
 
-KEY = "k" * 32
+KEY = "a-key-of-the-machines-of-the-tests"
 
 
 def cluster(url: str, *, keys: Sequence[str] = (KEY,), **settings: Any) -> JSON:

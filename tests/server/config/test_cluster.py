@@ -26,6 +26,7 @@ def refuse(folder: Path, text: str) -> str:
 
 def test_keys_come_from_variables_and_a_file_and_the_first_one_signs(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"\n{KEY}-old\n{KEY}-older\n")
+    (tmp_path / "keys").chmod(0o600)
     text = "keys = ['${NEW_KEY}']\nkeys_file = 'keys'\n"
     config = cluster(tmp_path, text, NEW_KEY=KEY)
     assert cluster_keys(config) == [KEY.encode(), f"{KEY}-old".encode(), f"{KEY}-older".encode()]
@@ -46,10 +47,22 @@ def test_a_short_key_is_refused_and_not_shown(tmp_path: Path) -> None:
     message = refuse(tmp_path, f"{STORE}[cluster]\nenabled = true\nkeys = ['hush-hush']\n")
     assert "cluster.keys" in message
     assert "hush-hush" not in message
-    (tmp_path / "keys").write_text("hush-hush\n")
-    with pytest.raises(ConfigError, match=r"cluster\.keys_file") as caught:
-        cluster_keys(cluster(tmp_path, "keys_file = 'keys'"))
-    assert "hush-hush" not in str(caught.value)
+    (tmp_path / "keys").touch(0o600)
+    for weak in ("hush-hush", "hush" * 20, "0123456789abcdef" * 2):
+        (tmp_path / "keys").write_text(f"{KEY}\n{weak}\n")
+        with pytest.raises(ConfigError, match=r"cluster\.keys_file") as caught:
+            cluster_keys(cluster(tmp_path, "keys_file = 'keys'"))
+        assert weak not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"cluster\.keys"):
+        cluster_keys(cluster(tmp_path, f"keys = ['{'k' * 32}']"))
+
+
+def test_a_file_of_keys_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"{KEY}\n")
+    for mode in (0o644, 0o640, 0o604):
+        (tmp_path / "keys").chmod(mode)
+        with pytest.raises(ConfigError, match="chmod 600"):
+            cluster_keys(cluster(tmp_path, "keys_file = 'keys'"))
 
 
 def test_addresses_outside_the_networks_are_not_admitted(tmp_path: Path) -> None:
