@@ -77,7 +77,7 @@ class Assertions:
                 str(assertion["mac"]),
             )
             receiver, expires_at = str(assertion["to"]), float(assertion["expires_at"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise AssertionRefused("is malformed") from None
         self._check_mac(mac, _content(sender, receiver, number, expires_at, message))
         if receiver != self._node:

@@ -184,7 +184,7 @@ def parse(line: bytes) -> JSON:
     try:
         # Not orjson: it would turn an integer beyond 64 bits into a float.
         message: object = decode(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConnectionEnded from None
     if not isinstance(message, dict):
         raise ConnectionEnded

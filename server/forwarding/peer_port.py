@@ -26,6 +26,11 @@ from .signed_connection import VerifiedConnection
 
 HANDSHAKE_SECONDS: Final = 2.0
 
+HANDSHAKES: Final = 64
+"""Connections at once whose other end has not proved itself. They hold open files, of which a reserve is kept for others."""
+LOG_SECONDS: Final = 60.0
+"""Seconds between two log lines about refused connections."""
+
 Serve = Callable[[MessageConnection], Awaitable[None]]
 
 logger = logging.getLogger("statehold.server")
@@ -38,13 +43,61 @@ class PeerPort:
         self._listener = listener
         self.address = address
         """`host:port` at which the other nodes reach it."""
+        self._handshakes = 0
+        self._refused = 0
+        """Refused connections since the last log line."""
+        self._logged_at: float | None = None
 
     async def accept(self, assertions: Assertions, tasks: TaskGroup, serve: Serve) -> None:
         """Serve the connections of nodes of the cluster in tasks of `tasks`, until cancelled."""
-        await accept_sockets(self._listener, tasks, partial(_serve, assertions, serve))
+        await accept_sockets(self._listener, tasks, partial(self._serve, assertions, serve))
 
     def close(self) -> None:
         self._listener.close()
+
+    async def _serve(self, assertions: Assertions, serve: Serve, connection: socket.socket) -> None:
+        if self._handshakes >= HANDSHAKES:
+            connection.close()
+            self._note_refusal("there are too many")
+            return
+        self._handshakes += 1
+        try:
+            streams = await self._open(assertions, connection)
+        finally:
+            self._handshakes -= 1
+        if streams is not None:
+            reader, writer = streams
+            with closing(writer):
+                await serve(VerifiedConnection(reader, writer, assertions))
+
+    async def _open(
+        self, assertions: Assertions, connection: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Return the streams of a node of the cluster; None if there is another program at the other end."""
+        try:
+            tcp.set_options(connection)
+            with anyio.fail_after(HANDSHAKE_SECONDS):
+                await admit(connection, assertions)
+            return await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
+        except AssertionRefused as error:
+            connection.close()
+            self._note_refusal(f"the assertion of the last one {error}")
+        except (OSError, TimeoutError, ConnectionEnded):
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        return None
+
+    def _note_refusal(self, reason: str) -> None:
+        """Log refused connections, at most once in LOG_SECONDS: anybody can cause them."""
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
+            logger.warning(
+                "%d connections to the peer port were refused: %s", self._refused, reason
+            )
+            self._logged_at, self._refused = now, 0
 
 
 async def open_peer_port(listen: str, advertise: str, database: str) -> PeerPort:
@@ -79,26 +132,6 @@ async def _advertised(host: str, port: int, advertise: str, database: str) -> st
             )
         host = await tcp.route_address(database, port)
     return tcp.join_address(host, port)
-
-
-async def _serve(assertions: Assertions, serve: Serve, connection: socket.socket) -> None:
-    try:
-        tcp.set_options(connection)
-        with anyio.fail_after(HANDSHAKE_SECONDS):
-            await admit(connection, assertions)
-        reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
-    except AssertionRefused as error:
-        connection.close()
-        logger.warning("a connection to the peer port was refused: its assertion %s", error)
-        return
-    except (OSError, TimeoutError, ConnectionEnded):
-        connection.close()
-        return
-    except BaseException:
-        connection.close()
-        raise
-    with closing(writer):
-        await serve(VerifiedConnection(reader, writer, assertions))
 
 
 __all__ = ["PeerPort", "open_peer_port"]
