@@ -105,12 +105,18 @@ def _refusal_reason(folder: Path, limit: int) -> str:
         if entries > FOLDER_ENTRIES:
             return f"more than {FOLDER_ENTRIES} files"
         link = next((n for n in (*names, *files) if Path(directory, n).is_symlink()), None)
+        link = link or next((n for n in files if _is_linked(Path(directory, n))), None)
         if link is not None:
             return f"a link in it, {link[:200]!r}"
         size += sum(Path(directory, name).stat().st_size for name in files)
         if size > limit:
             return f"more than {limit} bytes"
     return ""
+
+
+def _is_linked(path: Path) -> bool:
+    """Whether a file has other names. One of them may be outside of the folders, so that the file is not theirs."""
+    return path.stat().st_nlink > 1
 
 
 def _is_in(folder: Path, path: Path) -> bool:
@@ -124,6 +130,10 @@ def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
         if resolved.is_file() and any(
             _is_in(folder, resolved) for folder in (files.folder, *folders)
         ):
+            if _is_linked(resolved):
+                raise ToolFailed(
+                    f"{text[:500]!r} may not be uploaded: it is a hard link, which may lead anywhere; copy the file."
+                )
             return resolved
     except (OSError, ValueError, RuntimeError):
         pass

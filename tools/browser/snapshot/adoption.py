@@ -102,7 +102,10 @@ class ContextFile:
             return
         private_folder(self._path.parent)
         temporary = self._path.with_suffix(".new")
-        temporary.write_text(json.dumps(asdict(record)))
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "w") as file:
+            file.write(json.dumps(asdict(record)))
         os.replace(temporary, self._path)
         self._written = record
 

@@ -145,6 +145,8 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
             text = await browse.error("file_upload", paths=[str(path)])
             assert f"in a folder for uploads: {allowed}." in section(text, "Error")
             assert str(own.folder) not in text
+        (allowed / "hard.txt").hardlink_to(other / "file.txt")
+        assert "hard link" in await browse.error("file_upload", paths=[str(allowed / "hard.txt")])
         text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
         assert "file.txt: 7 bytes" in text
 
