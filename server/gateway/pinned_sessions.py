@@ -8,7 +8,15 @@ from typing import cast
 import anyio
 
 from ...sessions.attribution import NOTE
-from ...sessions.errors import NameTaken, OwnedByAnotherNode, SessionNotFound
+from ...sessions.errors import (
+    NameTaken,
+    OwnedByAnotherNode,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionNotFound,
+)
 from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
@@ -36,14 +44,16 @@ class PinnedSessions:
                 self._locks.pop((principal.key, name), None)
 
     async def _find_or_create(self, principal: Principal, name: str) -> str:
+        absent: SessionError = SessionNotFound()
         for _ in range(3):
             try:
                 return (await self._registry.find(principal, name, self._namespace)).id
             except OwnedByAnotherNode as error:
                 return cast("str", error.session_id)
-            except SessionNotFound:
+            except (SessionNotFound, SessionClosed, SessionExpired, SessionFailed) as error:
                 if name.startswith("sh_"):
                     raise
+                absent = error
             try:
                 session = await self._registry.create(
                     principal, SessionOptions(name=name, namespace=self._namespace)
@@ -53,7 +63,7 @@ class PinnedSessions:
             except NameTaken:
                 # Another process was faster.
                 continue
-        raise SessionNotFound
+        raise absent
 
     async def _predecessor(self, principal: Principal, name: str) -> str | None:
         """Return a notice about the closed session that had this name before, so that a caller does not expect its state."""

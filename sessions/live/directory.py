@@ -169,12 +169,30 @@ class Directory:
             raise SessionNotFound
         return record
 
+    async def _find_open_record(
+        self, principal: Principal, ref: str, namespace: str | None
+    ) -> SessionRecord:
+        """Return the stored record of a session of the caller's for work that needs an open one.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged; each takes the same time.
+            SessionExpired, SessionClosed, SessionFailed: the last session of this name is closed.
+        """
+        try:
+            return await self.find_record(principal, ref, namespace)
+        except SessionNotFound:
+            if ref.startswith(ID_PREFIX):
+                raise
+        name = unicodedata.normalize("NFC", ref)
+        record = await self._core.store.find_closed(principal.key, self._namespace(namespace), name)
+        raise SessionNotFound if record is None else closed_error(record)
+
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
         owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
         if owner_key == principal.key and self._core.node.lives(owner_node):
             raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
-        record = await self.find_record(principal, ref, namespace)
+        record = await self._find_open_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
         node = self._core.node
@@ -331,7 +349,7 @@ class Directory:
         key = self._key(principal, ref, namespace)
         session = self._owned(principal, key)
         if session is None:
-            record = await self.find_record(principal, key, namespace)
+            record = await self._find_open_record(principal, key, namespace)
             session = self._live.get(record.id)
             if session is None and record.status in (Status.CLOSING, Status.CLOSED):
                 raise closed_error(record)

@@ -153,6 +153,10 @@ class Store(Protocol):
         """Return the open session of that name, None if there is none."""
         ...
 
+    async def find_closed(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
+        """Return the session of that name that was closed last, None if there is none."""
+        ...
+
     async def list_sessions(
         self, session_filter: SessionFilter
     ) -> tuple[list[SessionRecord], str | None]:

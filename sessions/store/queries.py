@@ -34,12 +34,13 @@ _open = _s.status.in_(sorted(OPEN))
 _this = bindparam("session_id", type_=String())
 _GET = select(schema.session).where(_s.id == _this)
 _GET_OWNED = _GET.where(_s.owner == bindparam("owner", type_=String()))
-_FIND = select(schema.session).where(
+_NAMED = select(schema.session).where(
     _s.owner == bindparam("owner", type_=String()),
     _s.namespace == bindparam("namespace", type_=String()),
     _s.name == bindparam("name", type_=String()),
-    _open,
 )
+_FIND = _NAMED.where(_open)
+_FIND_CLOSED = _NAMED.where(~_open).order_by(_s.status_at.desc(), _s.id).limit(1)
 _BINDINGS = (
     select(schema.binding)
     .where(schema.binding.c.session_id == _this)
@@ -79,6 +80,14 @@ def get(connection: Connection, session_id: str, owner: str | None = None) -> Se
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
     parameters = {"owner": owner, "namespace": namespace, "name": name}
     row = connection.execute(_FIND, parameters).first()
+    return None if row is None else rows.session_record(columns_of(row))
+
+
+def find_closed(
+    connection: Connection, owner: str, namespace: str, name: str
+) -> SessionRecord | None:
+    parameters = {"owner": owner, "namespace": namespace, "name": name}
+    row = connection.execute(_FIND_CLOSED, parameters).first()
     return None if row is None else rows.session_record(columns_of(row))
 
 

@@ -248,6 +248,10 @@ class SQLStore:
         query = partial(queries.find, owner=owner, namespace=namespace, name=name)
         return await self._read(query)
 
+    async def find_closed(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
+        query = partial(queries.find_closed, owner=owner, namespace=namespace, name=name)
+        return await self._read(query)
+
     async def list_sessions(
         self, session_filter: SessionFilter
     ) -> tuple[list[SessionRecord], str | None]:

@@ -57,20 +57,21 @@ class Closing:
         event = Event.CLOSE_FORCED if force else Event.CLOSE_REQUESTED
         for _ in range(8):
             session, already = await self._find(principal, ref)
-            if session is None:
-                return await self._directory.info(principal, ref), True
+            if isinstance(session, str):
+                return await self._directory.info(principal, session), True
             if await self.close(session, event, reason=reason, force=force):
                 return session.info(), already
         raise SessionBusy("The session keeps changing.")
 
-    async def _find(self, principal: Principal, ref: str) -> tuple[Session | None, bool]:
-        """Return a session that is to be closed, None when it is closed, and whether it is closing already."""
+    async def _find(self, principal: Principal, ref: str) -> tuple[Session | str, bool]:
+        """Return a session that is to be closed, its id when it is closed, and whether it is closing already."""
         try:
             return await self._directory.find(principal, ref), False
-        except (SessionClosed, SessionExpired, SessionFailed):
-            closing = self._directory.get(ref)
+        except (SessionClosed, SessionExpired, SessionFailed) as error:
+            session_id = error.session_id or ref
+            closing = self._directory.get(session_id)
             if closing is None or closing.record.owner != principal.key:
-                return None, True
+                return session_id, True
             return closing, True
 
     async def close(

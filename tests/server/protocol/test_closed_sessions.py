@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from support.gateway_process import JSON, code_of, opened_session, service, structured
+from support.gateway_process import (
+    JSON,
+    code_of,
+    meta_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+)
 
 WAYS = [("memory", "modern"), ("memory", "legacy")]
 
@@ -95,3 +103,22 @@ async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
     assert await kept(client, child) == before
     content = structured(await client.call_tool("state_get", {"session_id": session}))
     assert (content["value"], content["version"]) == ({"n": 1}, 0)
+
+
+async def test_a_closed_session_answers_by_name_as_by_id(client: Client) -> None:
+    session = await opened_session(client, name="gone", state={"n": 1})
+    await client.call_tool("session_close", {"session_id": "gone"})
+    for tool, more in (("inc", {}), ("state_get", {}), ("session_restart", {}), ("echo", {})):
+        by_name = await client.call_tool(tool, {"session_id": "gone", **more})
+        by_id = await client.call_tool(tool, {"session_id": session, **more})
+        assert code_of(by_name) == "session_closed", tool
+        assert text_of(by_name) == text_of(by_id)
+        assert meta_of(by_name)["statehold/error"] == meta_of(by_id)["statehold/error"]
+    again = structured(await client.call_tool("session_close", {"session_id": "gone"}))
+    assert again["session_id"] == session
+    newer = await opened_session(client, name="gone")
+    assert structured(await client.call_tool("state_get", {"session_id": "gone"}))["value"] == {}
+    assert newer != session
+    await client.call_tool("session_close", {"session_id": newer})
+    unknown = await client.call_tool("inc", {"session_id": "never there"})
+    assert code_of(unknown) == "session_not_found"

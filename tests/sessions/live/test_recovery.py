@@ -61,15 +61,17 @@ async def test_a_pause_during_a_recovery_is_refused_with_the_reason(build: Build
 
 async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
     async with build() as engine:
-        session = await engine.create()
+        session = await engine.create(name="mine")
         await engine.count(session.id)
         engine.counter.refuse = 10
         engine.counter.live[0].die("killed")
         await engine.pass_time(lambda: session.status == "closed")
         assert engine.counter.refuse == 7
-        with pytest.raises(SessionError) as caught:
-            await engine.call(session.id)
-        assert caught.value.code == "session_failed"
+        for ref in (session.id, "mine"):
+            with pytest.raises(SessionError) as caught:
+                await engine.call(ref)
+            assert caught.value.code == "session_failed"
+            assert "error" in caught.value.message
 
 
 async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_a_while(
