@@ -114,6 +114,8 @@ class Gateway:
         self._names_being_added: set[str] = set()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where none can be added."""
+        self.settle_lists: Callable[[], Awaitable[None]] = _settle_nothing
+        """Waits a while for the changes of lists that services have announced. ListWatcher sets it."""
         self.own_tools = build_own_tools(
             self.registry, store, config.toolsets, services=self.describe_services
         )
@@ -157,6 +159,11 @@ class Gateway:
         return "state" in self.config.toolsets
 
     @property
+    def are_services_known(self) -> bool:
+        """Whether every service was probed in this process, and its tools are listed."""
+        return self._probes_done.is_set() and not self._problems and not self._recalled_services
+
+    @property
     def problems(self) -> Mapping[str, str]:
         """Services that could not be probed, with the reason."""
         return self._problems
@@ -190,11 +197,12 @@ class Gateway:
         return self.catalog_nowait(naming)
 
     async def wait_for_services(self) -> None:
-        """Wait a while for services that were not probed yet.
+        """Wait a while for services that were not probed yet, and for changes of lists that were announced.
 
         Raises:
             ServiceUnavailable: the gateway was left meanwhile.
         """
+        await self.settle_lists()
         with anyio.CancelScope(deadline=self._wait_deadline):
             while not self._probes_done.is_set() and any(
                 self._is_unprobed(name) for name in self.services
@@ -220,6 +228,8 @@ class Gateway:
             entry = self.catalog_nowait(naming).entries.get(name)
             if entry is None:
                 self._refuse_when_stopped()
+                await self.settle_lists()
+                entry = self.catalog_nowait(naming).entries.get(name)
             return entry
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
         return await (waiting.run_service_start(starting, find) if starting() else find())
@@ -464,37 +474,11 @@ class Gateway:
         for notify in self.on_prompts_changed:
             await notify()
 
-    @property
-    def _trouble(self) -> str | None:
-        """Why sessions cannot be served, in one line without secrets; None when they can."""
-        if not self.node.may_act():
-            return "The lease of this node is over: its database does not answer."
-        return self.store.trouble
-
-    def readiness(self) -> tuple[int, str]:
-        """Return the HTTP status of `/readyz`, and its word: whether a proxy is to send requests to this process."""
-        if self.registry.draining or self.node.is_draining:
-            return 404, "draining"
-        return (503, "failing") if self._trouble is not None else (200, "ok")
-
-    def health(self) -> JSON:
-        """Return the body of `/health`, which needs no token: counts, no names and no ids.
-
-        The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
-        """
-        unavailable = len(self._problems)
-        trouble = self._trouble
-        return {
-            "status": "draining" if self.registry.draining else "failing" if trouble else "ok",
-            "services": {
-                "ok": len(self._tools.keys() - self._problems),
-                "unavailable": unavailable,
-            },
-            **({} if trouble is None else {"reason": trouble}),
-        }
-
 
 def _nothing() -> None: ...
+
+
+async def _settle_nothing() -> None: ...
 
 
 __all__ = ["Gateway"]

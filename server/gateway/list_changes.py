@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import anyio
@@ -26,7 +27,36 @@ PROMPTS: Final = "notifications/prompts/list_changed"
 RESOURCES: Final = "notifications/resources/list_changed"
 UPDATED: Final = "notifications/resources/updated"
 
+SETTLE_SECONDS: Final = 5.0
+"""Seconds that a request for a list waits for the changes that services have announced."""
+
 ItemT = TypeVar("ItemT")
+
+
+@dataclass(slots=True)
+class _Update:
+    """The update of one list. It lives until the list did not change for the debounce time."""
+
+    connections: dict[UpstreamConnection, None] = field(
+        default_factory=dict["UpstreamConnection", None]
+    )
+    """The connections that announced a change and were not asked since, in order."""
+    announced: int = 0
+    """The number of changes that were announced."""
+    applied: int = 0
+    """The number of them that are in the list."""
+    wanted: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a caller waits for the list."""
+
+    def announce(self, connection: UpstreamConnection) -> None:
+        self.announced += 1
+        self.connections[connection] = None
+
+    def begin(self) -> Iterable[UpstreamConnection]:
+        """Return the connections to ask now; none when no change was announced since."""
+        connections, self.connections = self.connections, {}
+        self.wanted = anyio.Event()
+        return connections
 
 
 class ListWatcher:
@@ -40,9 +70,11 @@ class ListWatcher:
     def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:
         self._gateway = gateway
         self._debounce = debounce
-        self._changed_connections: dict[tuple[str, str], dict[UpstreamConnection, None]] = {}
-        """By list, the connections that announced a change and were not asked since, in order. An entry, maybe an empty
-        one, means that _update_list() runs for the list."""
+        self._updates: dict[tuple[str, str], _Update] = {}
+        """By list, the update that runs for it."""
+        self._updated = anyio.Event()
+        """Set, and replaced by a new event, when a list was requested."""
+        gateway.settle_lists = self.settle
 
     def handle_notification(
         self,
@@ -59,27 +91,46 @@ class ListWatcher:
             return
         if method not in (TOOLS, PROMPTS):
             return
-        is_running = (service.name, method) in self._changed_connections
-        self._changed_connections.setdefault((service.name, method), {})[connection] = None
-        if not is_running:
-            self._gateway.registry.spawn(self._update_list, service, method)
-
-    async def _update_list(self, service: UpstreamService, method: str) -> None:
-        """Request a list at once, and again after the debounce time if it changed meanwhile."""
         key = (service.name, method)
-        update = self._update_tools if method == TOOLS else self._update_prompts
+        update = self._updates.get(key)
+        if update is None:
+            update = self._updates[key] = _Update()
+            self._gateway.registry.spawn(self._update_list, service, method, update)
+        update.announce(connection)
+
+    async def settle(self) -> None:
+        """Wait, at most SETTLE_SECONDS, until the changes that were announced so far are in the lists."""
+        announced = [(update, update.announced) for update in self._updates.values()]
+        with anyio.move_on_after(SETTLE_SECONDS):
+            for update, count in announced:
+                while update.applied < count:
+                    update.wanted.set()
+                    await self._updated.wait()
+
+    async def _update_list(self, service: UpstreamService, method: str, update: _Update) -> None:
+        """Request a list at once, and again when it changed meanwhile: after the debounce time, or if a caller waits."""
+        request = self._update_tools if method == TOOLS else self._update_prompts
         try:
-            while connections := self._changed_connections[key]:
-                self._changed_connections[key] = {}
+            while connections := update.begin():
+                announced = update.announced
                 try:
-                    await update(service, connections)
+                    await request(service, connections)
                 except SessionError as error:
                     logger.debug(
                         "the changed list of %s could not be read: %s", service.name, error
                     )
-                await anyio.sleep(self._debounce)
+                update.applied = announced
+                self._wake_waiters()
+                with anyio.move_on_after(self._debounce):
+                    await update.wanted.wait()
         finally:
-            del self._changed_connections[key]
+            del self._updates[service.name, method]
+            update.applied = update.announced
+            self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        self._updated.set()
+        self._updated = anyio.Event()
 
     async def _update_tools(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]

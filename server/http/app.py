@@ -23,6 +23,7 @@ from ..auth.principals import token_of
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import SlowedBearerAuth
 from ..gateway.gateway import Gateway
+from ..gateway.health import health_of, readiness_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .fast_path import FastPath
@@ -127,11 +128,11 @@ class HttpApplication:
         return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
 
     async def _readyz(self, request: Request) -> Response:
-        status_code, status = self._gateway.readiness()
+        status_code, status = readiness_of(self._gateway)
         return JSONResponse({"status": status}, status_code=status_code)
 
     async def _health(self, request: Request) -> Response:
-        health = self._gateway.health()
+        health = health_of(self._gateway)
         return JSONResponse(health, status_code=200 if health["status"] == "ok" else 503)
 
 

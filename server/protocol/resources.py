@@ -35,6 +35,7 @@ from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
+from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..http.response import encode
 from ..sdk.access import RequestContext, is_modern
@@ -136,7 +137,7 @@ class Resources:
         ]
         if self.gateway.offers_state:
             templates.insert(0, {"uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/state", **_STATE})
-        return result_of(ctx, {"resourceTemplates": templates})
+        return result_of(ctx, {"resourceTemplates": templates, "ttlMs": ttl_ms(self.gateway)})
 
     async def _list_pinned_templates(self, ctx: RequestContext) -> JSON:
         templates: list[JSON] = []
@@ -305,7 +306,7 @@ class Resources:
             prompts.append(
                 {**prompt, "name": name, "description": description, "arguments": arguments}
             )
-        return result_of(ctx, {"prompts": prompts})
+        return result_of(ctx, {"prompts": prompts, "ttlMs": ttl_ms(self.gateway)})
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
         await self.gateway.catalog("explicit")

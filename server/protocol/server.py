@@ -49,6 +49,7 @@ from ...tools.catalog import Catalog, CatalogEntry, Naming
 from ...tools.own.definition import Context, missing_session
 from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
+from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
@@ -79,13 +80,11 @@ from .subscriptions import Subscriptions
 
 logger = logging.getLogger("statehold.server")
 
-CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
-    **dict.fromkeys(
-        ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
-    ),
-    **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
-}
-"""Lists of tools, prompts and templates depend on the configuration only, resources on the state of a session."""
+CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = dict.fromkeys(
+    ("tools/list", "prompts/list", "resources/templates/list", "resources/list", "resources/read"),
+    CacheHint(),
+)
+"""No client may keep a result that does not say otherwise; see gateway/freshness.py."""
 METHODS_BEFORE_OPENING = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
 )
@@ -199,7 +198,8 @@ class StateholdServer(Server[dict[str, Any]]):
         catalog = await self._gateway.catalog(self._naming(ctx))
         if not is_modern(ctx):
             return {"tools": catalog.legacy_definitions}
-        return {"tools": catalog.definitions, "resultType": "complete"}
+        hints: JSON = {"resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
+        return {"tools": catalog.definitions, **hints}
 
     async def _set_level(
         self, ctx: RequestContext, params: types.SetLevelRequestParams

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
@@ -336,3 +336,46 @@ async def test_a_client_that_does_not_read_delays_no_other_client(gateway: Gatew
             await gateway.notify_tools_changed()
             await changes.wait()
         stuck.set()
+
+
+async def test_a_list_asked_for_right_after_the_call_that_changed_it_is_new(started: Any) -> None:
+    async with started({"services": {"quick": service("asking")}}) as gateway:
+        await gateway.ready()
+        watcher = ListWatcher(gateway, debounce=3600)
+        gateway.services["quick"].on_changed = watcher.handle_notification
+        async with both_eras(gateway, "tools") as clients:
+            client = clients[0][0]
+            session = await opened_session(client)
+            for name in ("one", "two"):
+                await client.call_tool("grow", {"session_id": session, "name": name})
+                for each, _ in clients:
+                    with anyio.fail_after(20):
+                        assert (await names(each))[-1] == name
+            await client.call_tool("grow", {"session_id": session, "name": "three"})
+            with pytest.raises(MCPError, match="Unknown tool: three"):
+                # It reaches the server, which lists the tool and does not have it.
+                await client.call_tool("three", {"session_id": session})
+
+
+async def test_a_list_may_be_kept_only_if_no_service_starts_or_can_change_its_list(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def times(gateway: Gateway) -> set[int]:
+        async with Client(StateholdServer(gateway, version="0"), cache=None) as client:
+            lists = (
+                await client.list_tools(),
+                await client.list_prompts(),
+                await client.list_resource_templates(),
+            )
+            return {each.ttl_ms for each in lists}
+
+    async with started({"services": {"quick": service("quick")}}) as gateway:
+        await gateway.ready()
+        assert await times(gateway) == {60_000}
+    async with started({"services": {"growing": service("asking")}}) as gateway:
+        await gateway.ready()
+        assert await times(gateway) == {0}
+    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
+    slow = service("bad", "hang-at-start", prefix="h_")
+    async with started({"services": {"slow": slow, "quick": service("quick")}}) as gateway:
+        assert await times(gateway) == {0}
