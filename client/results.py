@@ -86,11 +86,14 @@ class CallResult:
     def blocks(self) -> list[JSON]:
         """The unchanged content blocks, without the notice."""
         blocks: list[JSON] = self.payload.get("content") or []
-        if self.notice is None:
+        if self.notice is None or not blocks:
             return blocks
-        # The notice comes after the tool's own first block, or alone.
+        # The notice is the second block, the last paragraph of the first, or alone.
         place = min(1, len(blocks) - 1)
-        return [*blocks[:place], *blocks[place + 1 :]]
+        if blocks[place].get("text") == self.notice:
+            return [*blocks[:place], *blocks[place + 1 :]]
+        text = str(blocks[0].get("text", "")).removesuffix(self.notice).removesuffix("\n\n")
+        return [{**blocks[0], "text": text}, *blocks[1:]]
 
     @cached_property
     def content(self) -> list[ContentBlock]:

@@ -224,7 +224,7 @@ class ConnectionLost(SessionError):
 
 
 class CallDeferred(ConnectionLost):
-    """Raised instead of running a call whose result could not carry the note about a replaced connection."""
+    """Raised instead of running a call whose client would not show the note about a replaced connection in its result."""
 
     recovery = "The call was not run, because its result could not carry this note: call again."
 

@@ -26,7 +26,7 @@ from ..forwarding.messages import (
 from ..forwarding.peers import Peers
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
-from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller
+from ..sdk.caller import CLIENT_INFO, DELIVERY_SCOPE, LOG_LEVEL, Caller
 from .forwarded_requests import is_forwarded
 from .results import INSTANCE_META
 
@@ -199,6 +199,10 @@ class Forwarder:
             # The owner keeps the receipt with the session, where this node finds it if it owns the session later.
             meta = {key: value for key, value in params["_meta"].items() if key != INSTANCE_KEY}
             params["_meta"] = meta
+        if ctx.method == "tools/call" and caller.client_name is not None:
+            # The owner does not see the handshake of a legacy client.
+            info = {CLIENT_INFO: {"name": caller.client_name}}
+            params["_meta"] = {**info, **(params.get("_meta") or {})}
         if is_auto and ctx.method == "tools/call":
             params["arguments"] = self._named_arguments(params, owner)
         return ForwardedRequest(

@@ -52,8 +52,7 @@ def forwarded_result(
         meta = with_app_page(meta, partial(session_uri, answer.session["id"], service))
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:
-        # Some clients read the first block only; that has to be the tool's own.
-        content.insert(1, text_block(answer.notice))
+        content = _with_notice(content, answer.notice)
         meta[NOTICE_META] = answer.notice
     result["content"], result["_meta"] = content, meta
     if modern:
@@ -70,6 +69,33 @@ def forwarded_result(
     if answer.notice is not None and answer.accepts_notice and isinstance(structured_content, dict):
         result["structuredContent"] = {**structured_content, NOTICE_MEMBER: answer.notice}
     return _with_meta(result, answer.session, modern, info)
+
+
+def _with_notice(content: list[JSON], notice: str) -> list[JSON]:
+    """Return content blocks with a notice, for clients that read the first block only too: that has to be the tool's own.
+
+    The notice is the last paragraph of a first block of plain text. Beside JSON or a picture it is a second block.
+    """
+    first_text: object = content[0].get("text") if content else None
+    if (
+        isinstance(first_text, str)
+        and content[0].get("type") == "text"
+        and not _is_json(first_text)
+    ):
+        separator = "\n\n" if first_text else ""
+        return [{**content[0], "text": f"{first_text}{separator}{notice}"}, *content[1:]]
+    return [*content[:1], text_block(notice), *content[1:]]
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is a JSON object or array."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def own_tool_result(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:

@@ -399,6 +399,7 @@ class StateholdServer(Server[dict[str, Any]]):
             acknowledged_operations=caller.acknowledged_operations,
             run=caller.run_id,
             namespace=self._gateway.config.namespace,
+            client=caller.client_name,
             reported_seconds=call.reported_seconds,
         )
         try:

@@ -20,6 +20,8 @@ logger = logging.getLogger("statehold.server")
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = "statehold.log_level"
 """The key in the state of a legacy connection for the level of `logging/setLevel`."""
+CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+"""The key in `_meta` of a modern request for the name and version of its client."""
 CAPABILITIES = "statehold.capabilities"
 """The key in the state of a connection for its client's capabilities as JSON, set at their first use."""
 OUR_STATE = "up:"
@@ -149,6 +151,16 @@ class Caller:
         return connection_of(self._ctx).state.get(LOG_LEVEL, "debug")
 
     @property
+    def client_name(self) -> str | None:
+        """The name of the client in its handshake; None when it is not known."""
+        info: object = self._raw_meta.get(CLIENT_INFO)
+        if isinstance(info, dict):
+            name: object = cast("JSON", info).get("name")
+            return name if isinstance(name, str) else None
+        params = self._ctx.session.client_params
+        return None if params is None else params.client_info.name
+
+    @property
     def capabilities(self) -> JSON:
         state = connection_of(self._ctx).state
         capabilities = state.get(CAPABILITIES)
@@ -230,4 +242,13 @@ def may_ask(ctx: RequestContext) -> bool:
     )
 
 
-__all__ = ["ANSWER_SECONDS", "LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "can_elicit", "may_ask"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "CLIENT_INFO",
+    "LEVELS",
+    "LOG_LEVEL",
+    "OUR_STATE",
+    "Caller",
+    "can_elicit",
+    "may_ask",
+]

@@ -12,11 +12,28 @@ from ..services import CallResult, ToolSpec
 NOTICE_META: Final = "statehold/notice"
 """Repeats the block that is our note, so that a client can tell it from the tool's own text."""
 
+STRUCTURED_ONLY: Final = frozenset(
+    {
+        "claude-code",
+        "codex-mcp-client",
+        "cursor-vscode",
+        "opencode",
+        "Visual Studio Code",
+        "Visual Studio Code - Insiders",
+    }
+)
+"""The clients that show their model structured content alone where a result has it, by their name in the handshake."""
+
 _OPEN: Final = frozenset(
     {"$schema", "$id", "$defs", "$comment", "definitions", "type", "title", "description"}
     | {"properties", "required", "additionalProperties", "default", "examples", "minProperties"}
 )
 """Keywords at the root of a schema that leave it open for one more member."""
+
+
+def shows_content(client: str | None) -> bool:
+    """Return whether a client, by its name in the handshake, shows content also where a result has structured content."""
+    return client not in STRUCTURED_ONLY
 
 
 def accepts_notice(spec: ToolSpec | None) -> bool:
@@ -59,4 +76,11 @@ def without_notice(payload: JSON) -> CallResult:
     return CallResult({**plain, "_meta": rest} if rest else plain, notice=notice)
 
 
-__all__ = ["NOTICE_MEMBER", "NOTICE_META", "accepts_notice", "with_notice", "without_notice"]
+__all__ = [
+    "NOTICE_MEMBER",
+    "NOTICE_META",
+    "accepts_notice",
+    "shows_content",
+    "with_notice",
+    "without_notice",
+]

@@ -38,6 +38,8 @@ class Request:
     run: str | None = None
     """The run that the caller counts the call to, for the journal."""
     namespace: str | None = None
+    client: str | None = None
+    """The name of the caller's client in its handshake."""
     reported_seconds: float = 0.0
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
 

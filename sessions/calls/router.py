@@ -37,7 +37,7 @@ from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
 from .interrupted import InterruptedCalls
-from .notices import accepts_notice
+from .notices import accepts_notice, shows_content
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Answer, Call, Request
 
@@ -249,9 +249,9 @@ class Router:
             self._registry.connector.save_soon(delivery.session, binding)
 
     def _refuse_lost_notice(self, call: Call) -> None:
-        """Refuse the call with a due notice when its result could not carry the notice to every client."""
+        """Refuse the call with a due notice when its client would not show the notice in the result."""
         is_due = call.session.notice is not None or call.binding.notice is not None
-        if not is_due or accepts_notice(call.spec):
+        if not is_due or shows_content(call.request.client) or accepts_notice(call.spec):
             return
         self._take_notice(call, None)
         if call.delivery is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import mcp_types as types
 import pytest
 from mcp import Client
 from support.gateway_process import (
@@ -68,10 +70,42 @@ async def test_structured_content_repeats_the_note(client: Client, tool: str) ->
     assert "statehold_notice" not in structured(again)
 
 
-@pytest.mark.parametrize("meta", [None, {"statehold/operation_id": "one"}])
-async def test_a_call_whose_schema_has_no_place_for_the_note_is_refused_once(
-    client: Client, meta: Any
+async def test_a_call_whose_schema_has_no_place_for_the_note_runs_with_the_note_in_its_content(
+    client: Client,
 ) -> None:
+    session = await lost_session(client)
+    result = await client.call_tool("closed_inc", {"session_id": session})
+    assert structured(result) == {"count": 1}
+    note = meta_of(result)["statehold/notice"]
+    assert "generation 1 to 2" in note
+    assert text_of(result) == f"1\n\n{note}"
+
+
+async def test_the_note_is_a_second_block_beside_json(client: Client) -> None:
+    session = await lost_session(client)
+    result = await client.call_tool("echo", {"session_id": session, "a": 1})
+    assert json.loads(text_of(result))["arguments"] == {"a": 1}
+    note = result.content[1]
+    assert isinstance(note, types.TextContent)
+    assert note.text == meta_of(result)["statehold/notice"]
+
+
+@pytest.fixture(params=matrix("auto", "legacy"))
+async def structured_only(
+    request: pytest.FixtureRequest, gateway: Gateway
+) -> AsyncGenerator[Client]:
+    """A client that shows structured content alone."""
+    info = types.Implementation(name="claude-code", version="2.1.280")
+    mcp_server = StateholdServer(gateway, version="0")
+    async with Client(mcp_server, cache=None, mode=request.param, client_info=info) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("meta", [None, {"statehold/operation_id": "one"}])
+async def test_a_client_that_shows_structured_content_alone_is_refused_once_with_the_note(
+    structured_only: Client, meta: Any
+) -> None:
+    client = structured_only
     session = await lost_session(client)
     arguments = {"session_id": session}
     refused = await client.call_tool("closed_inc", arguments, meta=meta)

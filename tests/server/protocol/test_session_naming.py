@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
@@ -150,9 +149,7 @@ async def test_our_own_tools_work_on_the_pinned_session_only(http: Way) -> None:
         result = await client.call_tool("inc", {})
         assert structured(result)["count"] == 1
         assert meta_of(result)["statehold/session"]["id"] not in (first, other)
-        note = result.content[1]
-        assert isinstance(note, types.TextContent)
-        assert "this is a new session" in note.text
+        assert "this is a new session" in text_of(result)
 
 
 @pytest.mark.parametrize("name", ["sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", "x" * 129])
