@@ -144,7 +144,8 @@ _OMITTED = frozenset({"propertyNames", "minLength", "maxLength", "minItems", "ma
 def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
     """Return the JSON Schema (2020-12) of a model, without titles, lengths, `propertyNames` and references.
 
-    Lengths are checked all the same. In the schema they would cost tokens, and some strict modes refuse them.
+    Lengths are checked all the same, and so are unknown arguments. In the schema they would cost tokens, some strict modes
+    refuse lengths, and the converter of google-genai stops at `additionalProperties: false`.
 
     The model must not be recursive, because references are replaced by their targets.
     """
@@ -165,11 +166,10 @@ def _inline(node: Any, models: JSON) -> Any:
     if isinstance(schema.get("$ref"), str):
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         return _inline({**models[schema["$ref"].rpartition("/")[2]], **siblings}, models)
-    return {
-        key: _inline(item, models)
-        for key, item in schema.items()
-        if key not in _OMITTED and not (key == "additionalProperties" and item in (True, {}))
-    }
+    plain = {key: _inline(item, models) for key, item in schema.items() if key not in _OMITTED}
+    if plain.get("additionalProperties", True) in (True, False, {}):
+        plain.pop("additionalProperties", None)
+    return plain
 
 
 def _remove_titles(schema: JSON) -> None:
