@@ -6,7 +6,6 @@ server/tools: a list must not vary per connection or as a side effect of other r
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 import re
@@ -22,13 +21,16 @@ from pydantic import ValidationError
 
 from ..sessions.json_codec import JSON
 from ..sessions.services import ToolSpec
+from .aliases import Alias, describe_aliases, has_alias, listed_name, with_original_name
 from .app_pages import with_app_page
 from .definition import Naming
 from .schema import (
     allow_argument,
     argument_names,
+    copy_json,
     is_schema,
     repair_object_schema,
+    repair_schema,
     spell_out_booleans,
 )
 
@@ -61,12 +63,15 @@ class Offer:
 
     def may_have(self, name: str) -> bool:
         """Whether the configuration allows a tool of this service to have `name` in the list."""
-        return any(self._selects(inner) for inner in self._inner_names(name))
+        prefixes = (self.prefix, own_prefix(self.service) + self.prefix)
+        return any(self._may_have(name, prefix) for prefix in prefixes)
 
-    def _inner_names(self, name: str) -> Iterable[str]:
-        for prefix in (self.prefix, own_prefix(self.service) + self.prefix):
-            if name.startswith(prefix):
-                yield name.removeprefix(prefix)
+    def _may_have(self, name: str, prefix: str) -> bool:
+        if any(listed_name(tool, prefix) == name for tool in self.exclude):
+            return False
+        if self.include is not None:
+            return any(listed_name(tool, prefix) == name for tool in self.include)
+        return name.startswith(prefix)
 
     def _selects(self, tool: str) -> bool:
         return tool not in self.exclude and (self.include is None or tool in self.include)
@@ -146,6 +151,8 @@ class Catalog:
         self.own_definitions: dict[str, JSON] = {tool["name"]: tool for tool in own_tools}
         self.entries: dict[str, CatalogEntry] = {}
         self.renames: list[Rename] = []
+        self.aliases: dict[str, list[Alias]] = {}
+        """The tools whose own names clients would reject, by service."""
         self._reserved_names = self.own_definitions.keys() | set(reserved_names)
         self._address = address
         self._holders = holders
@@ -165,9 +172,13 @@ class Catalog:
         """The tools that mirror arguments in `Mcp-Param-*` headers."""
 
     def renames_by_service(self) -> dict[str, str]:
-        """Return a line for each service with renamed tools; see describe_renames()."""
+        """Return a line for each service with renamed tools; see describe_renames() and describe_aliases()."""
         by_service = itertools.groupby(self.renames, key=lambda rename: rename.service)
-        return {service: describe_renames(list(renames)) for service, renames in by_service}
+        lines = {service: describe_renames(list(renames)) for service, renames in by_service}
+        for service, aliases in self.aliases.items():
+            parts = (lines.get(service), describe_aliases(aliases))
+            lines[service] = "; ".join(part for part in parts if part is not None)
+        return lines
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of a tool, None when there is no such tool."""
@@ -177,7 +188,7 @@ class Catalog:
         """Return the tools of a service, each with its name in the list. Record the renamed ones."""
         _warn_of_unknown(offer)
         specs = offer.selected_tools()
-        prefixed_names = {spec.name: offer.prefix + spec.name for spec in specs}
+        prefixed_names = _prefixed_names(offer, specs)
         held_names = {name for name, holder in self._holders.items() if holder != offer.service}
         taken_names = self._reserved_names | self.entries.keys() | held_names
         avoided_names = taken_names | set(prefixed_names.values())
@@ -187,21 +198,24 @@ class Catalog:
             if name in taken_names:
                 holder = self.entries[name].service if name in self.entries else None
                 holder = holder or self._holders.get(name)
-                name = _free_name(own_prefix(offer.service) + name, avoided_names)
+                prefix = own_prefix(offer.service) + offer.prefix
+                name = _free_name(listed_name(spec.name, prefix), avoided_names)
                 avoided_names.add(name)
                 self.renames.append(Rename(offer.service, prefixed_names[spec.name], name, holder))
+            if has_alias(spec.name, offer.prefix):
+                self.aliases.setdefault(offer.service, []).append(Alias(spec.name, name))
             pairs.append((spec, name))
         return pairs
 
     def _add(self, offer: Offer, spec: ToolSpec, name: str, naming: Naming, header: bool) -> None:
         definition: JSON | None = {**spec.definition, "name": name}
         definition = (
-            copy.deepcopy(definition)
-            if offer.is_own
-            else repair_definition(definition, offer.service)
+            copy_json(definition) if offer.is_own else repair_definition(definition, offer.service)
         )
         if definition is None:
             return
+        if has_alias(spec.name, offer.prefix):
+            definition = with_original_name(definition, spec.name)
         meta: JSON = definition.get("_meta") or {}
         if self._address is not None:
             meta = with_app_page(meta, partial(self._address, offer.service))
@@ -216,6 +230,21 @@ def _for_legacy(definition: JSON) -> JSON:
     if output is None or output.get("type") == "object":
         return definition
     return {key: value for key, value in definition.items() if key != "outputSchema"}
+
+
+def _prefixed_names(offer: Offer, specs: Iterable[ToolSpec]) -> dict[str, str]:
+    """Return the name in the list of each tool of a service, as far as the service alone decides it."""
+    names: dict[str, str] = {}
+    used_names = {
+        offer.prefix + spec.name for spec in specs if not has_alias(spec.name, offer.prefix)
+    }
+    for spec in specs:
+        name = listed_name(spec.name, offer.prefix)
+        if has_alias(spec.name, offer.prefix):
+            name = _free_name(name, used_names)
+            used_names.add(name)
+        names[spec.name] = name
+    return names
 
 
 def _free_name(name: str, taken_names: Container[str]) -> str:
@@ -238,21 +267,23 @@ def repair_definition(definition: JSON, service: str) -> JSON | None:
 
     A client rejects the whole list if one tool in it is malformed.
     """
-    repaired = copy.deepcopy(definition)
-    name = repaired.get("name")
+    name = definition.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         logger.warning("service %s: tool %.100r dropped: not a tool name", service, name)
         return None
+    repaired: JSON = {}
+    for part, value in definition.items():
+        try:
+            repaired[part] = copy_json(value)
+        except RecursionError:
+            logger.warning("service %s: %.100r of %s dropped: too deep", service, part, name)
     repaired["inputSchema"], is_valid = repair_object_schema(repaired.get("inputSchema"))
     if not is_valid:
         logger.warning(
             "service %s: input schema of %s is invalid; its valid parts are kept", service, name
         )
     spell_out_booleans(repaired["inputSchema"])
-    output = repaired.get("outputSchema")
-    if output is not None and not (isinstance(output, dict) and is_schema(output)):
-        logger.warning("service %s: output schema of %s dropped: invalid", service, name)
-        del repaired["outputSchema"]
+    _repair_output_schema(repaired, service)
     # The field announces tasks of 2025-11-25, which sessions do not support.
     repaired.pop("execution", None)
     malformed = _malformed_members(repaired)
@@ -263,6 +294,25 @@ def repair_definition(definition: JSON, service: str) -> JSON | None:
         logger.warning("service %s: tool %s dropped: malformed", service, name)
         return None
     return repaired
+
+
+def _repair_output_schema(definition: JSON, service: str) -> None:
+    output = definition.pop("outputSchema", None)
+    if output is None:
+        return
+    repaired = output if isinstance(output, dict) and is_schema(output) else repair_schema(output)
+    if repaired is None:
+        logger.warning(
+            "service %s: output schema of %s dropped: invalid", service, definition["name"]
+        )
+        return
+    definition["outputSchema"] = repaired
+    if repaired is not output:
+        logger.warning(
+            "service %s: output schema of %s is invalid; its valid parts are kept",
+            service,
+            definition["name"],
+        )
 
 
 _OPTIONAL_MEMBERS = frozenset({"annotations", "icons", "title", "description", "_meta"})

@@ -2,76 +2,148 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ..sessions.json_codec import JSON
 
+DEEPEST: Final = 200
+"""The levels of objects and arrays that a schema may have. Encoders of JSON stop at about 255 for the whole list."""
 
-def _is_object_schema(schema: object) -> bool:
-    """Whether a schema is valid and of type object, as the input schema of a tool must be."""
-    return (
-        isinstance(schema, dict)
-        and cast("JSON", schema).get("type") == "object"
-        and is_schema(cast("JSON", schema))
-    )
+_COMMON_DIALECTS: Final = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-04/schema",
+)
+_DIALECTS: Final = frozenset(
+    {
+        *_COMMON_DIALECTS,
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-06/schema",
+    }
+)
+_SCHEMA_MAPS: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose value is an object of schemas by name."""
 
 
 def is_schema(schema: Any) -> bool:
-    """Whether a schema is valid in the dialect that it names, or, if it names none, in one of the common dialects."""
-    # Imported here because the import takes 5% of the start time and most calls do not need it.
-    from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
-    from jsonschema.validators import validator_for
+    """Whether a schema is valid in the dialect that it names, or, if it names none of the known, in a common dialect.
+
+    A pattern may be any text: JSON Schema recommends the expressions of ECMAScript, which Python cannot read. The schema
+    must not be deeper than copy_json() allows, because the engine has no bound.
+    """
+    # Imported here because most processes need it late or never.
+    from jsonschema_rs import meta
 
     if not isinstance(schema, dict):
         return isinstance(schema, bool)
     fields = cast("JSON", schema)
-    dialects = [Draft202012Validator, Draft7Validator, Draft4Validator]
-    if isinstance(fields.get("$schema"), str):
-        dialects = [validator_for(fields, default=Draft202012Validator)]
-    return any(_is_valid_in(fields, dialect) for dialect in dialects)
-
-
-def _is_valid_in(schema: object, dialect: Any) -> bool:
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        dialect.check_schema(schema)
-    except SchemaError:
+    if not isinstance(fields.get("$schema", ""), str):
         return False
-    return True
+    # Without the name of an unknown dialect, because the engine would request it from its address.
+    return any(meta.is_valid({**fields, "$schema": dialect}) for dialect in _dialects_of(fields))
+
+
+def _dialects_of(schema: JSON) -> tuple[str, ...]:
+    dialect = str(schema.get("$schema")).removesuffix("#")
+    return (dialect,) if dialect in _DIALECTS else _COMMON_DIALECTS
+
+
+def copy_json(value: Any, levels: int = DEEPEST) -> Any:
+    """Return a copy of a JSON value.
+
+    Raises:
+        RecursionError: It has more than `levels` levels of objects and arrays.
+    """
+    if isinstance(value, dict):
+        if not levels:
+            raise RecursionError
+        fields = cast("JSON", value)
+        return {name: copy_json(part, levels - 1) for name, part in fields.items()}
+    if isinstance(value, list):
+        if not levels:
+            raise RecursionError
+        return [copy_json(part, levels - 1) for part in cast("list[object]", value)]
+    return value
 
 
 def repair_object_schema(schema: object) -> tuple[JSON, bool]:
-    """Return an object schema that holds the valid parts of `schema`, and whether all of `schema` was valid."""
+    """Return an object schema without the keywords of `schema` that are invalid, and whether it had none."""
     if not isinstance(schema, dict):
         return {"type": "object"}, False
     fields = cast("JSON", schema)
-    fields.setdefault("type", "object")
+    was_object = fields.setdefault("type", "object") == "object"
     if isinstance(fields.get("required"), list):
         fields["required"] = _texts(fields["required"])
-    return (fields, True) if _is_object_schema(fields) else (_valid_parts(fields), False)
+    if was_object and is_schema(fields):
+        return fields, True
+    repaired = repair_schema({**fields, "type": "object"})
+    return ({"type": "object"} if repaired is None else repaired), False
 
 
-def _valid_parts(schema: JSON) -> JSON:
-    """Return an object schema with the arguments of an invalid one; an argument with an invalid schema accepts anything."""
-    members = schema.get("properties")
-    properties: JSON = cast("JSON", members) if isinstance(members, dict) else {}
-    dialect = {key: schema[key] for key in ("$schema",) if isinstance(schema.get(key), str)}
-    anything: JSON = {}
-    valid_properties: JSON = {
-        name: part if is_schema({**dialect, "allOf": [part]}) else anything
-        for name, part in properties.items()
+def repair_schema(schema: object) -> JSON | None:
+    """Return a schema without its invalid keywords; None if nothing of it is valid.
+
+    A part that is no schema at all becomes `{}`, so that the argument keeps its name and accepts anything.
+    """
+    if not isinstance(schema, dict):
+        return None
+    fields = cast("JSON", schema)
+    dialects = _dialects_of(fields)
+    # Keywords that are valid in different dialects may be invalid together.
+    for allowed in (dialects, *((dialect,) for dialect in dialects)):
+        repaired = _repair(fields, allowed)
+        if repaired and is_schema(repaired):
+            return repaired
+    return None
+
+
+def _repair(schema: object, dialects: tuple[str, ...]) -> JSON:
+    repaired: JSON = {}
+    for keyword, value in cast("JSON", schema).items() if isinstance(schema, dict) else ():
+        if _is_valid_keyword(keyword, value, dialects):
+            repaired[keyword] = value
+            continue
+        part = _repair_value(keyword, value, dialects)
+        if _is_valid_keyword(keyword, part, dialects):
+            repaired[keyword] = part
+    return repaired
+
+
+def _is_valid_keyword(keyword: str, value: object, dialects: tuple[str, ...]) -> bool:
+    from jsonschema_rs import meta
+
+    # In draft 4 the exclusive bounds need the others beside them.
+    bounds = {"minimum": 0, "maximum": 0}
+    if keyword == "$schema":
+        return isinstance(value, str)
+    return any(
+        meta.is_valid({"$schema": dialect, **bounds, keyword: value}) for dialect in dialects
+    )
+
+
+def _repair_value(keyword: str, value: object, dialects: tuple[str, ...]) -> object:
+    """Return the valid parts of the value of an invalid keyword."""
+    if isinstance(value, list):
+        if keyword == "required":
+            return _texts(cast("list[object]", value))
+        return [
+            part if isinstance(part, bool) else _repair(part, dialects)
+            for part in cast("list[object]", value)
+        ]
+    if not isinstance(value, dict):
+        return value
+    fields = cast("JSON", value)
+    if keyword not in _SCHEMA_MAPS:
+        return _repair(fields, dialects)
+    return {
+        name: part
+        if _is_valid_keyword(keyword, {name: part}, dialects)
+        else _repair(part, dialects)
+        for name, part in fields.items()
     }
-    valid: JSON = {**dialect, "type": "object"}
-    if valid_properties:
-        valid["properties"] = valid_properties
-    if required := _texts(schema.get("required")):
-        valid["required"] = required
-    for key in ("$defs", "definitions"):
-        if key in schema and is_schema({**dialect, key: schema[key]}):
-            valid[key] = schema[key]
-    return valid if is_schema(valid) else {"type": "object"}
 
 
 def argument_names(root: JSON) -> set[str]:
@@ -158,7 +230,9 @@ def _texts(values: object) -> list[str]:
 __all__ = [
     "allow_argument",
     "argument_names",
+    "copy_json",
     "is_schema",
     "repair_object_schema",
+    "repair_schema",
     "spell_out_booleans",
 ]

@@ -7,6 +7,7 @@ flood-stdout [bytes|lines] [MIB]   the tool `flood` writes junk (1 GiB) to stdou
 flood-at-start [bytes|lines] [MIB] the same before the first answer
 flood-stderr [MIB]             writes 1 GiB to stderr while it serves; the tool `flood` does it again
 invalid-schema                 lists tools with broken schemas around a good one
+odd-tools                      lists valid tools that few servers have: odd names and odd patterns
 invalid-lists [FILE]           lists broken prompts and resources around good ones; exits with 7 when FILE exists
 lying                          one tool for each lie, see Lying
 stubborn                       ignores EOF and SIGTERM, and so does its child; the tool `family` tells their pids
@@ -93,6 +94,39 @@ class InvalidSchema(Quick):
             {"description": "has no name", "inputSchema": {"type": "object"}},
             "not even an object",  # pyright: ignore[reportAttributeAccessIssue]
         ]
+
+
+PATTERNS = {
+    "class": r"^[\w-.]+$",
+    "property": r"^\p{L}+$",
+    "group": r"(?<year>\d{4})",
+    "anything": "[^]",
+    "emoji": r"^\u{1F600}$",
+}
+ODD_NAMES = ("get weather", "get:weather", "天气", "naïve", "long " * 40)
+
+
+class OddTools(Quick):
+    """Each tool answers with the name under which it was called."""
+
+    def __init__(self, log: str | None) -> None:
+        super().__init__(log)
+        properties: JSON = {
+            name: {"type": "string", "description": name, "pattern": pattern}
+            for name, pattern in PATTERNS.items()
+        }
+        properties["nested"] = {"type": "object", "properties": {**properties}}
+        schema = {"type": "object", "properties": properties, "required": ["class"]}
+        self.tools = [
+            {"name": "patterns", "inputSchema": schema, "outputSchema": schema},
+            *(tool(name) for name in ODD_NAMES),
+            *self.tools,
+        ]
+
+    def call(self, name: str, arguments: JSON, params: JSON, request_id: Any) -> JSON:
+        if hasattr(self, f"tool_{name}"):
+            return super().call(name, arguments, params, request_id)
+        return text(name, {"class": "a.b", "name": name, "arguments": arguments})
 
 
 class InvalidLists(Quick):
@@ -300,6 +334,7 @@ def made(mode: str, rest: list[str], log: str | None) -> Quick:
 
 MODES: dict[str, Callable[[str | None], Quick]] = {
     "invalid-schema": InvalidSchema,
+    "odd-tools": OddTools,
     "invalid-lists": InvalidLists,
     "lying": Lying,
     "stubborn": Stubborn,
