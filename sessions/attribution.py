@@ -26,7 +26,7 @@ MOST: Final = 200
 PIECE: Final = 1000
 """Characters that are searched at once for the place of an imitation."""
 
-SAID: Final = "; it last said: "
+LAST_WORDS: Final = "; it last said: "
 """Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
 
 _LOOK_ALIKES: Final = {
@@ -186,9 +186,9 @@ def _position(text: str, start: int, offset: int) -> int:
 
 
 __all__ = [
+    "LAST_WORDS",
     "NOTE",
     "NOTICE_MEMBER",
-    "SAID",
     "attribute",
     "attribute_text",
     "attribute_value",

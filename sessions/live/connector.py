@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from ..attribution import NOTE, SAID, attribute_text
+from ..attribution import LAST_WORDS, NOTE, attribute_text
 from ..core import Core
 from ..errors import (
     ConnectionLost,
@@ -222,6 +222,7 @@ class Connector:
             generation=generation,
             resume_token=connection.resume_token if isinstance(connection, Resumed) else None,
             config_hash=binding.service.config_hash,
+            last_error=None if record.last_error in _PAUSE_REASONS else record.last_error,
             since=self._core.clock.now(),
         )
 
@@ -414,6 +415,10 @@ def _refuse_ended(session: Session) -> None:
 
 OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 """The `last_error` of a binding whose connection `statehold sessions open` replaced."""
+STOPPED: Final = "Statehold was stopped"
+"""The `last_error` of a binding whose connection was closed because the process ended."""
+_PAUSE_REASONS: Final = frozenset({OPENED_IN_WINDOW, STOPPED})
+"""Reasons of pauses that are no errors: they end when the connection is open again."""
 
 
 def replacement_notice(
@@ -424,11 +429,11 @@ def replacement_notice(
     `earlier` names what was lost with previous connections and was not reported to a caller.
     """
     reason = "it was paused"
-    if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
-        reason = OPENED_IN_WINDOW
+    if before.status is BindingStatus.PAUSED and before.last_error in _PAUSE_REASONS:
+        reason = before.last_error
     elif before.status.missing:
         # The last words of the server must not be read as ours.
-        reason = (before.last_error or "it was lost").partition(SAID)[0]
+        reason = (before.last_error or "it was lost").partition(LAST_WORDS)[0]
         reason = attribute_text(reason.splitlines()[0][:200].rstrip("."), before.service)
     notice = (
         f"{NOTE}: the connection to {before.service} was replaced "
@@ -460,4 +465,4 @@ def _describe_restored(report: RestoreReport) -> str:
     return f"{restored} Lost: {report.lost or 'nothing that is known'}."
 
 
-__all__ = ["Connector", "copy_notice", "replacement_notice"]
+__all__ = ["STOPPED", "Connector", "copy_notice", "replacement_notice"]

@@ -50,11 +50,10 @@ _LOGGED: Final[Mapping[Event, str]] = {
     Event.PAUSE_REQUESTED: "paused",
     Event.ADOPTED: "paused",
     Event.RESUMED: "resumed",
-    Event.CONNECTION_LOST: "lost a connection",
     Event.RECOVERED: "recovered",
     Event.RELEASED: "closed",
 }
-"""The words of the log for the events that an operator follows."""
+"""The words of the log for the events that an operator follows. The connector logs a loss."""
 
 SNAPSHOTS: Final = 2
 """Snapshots of one service that the store keeps."""

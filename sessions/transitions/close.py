@@ -24,7 +24,7 @@ from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.session import Session
 from ..records import BindingStatus, Principal
-from .pause import Pausing, mark_bindings
+from .pause import SHUTDOWN, Pausing, mark_bindings
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -230,13 +230,13 @@ class Closing:
 
     async def _put_down(self, session: Session) -> None:
         if session.status is Status.ERROR:
-            session.apply(Event.ADOPTED, cause="shutdown")
-            await self._pausing.pause_applied(session, release=True)
+            session.apply(Event.ADOPTED, cause=SHUTDOWN)
+            await self._pausing.pause_applied(session, release=True, cause=SHUTDOWN)
         elif session.status is Status.CREATING:
             await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
         else:
             event = Event.PAUSE_REQUESTED
-            await self._pausing.pause(session, event, cause="shutdown", release=True, anyway=True)
+            await self._pausing.pause(session, event, cause=SHUTDOWN, release=True, anyway=True)
 
 
 def _end_of_work(session: Session) -> anyio.Event | None:

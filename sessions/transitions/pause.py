@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from ..core import Core
 from ..errors import CallWithdrawn, SessionBusy, StoreUnavailable
 from ..lifecycle import LIVE, Event, Status
-from ..live.connector import Connector
+from ..live.connector import STOPPED, Connector
 from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..live.snapshots import Snapshots
@@ -20,6 +20,8 @@ logger = logging.getLogger("statehold.sessions")
 
 QUIET_SECONDS = 0.25
 """Seconds that a session which is to be handed over waits for the end of its calls."""
+SHUTDOWN: Final = "shutdown"
+"""The cause of a pause when the process ends."""
 END_SECONDS = 2.0
 """Seconds that calls get to end when their unanswered questions are withdrawn."""
 
@@ -97,15 +99,15 @@ class Pausing:
         if session.in_flight or (saved_only and not session.saveable):
             return False
         if session.status is Status.PAUSED:
-            await self._let_go(session, release)
+            await self._let_go(session, release, cause)
             return True
         if session.status is not Status.IDLE or (session.busy and not anyway):
             return False
         session.apply(event, cause=cause)
-        return await self.pause_applied(session, release, saved_only)
+        return await self.pause_applied(session, release, saved_only, cause=cause)
 
     async def pause_applied(
-        self, session: Session, release: bool, saved_only: bool = False
+        self, session: Session, release: bool, saved_only: bool = False, *, cause: str
     ) -> bool:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
@@ -121,7 +123,7 @@ class Pausing:
             )
             to_close = [b for b in open_bindings(session) if b not in (*kept_open, *transferable)]
             mark_bindings([*kept_open, *transferable], BindingStatus.KEPT)
-            mark_bindings(to_close, BindingStatus.PAUSED)
+            mark_bindings(to_close, BindingStatus.PAUSED, _reason_of(cause))
             for binding in unsaved:
                 # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._core.clock.now()
@@ -158,7 +160,7 @@ class Pausing:
             await self._release(session)
         return True
 
-    async def _let_go(self, session: Session, release: bool) -> None:
+    async def _let_go(self, session: Session, release: bool, cause: str = "") -> None:
         """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
         kept_open = open_bindings(session)
         if kept_open and not release:
@@ -166,7 +168,8 @@ class Pausing:
         transferable = self._transferable_bindings(session)
         to_close = [b for b in kept_open if b not in transferable]
         if to_close:
-            await session.save(bindings=mark_bindings(to_close, BindingStatus.PAUSED))
+            marked = mark_bindings(to_close, BindingStatus.PAUSED, _reason_of(cause))
+            await session.save(bindings=marked)
             await self._connector.close(session, to_close)
         await self._connector.hand_over(session, transferable)
         await self._release(session)
@@ -271,11 +274,20 @@ def open_bindings(session: Session) -> list[Binding]:
     ]
 
 
-def mark_bindings(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
+def mark_bindings(
+    bindings: list[Binding], status: BindingStatus, reason: str | None = None
+) -> list[BindingRecord]:
+    """Set the status of bindings that are not missing; with `reason`, also why their connections will be replaced."""
     replaceable = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
-    return [
-        b.update(status=status) if b.record.status in replaceable else b.record for b in bindings
-    ]
+    values: dict[str, Any] = {"status": status}
+    if reason is not None:
+        values["last_error"] = reason
+    return [b.update(**values) if b.record.status in replaceable else b.record for b in bindings]
+
+
+def _reason_of(cause: str) -> str | None:
+    """Return the reason for the note about a replaced connection, None where it is the pause."""
+    return STOPPED if cause == SHUTDOWN else None
 
 
 def _not_saved(binding: Binding) -> str:
@@ -314,4 +326,4 @@ def busy(session: Session) -> SessionBusy:
     return SessionBusy(f"The session {condition}.", session_id=session.id)
 
 
-__all__ = ["Pausing", "busy", "end_questions", "mark_bindings", "open_bindings"]
+__all__ = ["SHUTDOWN", "Pausing", "busy", "end_questions", "mark_bindings", "open_bindings"]

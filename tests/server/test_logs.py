@@ -61,9 +61,11 @@ def test_the_info_level_logs_sessions_and_services_and_no_calls(tmp_path: Path) 
         session = anyio.run(_live, running.url)
         assert running.stop() == 0
     lines = [line for line in running.lines if f'session {session} "work"' in line]
-    words = ("created", "paused", "resumed", "lost a connection", "recovered", "closed")
+    words = ("created", "paused", "resumed", "recovered", "closed")
     logged = [word for line in lines for word in words if f'"work" {word}' in line]
     assert logged == list(words)
+    assert running.log.count("exited with code 3") == 1
+    assert f"session {session} lost quick generation 2: " in running.log
     assert "service quick is available: 9 tools" in running.log
     assert "service broken is not available: " in running.log
     assert "call of" not in running.log

@@ -313,7 +313,7 @@ async def test_a_clean_stop_ends_the_session_of_an_upstream(
             async with node.connect(running) as client:
                 count, notice = await increment(client, session)
                 assert count == 1
-                assert "generation 1 to 2; it was paused" in notice
+                assert "generation 1 to 2; Statehold was stopped" in notice
 
 
 @pytest.mark.thorough

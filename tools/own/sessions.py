@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
@@ -208,10 +208,11 @@ class ListResult(BaseModel):
 
 
 class SessionTools:
-    """The tools of these toolsets for one registry."""
+    """The tools of these toolsets for one registry. `services` returns the status of the services."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, services: Callable[[], list[JSON]] = list[JSON]) -> None:
         self._registry = registry
+        self._services = services
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools that `toolsets` includes, in a fixed order."""
@@ -410,7 +411,13 @@ class SessionTools:
         info = await self._registry.info_of_owner(
             context.principal, arguments.session_id, context.namespace
         )
-        return Outcome(info, summary(info))
+        # A service that never started has no connection that could have failed.
+        problems = {status["service"]: status["problem"] for status in self._services()}
+        services = [
+            {**each, "last_error": each["last_error"] or problems.get(each["service"])}
+            for each in info["services"]
+        ]
+        return Outcome({**info, "services": services}, summary(info))
 
     async def _close(self, context: Context, arguments: CloseArguments) -> Outcome:
         info, already_closed = await self._registry.close(

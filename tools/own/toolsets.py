@@ -25,7 +25,7 @@ def build_own_tools(
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services."""
     chosen = set(toolsets)
     groups = (
-        SessionTools(registry),
+        SessionTools(registry, services),
         StateTools(registry),
         HistoryTools(registry),
         BranchTools(registry),

@@ -32,6 +32,16 @@ ORDERLY_SECONDS: Final = 0.3
 """Seconds for the child's own subprocesses to end after it; those that run longer are logged as left behind."""
 
 
+SIGNAL_BASE: Final = 128
+"""The exit code of a launcher is this plus the number of the signal that killed the program below it."""
+_FATAL_SIGNALS: Final = frozenset(
+    {
+        *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGBUS),
+        *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGTERM),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
     """The limits of one child: bytes of its output that we hold, and seconds for each step of ending it."""
@@ -252,12 +262,13 @@ class ChildProcess:
             return self.fault
         if self.returncode is None:
             return f"closed its {'stdin' if self._stdin_closed else 'stdout'} but still runs"
-        if self.returncode >= 0:
-            return f"exited with code {self.returncode}"
-        try:
-            return f"was killed by {signal.Signals(-self.returncode).name}"
-        except ValueError:
-            return f"was killed by signal {-self.returncode}"
+        if self.returncode < 0:
+            return f"was killed by {_signal_name(-self.returncode)}"
+        text = f"exited with code {self.returncode}"
+        if self.returncode - SIGNAL_BASE in _FATAL_SIGNALS:
+            # A shell, npx and uvx report the signal that ended the program below them so.
+            text += f": its program was killed by {_signal_name(self.returncode - SIGNAL_BASE)}"
+        return text
 
     def last_output(self) -> str:
         """Return the last part of its stderr; if that is empty, the last lines of stdout that were not JSON-RPC."""
@@ -394,6 +405,13 @@ class ChildProcess:
             )
         elif self._ledger is not None:
             self._ledger.remove(self.pid)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 __all__ = ["ChildProcess", "ProcessLimits"]

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...sessions.attribution import SAID
+from ...sessions.attribution import LAST_WORDS
 from ...sessions.one_line import one_line
 from .config import UpstreamConfig
 from .stderr import last_cause, without_sequences
@@ -19,6 +19,15 @@ _SECRET_NAME: Final = re.compile(
     r"(?i)key|token|secret|passw|passphrase|credential|auth|dsn|bearer|signature|jwt|cvv"
     r"|(?<![a-z])(?:pass|pwd|pin|otp)(?![a-z])"
 )
+_SETTING_NAME: Final = re.compile(
+    r"(?i)(?:^|[_-])(?:models?|mode|level|debug|verbose|host|hostname|port|region|locale|lang|language|timezone|tz"
+    r"|path|dir|directory|folder|file|format|timeout|version|provider|engine|env|environment|stage)(?:[_-](?:name|id))?$"
+    r"|^(?:accept|content-type|user-agent)$"
+)
+"""Names of variables and headers whose values are settings, such as the name of a model, and no secrets."""
+_PLAIN_VALUE: Final = re.compile(r"(?i)true|false|yes|no|on|off|none|null|auto|default|-?\d{1,5}")
+_PLAIN_USER: Final = re.compile(r"(?i)[a-z]{1,24}(?:[._-][a-z]{1,24}){0,3}\d{0,4}")
+"""A user name of this form is a word, and no token."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _SECRET_LOOK: Final = re.compile(
     r"""(?x) (?<![A-Za-z0-9])
@@ -49,9 +58,10 @@ class Secrets:
 
     @classmethod
     def of(cls, config: UpstreamConfig, inherited_env: Mapping[str, str] | None = None) -> Secrets:
-        """Return the secrets of a service: all values of its `env` and headers, and parts of its arguments and URL.
+        """Return the secrets of a service: the values of its `env` and headers, and parts of its arguments and URL.
 
-        Of the inherited variables, only those with the name of a secret and passwords in URLs count.
+        Values of `env` and headers whose name or form shows that they are settings do not count. Of the inherited variables,
+        only those with the name of a secret and passwords in URLs count.
         """
         return cls((*_secret_parts(config), *_of_inherited(inherited_env or {})))
 
@@ -64,12 +74,12 @@ class Secrets:
     def describe_failure(self, cause: str, output: str = "") -> str:
         """Return a cause and the line of `output` that explains it, as one line without secrets and of bounded length.
 
-        SAID is between them, since the line holds words of the server.
+        LAST_WORDS is between them, since the line holds words of the server.
         """
         cause = one_line(self.redact(cause))
         # Secrets may span lines, so redact before a line is selected.
         explanation = last_cause(self.redact(without_sequences(output)))
-        return (f"{cause}{SAID}{explanation}" if explanation else cause)[:REASON_LENGTH]
+        return (f"{cause}{LAST_WORDS}{explanation}" if explanation else cause)[:REASON_LENGTH]
 
 
 def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> Generator[str]:
@@ -83,11 +93,21 @@ def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> G
 
 
 def _secret_parts(config: UpstreamConfig) -> Generator[str]:
-    yield from config.env.values()
-    yield from config.headers.values()
+    for name, value in (*config.env.items(), *config.headers.items()):
+        if _is_setting(name, value):
+            yield from _of_text(value)
+        else:
+            yield value
     yield from _of_arguments(config.args)
     if config.url is not None:
         yield from _of_text(config.url)
+
+
+def _is_setting(name: str, value: str) -> bool:
+    """Whether a variable or a header holds a setting, and no secret."""
+    if _SECRET_NAME.search(name):
+        return False
+    return bool(_SETTING_NAME.search(name) or _PLAIN_VALUE.fullmatch(value))
 
 
 def _of_inherited(variables: Mapping[str, str]) -> Generator[str]:
@@ -121,7 +141,8 @@ def _of_text(text: str) -> Generator[str]:
 def _of_url(url: str) -> Generator[str]:
     try:
         parts = urlsplit(url)
-        pieces = [parts.username, parts.password, parts.query, parts.fragment]
+        user = parts.username if not _PLAIN_USER.fullmatch(parts.username or "") else None
+        pieces = [user, parts.password, parts.query, parts.fragment]
     except ValueError:
         # Not a valid URL, but the part before an @ may still be a password.
         pieces = [url.partition("://")[2].rpartition("@")[0]]

@@ -19,12 +19,16 @@ _BANNER: Final = re.compile(
     r"(?i)node\.js v\d|npm (?:notice|warn)|npm (?:err!|error)(?: \d{3})?\s*$"
     r"|npm (?:err!|error) (?:code|errno|path|syscall|dest|command|a complete log|log files)\b"
     r"|emitted '|hint:|help:|goroutine \d|exit status|note: run with|for further information"
+    r"|caused by:\s*$|(?:run|see|try) ['\"`]?[\w -]+ --help\b"
     r"|uncaught exception:?$|[\W\d_]*$"
 )
 """Lines around the cause: versions, log files, advice, brackets."""
 _NPM: Final = re.compile(r"(?i)npm (?:err!|error)\s+(?:\d{3}\s+)?")
 _FRAME: Final = re.compile(r"\s|at \S|[|>^~]")
 """The beginning of a line of a stack trace or of quoted source."""
+_INNER_CAUSE: Final = re.compile(r"(?i)\s+(?:caused by|cause):\s+(?=\S)")
+"""The beginning of a cause that `uv` and other programs in Rust write indented below their error, the innermost last."""
+_CONTAINER: Final = ("docker: ", "podman: ")
 _TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]*|\s+$")
 """The characters with which `uv` and others draw a chain of causes, the innermost last."""
 
@@ -32,8 +36,9 @@ _TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]
 def last_cause(text: str) -> str:
     """Return the line of a program's last output that explains why it ended, without control characters.
 
-    For a Python traceback it is the exception, for a Node error its `Error:` line, for npm the first line of its report. For
-    any other text it is the last line that is neither indented nor a banner.
+    For a Python traceback it is the exception, for a Node error its `Error:` line, for npm the first line of its report, for
+    uv its error with the innermost cause, for docker the line that begins with its name. For any other text it is the last
+    line that is neither indented nor a banner.
     """
     lines = [_TREE.sub("", line) for line in without_sequences(text).splitlines() if line.strip()]
     if not lines:
@@ -47,14 +52,21 @@ def _cause(lines: list[str]) -> str:
         exception_line = next((line for line in lines[start + 1 :] if not _FRAME.match(line)), None)
         if exception_line is not None:
             return exception_line
+    inner = max((n for n, line in enumerate(lines) if _INNER_CAUSE.match(line)), default=-1)
+    if inner >= 0:
+        outer = [line for line in lines[:inner] if _is_candidate(line)]
+        return ": ".join([*outer[-1:], _INNER_CAUSE.sub("", lines[inner])])
     npm = [line for line in lines if _NPM.match(line) and not _BANNER.match(line)]
     if npm:
         return _NPM.sub("", npm[0])
-    candidates = [line for line in lines if not _FRAME.match(line) and not _BANNER.match(line)]
-    panic = next(
-        (line for line in candidates if line.startswith(("panic: ", "fatal error: "))), None
-    )
-    return panic or (candidates or lines)[-1].strip()
+    candidates = [line for line in lines if _is_candidate(line)]
+    first = ("panic: ", "fatal error: ", *_CONTAINER)
+    known = next((line for line in candidates if line.startswith(first)), None)
+    return known or (candidates or lines)[-1].strip()
+
+
+def _is_candidate(line: str) -> bool:
+    return not _FRAME.match(line) and not _BANNER.match(line)
 
 
 def without_sequences(text: str) -> str:

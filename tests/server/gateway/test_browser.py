@@ -504,5 +504,5 @@ async def test_all_logins_survive_kills_and_restarts(
     with serving(mortal_config, way.data) as again:
         way.url = again.url
         async with agent(way, session) as ada:
-            await check_everywhere(ada, 5, "it was paused")
+            await check_everywhere(ada, 5, "Statehold was stopped")
             assert structured(await ada.call("session_close"))["status"] == "closed"

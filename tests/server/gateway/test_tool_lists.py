@@ -240,6 +240,10 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
         assert text_of(result).startswith("service_unavailable: ")
         assert "broken" in text_of(result)
         assert "exited with code" in text_of(result)
+        info = structured(await client.call_tool("session_info", {"session_id": session}))
+        errors = {each["service"]: each["last_error"] for each in info["services"]}
+        assert errors["quick"] is None
+        assert "API_KEY is not set" in errors["broken"]
         for name in ("nonsense", "b_off"):
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool(name, {"session_id": session})

@@ -159,6 +159,19 @@ async def test_a_pause_of_a_session_that_was_taken_over_is_not_reported(build: B
         assert not await engine.registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause="")
 
 
+async def test_a_clean_stop_is_the_reason_of_the_note_until_the_next_pause(
+    build: Build, tmp_path: Path
+):
+    async with build(saving(), folder=tmp_path) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+    async with build(saving(), folder=tmp_path) as engine:
+        found = await engine.registry.ready(LOCAL, session.id)
+        assert "(generation 1 to 2; Statehold was stopped)" in await told(engine, found)
+        await engine.registry.pause(LOCAL, session.id)
+        assert "(generation 2 to 3; it was paused)" in await told(engine, found)
+
+
 def test_a_connection_that_the_operator_opened_in_a_window_is_reported_as_one() -> None:
     before = BindingRecord(
         session_id="sh_a",

@@ -140,6 +140,17 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_family() -> No
     assert not alive(params["pid"])
 
 
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM")])
+async def test_a_launcher_that_reports_the_signal_of_its_program_is_understood(
+    number: int, name: str
+) -> None:
+    child = await start_child(f"import sys; sys.exit(128 + {number})")
+    await child.wait_for_exit(10)
+    code = 128 + number
+    assert child.describe_end() == f"exited with code {code}: its program was killed by {name}"
+    await child.aclose()
+
+
 async def test_closing_is_finished_though_its_caller_is_cancelled() -> None:
     child = await start_child("import time; time.sleep(3600)")
     with anyio.move_on_after(0.01):

@@ -73,6 +73,20 @@ UV = """  \u00d7 Failed to download `mcp-server-time`
   ╰─▶ invalid peer certificate: UnknownIssuer
   help: add the certificate
 """
+UV_SPAWN = """error: Failed to spawn: `mcp-nothing`
+  cause: No such file or directory (os error 2)
+"""
+UV_OFFLINE = """  INFO resolving
+error: Failed to fetch: `https://pypi.example/simple/mcp-nothing/`
+  Caused by: Could not connect, are you offline?
+  Caused by: dns error: failed to lookup address information
+hint: use --offline
+"""
+DOCKER = """Unable to find image 'mcp/nothing:latest' locally
+docker: Error response from daemon: pull access denied for mcp/nothing
+
+Run 'docker run --help' for more information
+"""
 GO = "panic: no configuration\n\ngoroutine 1 [running]:\nmain.main()\n\t/srv/main.go:5 +0x1d\nexit status 2\n"
 JAVA = 'Exception in thread "main" java.lang.IllegalStateException: no key\n\tat Main.main(Main.java:3)\n'
 
@@ -90,6 +104,15 @@ JAVA = 'Exception in thread "main" java.lang.IllegalStateException: no key\n\tat
             "Not Found - GET https://registry.example/mcp-nothing - Not found",
         ),
         (UV, "invalid peer certificate: UnknownIssuer"),
+        (UV_SPAWN, "error: Failed to spawn: `mcp-nothing`: No such file or directory (os error 2)"),
+        (
+            UV_OFFLINE,
+            (
+                "error: Failed to fetch: `https://pypi.example/simple/mcp-nothing/`: "
+                "dns error: failed to lookup address information"
+            ),
+        ),
+        (DOCKER, "docker: Error response from daemon: pull access denied for mcp/nothing"),
         (GO, "panic: no configuration"),
         (JAVA, 'Exception in thread "main" java.lang.IllegalStateException: no key'),
         (

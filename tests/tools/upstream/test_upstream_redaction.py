@@ -61,6 +61,37 @@ def test_an_argument_that_looks_like_a_key_is_not_shown(argument: str, form: str
     assert secrets.redact(f"run {argument_text}") == f"run {form.format('***')}"
 
 
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"args": [f"postgres://postgres:{S}@db.example/x"]}, "postgres is not available"),
+        ({"url": f"https://git-hub:{S}@site.example/mcp"}, "git-hub lists no tools"),
+        ({"env": {"OPENAI_MODEL": "gpt-4o-2024-08-06"}}, "unknown model gpt-4o-2024-08-06"),
+        (
+            {"env": {"MODEL_NAME": "claude-sonnet-4-5-20250929"}},
+            "claude-sonnet-4-5-20250929 failed",
+        ),
+        ({"env": {"USE_CACHE": "true", "PORT": "8931"}}, "cache: true, port 8931"),
+        (
+            {"url": "https://site.example/mcp", "headers": {"Accept": "application/json"}},
+            "expected application/json",
+        ),
+    ],
+)
+def test_a_setting_is_shown(settings: dict[str, Any], line: str) -> None:
+    config = UpstreamConfig.model_validate(
+        settings if "url" in settings else {"command": "serve", **settings}
+    )
+    secrets = Secrets.of(config)
+    assert secrets.redact(line) == line
+    assert S not in secrets.redact(f"it said: {S}") or S not in str(settings)
+
+
+def test_a_user_name_that_may_be_a_token_is_not_shown() -> None:
+    secrets = Secrets.of(UpstreamConfig(url=f"https://{S}:x-oauth@site.example/mcp"))
+    assert S not in secrets.redact(f"it said: {S}")
+
+
 def test_an_argument_that_is_no_secret_is_shown() -> None:
     args = ["-y", "@scope/server-name", "--port", "8931", "--root=/srv/data", "task-runner"]
     line = " ".join(["npx", *args])
