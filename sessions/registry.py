@@ -58,6 +58,7 @@ class Registry:
         self.connector = Connector(core, self.snapshots, self._close_unrecovered)
         self.pausing = Pausing(core, self._directory, self.connector, self.snapshots)
         self.closing = Closing(core, self._directory, self.connector, self.pausing)
+        self.connector.pause_contenders = self.pausing.pause_contenders
         self.access = Access(core, self._directory, self.pausing)
         self.admission = Admission(core)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)

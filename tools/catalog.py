@@ -297,17 +297,18 @@ def repair_definition(definition: JSON, service: str) -> JSON | None:
 
 
 def _repair_output_schema(definition: JSON, service: str) -> None:
-    output = definition.pop("outputSchema", None)
+    output: object = definition.pop("outputSchema", None)
     if output is None:
         return
-    repaired = output if isinstance(output, dict) and is_schema(output) else repair_schema(output)
+    is_valid = isinstance(output, dict) and is_schema(cast("JSON", output))
+    repaired = cast("JSON", output) if is_valid else repair_schema(output)
     if repaired is None:
         logger.warning(
             "service %s: output schema of %s dropped: invalid", service, definition["name"]
         )
         return
     definition["outputSchema"] = repaired
-    if repaired is not output:
+    if not is_valid:
         logger.warning(
             "service %s: output schema of %s is invalid; its valid parts are kept",
             service,

@@ -26,6 +26,7 @@ from ..records import BindingRecord, BindingStatus
 from ..services import RestoreReport, Resumed, SelfChanging, Snapshot
 from ..store.base import RESTARTED
 from .connection import LiveConnection
+from .contention import CONTENDED, Contention
 from .session import Binding, Session
 from .snapshots import UNSTORED, Snapshots, save_quietly
 
@@ -55,6 +56,9 @@ class Connector:
         self._on_failed = on_failed
         self.settle_calls: Callable[[Session], Awaitable[None]] = _settle_nothing
         """Settles the calls that were in flight on the connections of a process that died. The router sets it."""
+        self.pause_contenders: Callable[[Iterable[str], str], Awaitable[None]] = _pause_none
+        """Pauses sessions that end each other's connections of a service. The registry sets it."""
+        self._contention = Contention(core.clock)
         self._shared_connections: dict[str, LiveConnection] = {}
 
     async def connect(self, session: Session, binding: Binding) -> LiveConnection:
@@ -113,6 +117,7 @@ class Connector:
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
         live.start(self._core.tasks.start)
+        self._contention.note_start(session.id, live)
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
@@ -274,10 +279,30 @@ class Connector:
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
         binding.update(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
+        contenders = self._contention.note_loss(session.id, live)
         if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._core.budget.mark_busy(session.id)
-            self._core.tasks.spawn(self._recover, session)
+            if contenders:
+                self._core.tasks.spawn(self._end_contention, session, binding, contenders)
+            else:
+                self._core.tasks.spawn(self._recover, session)
+
+    async def _end_contention(
+        self, session: Session, binding: Binding, contenders: Iterable[str]
+    ) -> None:
+        """Pause the sessions that end each other's connections; recover this one if it cannot be paused."""
+        service = binding.service.name
+        logger.warning(
+            'service %s: sessions %s end each other\'s processes in turns and are paused; scope = "shared" in '
+            "[services.%s] makes them use one",
+            service,
+            ", ".join(sorted(contenders)),
+            service,
+        )
+        await self.pause_contenders(contenders, service)
+        if session.status is Status.ERROR:
+            await self._recover(session)
 
     async def _recover(self, session: Session) -> None:
         """Bring a session out of error by itself, within the attempts it has (T15, T16).
@@ -386,6 +411,10 @@ class Connector:
             await live.aclose()
 
 
+async def _pause_none(session_ids: Iterable[str], service: str) -> None:
+    return
+
+
 async def _settle_nothing(session: Session) -> None:
     return
 
@@ -417,7 +446,7 @@ OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 """The `last_error` of a binding whose connection `statehold sessions open` replaced."""
 STOPPED: Final = "Statehold was stopped"
 """The `last_error` of a binding whose connection was closed because the process ended."""
-_PAUSE_REASONS: Final = frozenset({OPENED_IN_WINDOW, STOPPED})
+_PAUSE_REASONS: Final = frozenset({OPENED_IN_WINDOW, STOPPED, CONTENDED})
 """Reasons of pauses that are no errors: they end when the connection is open again."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any, Final
 
 import anyio
@@ -11,6 +12,7 @@ from ..core import Core
 from ..errors import CallWithdrawn, SessionBusy, StoreUnavailable
 from ..lifecycle import LIVE, Event, Status
 from ..live.connector import STOPPED, Connector
+from ..live.contention import CONTENDED
 from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..live.snapshots import Snapshots
@@ -82,6 +84,32 @@ class Pausing:
                 await self._pause_if_idle(
                     session, Event.PAUSE_REQUESTED, "handed over", release=True, anyway=True
                 )
+
+    async def pause_contenders(self, session_ids: Iterable[str], service: str) -> None:
+        """Pause sessions that end each other's connections of a service. One with calls in flight goes on."""
+        for session_id in session_ids:
+            session = self._directory.get(session_id)
+            if session is None:
+                continue
+            try:
+                await self._pause_contender(session, service)
+            except StoreUnavailable as error:
+                logger.error("session %s was not paused: %s", session_id, error)
+
+    async def _pause_contender(self, session: Session, service: str) -> None:
+        async with session.changing:
+            if session.in_flight or session.ends or session.ownership_ended.is_set():
+                return
+            binding = session.bindings.get(service)
+            if binding is not None:
+                binding.update(last_error=CONTENDED)
+            with anyio.CancelScope(shield=True):
+                if session.status is Status.ERROR:
+                    session.apply(Event.ADOPTED, cause=CONTENDED)
+                    await self.pause_applied(session, release=True, cause=CONTENDED)
+                else:
+                    event = Event.PAUSE_REQUESTED
+                    await self._pause_if_idle(session, event, CONTENDED, release=True, anyway=True)
 
     async def _pause_if_idle(
         self,

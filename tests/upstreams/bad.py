@@ -13,6 +13,8 @@ lying                          one tool for each lie, see Lying
 stubborn                       ignores EOF and SIGTERM, and so does its child; the tool `family` tells their pids
 dies-on-unknown-first-message  exits with 5 unless the first message is `initialize`
 crash-loop                     starts well, lists its tools, and exits with 6 at a call or shortly after
+holds-port PORT                listens on a port, and ends with an error if it is in use
+kills-holder FILE              kills the process whose pid the file holds, writes its own, and serves
 mute                           starts well and answers no call
 bom                            begins its first message with a byte order mark
 glued                          prints text without a newline before each answer and after each message
@@ -24,6 +26,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -304,6 +307,21 @@ class Glued(Quick):
             os.write(1, b" done\n")
 
 
+def kill_holder(path: str) -> None:
+    """Kill whatever holds a resource, as servers do that need a port for themselves."""
+    try:
+        with open(path) as file:
+            holder = int(file.read())
+        with open(f"/proc/{holder}/cmdline", "rb") as cmdline:
+            # The pid may belong to another program by now.
+            if path.encode() in cmdline.read():
+                os.kill(holder, signal.SIGKILL)
+    except (OSError, ValueError):
+        pass
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+
+
 def made(mode: str, rest: list[str], log: str | None) -> Quick:
     """Build the server of a mode; some modes end the process here."""
     if mode == "hang-at-start":
@@ -311,6 +329,13 @@ def made(mode: str, rest: list[str], log: str | None) -> Quick:
             time.sleep(60)
     if mode == "slow-start":
         time.sleep(float(rest[0]))
+        return Quick(log)
+    if mode == "holds-port":
+        listener = socket.create_server(("127.0.0.1", int(rest[0])))
+        threading.Thread(target=listener.accept, daemon=True).start()
+        return Quick(log)
+    if mode == "kills-holder":
+        kill_holder(rest[0])
         return Quick(log)
     if mode == "exit-at-start":
         sys.stderr.write("bad: API_KEY is not set\n")

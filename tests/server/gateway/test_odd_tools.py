@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from mcp import Client
-from support.gateway_process import JSON, opened_session, service, structured, toml
-
-from statehold.server.cli.exit_codes import OK
-from statehold.server.cli.main import main
+from support.gateway_process import JSON, opened_session, service, structured
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +40,7 @@ async def test_a_tool_whose_name_clients_reject_is_called_by_an_alias(client: Cl
         name: alias
         for name in ("get weather", "get:weather", "天气", "naïve", "long " * 40)
         for alias, tool in tools.items()
-        if f'calls this tool "{name[:128]}"' in tool["description"]
+        if f'calls this tool "{name[:128]}"' in tool.get("description", "")
     }
     assert len(set(aliases.values())) == 5
     assert aliases["get weather"].startswith("get_weather_")
@@ -57,11 +53,3 @@ async def test_a_tool_whose_name_clients_reject_is_called_by_an_alias(client: Cl
         assert structured(result)["arguments"] == {"a": 1}
     status = structured(await client.call_tool("service_list", {}))["services"][0]
     assert f'"get weather" is {aliases["get weather"]}' in status["renamed"]
-
-
-def test_services_check_reports_aliases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tmp_path / "statehold.toml"
-    config.write_text(toml({"services": {"odd": service("bad", "odd-tools")}}))
-    assert main(["services", "check", "--config", str(config)]) == OK
-    output = capsys.readouterr().out
-    assert 'odd: clients would reject these names: "get weather" is get_weather_' in output

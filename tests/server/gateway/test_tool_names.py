@@ -161,3 +161,13 @@ def test_services_check_reports_renamed_tools(
     renamed = {check["service"]: check["renamed"] for check in checks}
     assert renamed["one"] is None
     assert "two_read_file" in renamed["two"]
+
+
+def test_services_check_reports_aliases_of_tools(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"odd": service("bad", "odd-tools")}}))
+    assert main(["services", "check", "--config", str(config)]) == OK
+    output = capsys.readouterr().out
+    assert 'odd: clients would reject these names: "get weather" is get_weather_' in output
