@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.redaction import Secrets
@@ -19,6 +20,7 @@ from .output import complain, say, say_json, table
 if TYPE_CHECKING:
     from ...sessions.services import ToolSpec
     from ...tools.upstream.probe import Check
+    from ..gateway.services import AnyService
 
 
 _AT_ONCE = 4
@@ -105,8 +107,9 @@ def _check(config: Config, arguments: CommandLine) -> int:
         head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
         say(table(head, [_row(check) for check in checks]))
         for check in checks:
-            if check.renamed is not None:
-                say(f"{check.service}: {check.renamed}")
+            for line in (check.renamed, check.shared):
+                if line is not None:
+                    say(f"{check.service}: {line}")
     return OK if all(check.ok for check in checks) else FAILURE
 
 
@@ -118,6 +121,7 @@ async def _check_all(config: Config, services: Mapping[str, ServiceConfig]) -> l
 
     checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
+    shared: dict[str, str | None] = {}
     slots = anyio.Semaphore(_AT_ONCE)
     ledger = Ledger(None)
     apart = config.model_copy(update={"ephemeral": True})
@@ -128,6 +132,7 @@ async def _check_all(config: Config, services: Mapping[str, ServiceConfig]) -> l
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()
+                shared[name] = await _describe_sharing(built_service)
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -137,7 +142,23 @@ async def _check_all(config: Config, services: Mapping[str, ServiceConfig]) -> l
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
     renames = configured_renames(config, tools)
-    return [replace(checks[name], renamed=renames.get(name)) for name in services]
+    return [
+        replace(checks[name], renamed=renames.get(name), shared=shared.get(name))
+        for name in services
+    ]
+
+
+async def _describe_sharing(service: AnyService) -> str | None:
+    """Return a line about what two sessions of a service share, None if nothing is known."""
+    from ...tools.upstream.service import UpstreamService
+    from ...tools.upstream.sharing import describe_sharing
+
+    if not isinstance(service, UpstreamService):
+        return None
+    try:
+        return await describe_sharing(service)
+    except SessionError as error:
+        return f"it did not start again: {error.message}"
 
 
 def _row(check: Check) -> tuple[Any, ...]:

@@ -20,6 +20,8 @@ from ...keeper.marks import MARK, find_marked, kill_marked
 
 LINUX: Final = sys.platform == "linux"
 PROC: Final = Path("/proc")
+_LISTENING: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 
 
 def start_time(pid: int) -> str | None:
@@ -102,6 +104,56 @@ def open_descriptors(pid: int) -> list[str]:
                 target = os.readlink(folder / number)
                 targets.append(target if target.startswith("/") else target.partition(":[")[0])
     return targets
+
+
+def working_folder(pid: int) -> str | None:
+    """Return the working folder of a process, None if that is not known; Linux only."""
+    try:
+        return os.readlink(PROC / str(pid) / "cwd") if LINUX else None
+    except OSError:
+        return None
+
+
+def written_files(pid: int) -> list[str]:
+    """Return the files that a process has open for writing, without devices and deleted files; Linux only, else empty."""
+    files: list[str] = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(PROC / str(pid) / "fd") if LINUX else ():
+            with contextlib.suppress(OSError, ValueError):
+                target = os.readlink(PROC / str(pid) / "fd" / number)
+                if _is_written(pid, number) and _is_file(target):
+                    files.append(target)
+    return files
+
+
+def _is_file(target: str) -> bool:
+    is_other = target.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
+    return target.startswith("/") and not is_other and not target.endswith(" (deleted)")
+
+
+def _is_written(pid: int, number: str) -> bool:
+    text = (PROC / str(pid) / "fdinfo" / number).read_text()
+    flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def listening_ports(pid: int) -> list[int]:
+    """Return the TCP ports on which a process listens; Linux only, else empty."""
+    if not LINUX:
+        return []
+    sockets: set[str] = set()
+    with contextlib.suppress(OSError):
+        for number in os.listdir(PROC / str(pid) / "fd"):
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(PROC / str(pid) / "fd" / number))
+    ports: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (PROC / str(pid) / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and f"socket:[{fields[9]}]" in sockets:
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
 
 
 async def wait_for_exit(pid: int) -> bool:
@@ -219,9 +271,12 @@ __all__ = [
     "group_members",
     "has_children",
     "kill_marked",
+    "listening_ports",
     "machine_id",
     "program_name",
     "signal_group",
     "start_time",
     "wait_for_exit",
+    "working_folder",
+    "written_files",
 ]

@@ -52,6 +52,8 @@ class Check:
     tools: int = 0
     renamed: str | None = None
     """A line about its tools that have other names in the list; see describe_renames()."""
+    shared: str | None = None
+    """A line about what two sessions of it share; see describe_sharing()."""
 
 
 async def probe_upstream(connection: UpstreamConnection) -> Profile:

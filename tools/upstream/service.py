@@ -231,7 +231,7 @@ class UpstreamService:
 
     async def _probe(self) -> None:
         try:
-            async with self._open_probe_connection() as connection:
+            async with self.open_temporary() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     profile = await probe_upstream(connection)
             profile = replace(profile, transport=self.transport)
@@ -272,7 +272,7 @@ class UpstreamService:
 
     async def _read_resource(self, uri: str) -> JSON:
         try:
-            async with self._open_probe_connection() as connection:
+            async with self.open_temporary() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     return await connection.request(
                         "resources/read", {"uri": uri}, InternalContext()
@@ -283,7 +283,7 @@ class UpstreamService:
             ) from None
 
     @asynccontextmanager
-    async def _open_probe_connection(self) -> AsyncGenerator[UpstreamConnection]:
+    async def open_temporary(self) -> AsyncGenerator[UpstreamConnection]:
         """Open a temporary connection outside of any session, and remove its folder afterwards."""
         view = SessionView(
             id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1

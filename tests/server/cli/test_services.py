@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_process import service
+from support.gateway_process import service, toml
 from support.holding import Run, one_line
 
 from statehold.server.cli.exit_codes import FAILURE, OK
@@ -61,6 +62,35 @@ def test_services_are_checked_by_starting_them(
     output = statehold("services", "check", "counter", "--services", str(services))
     assert output.code == OK
     assert output.out.splitlines()[1].split()[:3] == ["counter", "ok", "stdio"]
+    process_leaks.check_now()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked at in /proc")
+def test_a_check_says_what_two_sessions_share(
+    statehold: Run, tmp_path: Path, process_leaks: Any
+) -> None:
+    holder = str(tmp_path / "holder")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    entries = {
+        "word": service("quick", "--log", str(tmp_path / "log")),
+        "apart": service("quick", cwd="{dir}"),
+        "one": service("quick", scope="shared"),
+        "killer": service("bad", "kills-holder", holder, cwd="{dir}"),
+        "port": service("bad", "holds-port", port, cwd="{dir}"),
+    }
+    path = tmp_path / "statehold.toml"
+    path.write_text(toml({"services": entries}))
+    output = statehold("services", "check", "--config", str(path))
+    assert output.code == OK, output.out
+    lines = dict(line.split(": ", 1) for line in output.out.splitlines()[6:])
+    assert lines.keys() == {"word", "killer", "port"}
+    assert lines["word"].startswith("sessions share the working folder ")
+    assert 'cwd = "{dir}" in [services.word]' in lines["word"]
+    assert lines["killer"].startswith("a second session ends the process of the first")
+    assert "a second session cannot start beside the first" in lines["port"]
+    for name in ("killer", "port"):
+        assert f'scope = "shared" in [services.{name}]' in lines[name]
     process_leaks.check_now()
 
 
