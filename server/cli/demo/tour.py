@@ -21,6 +21,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
+from ....sessions.calls.notices import NOTICE_META
 from ....sessions.concurrency import unwrap_group
 from ....tools.processes.launch import death_signal_prefix
 from ..output import say
@@ -290,12 +291,12 @@ class Tour:
         shown_arguments = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
         self._screen.line(who, f"{tool}({shown_arguments})", f"{key} = {json.dumps(content[key])}")
         _check(content[key] == expected, f"{who} should get {expected}")
-        notes = [block.text for block in result.content[1:] if isinstance(block, TextContent)]
-        for note in notes:
-            self._screen.note(note)
+        note = (result.meta or {}).get(NOTICE_META)
+        if note is not None:
+            self._screen.note(str(note))
         if generation is not None:
-            _check(len(notes) == 1, "no note tells that the connection was replaced")
-            _check(f"to {generation};" in notes[0], f"this should be generation {generation}")
+            _check(note is not None, "no note tells that the connection was replaced")
+            _check(f"to {generation};" in str(note), f"this should be generation {generation}")
 
 
 def _check(holds: bool, otherwise: str) -> None:
