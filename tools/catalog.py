@@ -232,7 +232,7 @@ def _for_legacy(definition: JSON) -> JSON:
     return {key: value for key, value in definition.items() if key != "outputSchema"}
 
 
-def _prefixed_names(offer: Offer, specs: Iterable[ToolSpec]) -> dict[str, str]:
+def _prefixed_names(offer: Offer, specs: Sequence[ToolSpec]) -> dict[str, str]:
     """Return the name in the list of each tool of a service, as far as the service alone decides it."""
     names: dict[str, str] = {}
     used_names = {
