@@ -300,8 +300,9 @@ def _repair_output_schema(definition: JSON, service: str) -> None:
     output: object = definition.pop("outputSchema", None)
     if output is None:
         return
-    is_valid = isinstance(output, dict) and is_schema(cast("JSON", output))
-    repaired = cast("JSON", output) if is_valid else repair_schema(output)
+    schema = cast("JSON", output) if isinstance(output, dict) else None
+    is_valid = schema is not None and is_schema(schema)
+    repaired = schema if is_valid else repair_schema(schema)
     if repaired is None:
         logger.warning(
             "service %s: output schema of %s dropped: invalid", service, definition["name"]

@@ -61,7 +61,8 @@ def change(document: JSON, service_name: str, edit: Callable[[JSON], Any]) -> No
 
 async def take(client: Client, session: str, service_name: str) -> str:
     result = await client.call_tool(f"{service_name}_take", {"session_id": session})
-    return text_of(result).splitlines()[-1]
+    own_text, _, _ = text_of(result).partition("\n\nNote from Statehold: ")
+    return own_text.splitlines()[-1]
 
 
 async def test_an_unchanged_document_is_restored(client: Client) -> None:

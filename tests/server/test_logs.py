@@ -65,7 +65,7 @@ def test_the_info_level_logs_sessions_and_services_and_no_calls(tmp_path: Path) 
     logged = [word for line in lines for word in words if f'"work" {word}' in line]
     assert logged == list(words)
     assert running.log.count("exited with code 3") == 1
-    assert f"session {session} lost quick generation 2: " in running.log
+    assert f"session {session} lost quick generation 1: " in running.log
     assert "service quick is available: 9 tools" in running.log
     assert "service broken is not available: " in running.log
     assert "call of" not in running.log

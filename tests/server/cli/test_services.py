@@ -80,7 +80,8 @@ def test_a_check_says_what_two_sessions_share(
         "port": service("bad", "holds-port", port, cwd="{dir}"),
     }
     path = tmp_path / "statehold.toml"
-    path.write_text(toml({"services": entries}))
+    services = {name: {**entry, "prefix": f"{name}_"} for name, entry in entries.items()}
+    path.write_text(toml({"services": services}))
     output = statehold("services", "check", "--config", str(path))
     assert output.code == OK, output.out
     lines = dict(line.split(": ", 1) for line in output.out.splitlines()[6:])
