@@ -12,7 +12,7 @@ from typing import Final
 from ..clock import Clock
 from .connection import LiveConnection
 
-CONTENTION_SECONDS: Final = 15.0
+CONTENTION_SECONDS: Final = 30.0
 """Longest time from the start of a connection to the loss of the one that it ends."""
 TURNS: Final = 3
 """Losses in turns that are no accident."""

@@ -61,5 +61,5 @@ async def test_losses_that_do_not_follow_from_the_other_session_are_recovered(bu
         for loser in (one, two, one):
             await end(engine, loser)
             await reopened(engine, loser)
-            engine.clock.advance(20)
+            engine.clock.advance(40)
         assert (one.status, two.status) == ("idle", "idle")
