@@ -97,7 +97,7 @@ def shop(seed: int) -> Generator[Shop]:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
-        def handle_error(self, *_: Any) -> None:
+        def handle_error(self, request: Any, client_address: Any) -> None:
             """Ignore a browser that was killed."""
 
     with Server(("127.0.0.1", 0), Pages) as server:

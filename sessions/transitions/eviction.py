@@ -41,8 +41,7 @@ class Eviction:
         return session.saveable or not foreign or self._must_give_way(session)
 
     def _must_give_way(self, session: Session) -> bool:
-        now, since = self._core.clock.now(), session.idle_since
-        is_idle = since is not None and now - since >= NOTICE_SECONDS
+        is_idle = self._core.clock.now() - session.idle_since >= NOTICE_SECONDS
         return is_idle and self._core.budget.is_over_share(session.id)
 
     async def _evict(self, session_id: str, foreign: bool) -> None:

@@ -140,7 +140,8 @@ async def test_a_call_that_runs_does_not_make_room() -> None:
 async def test_the_total_takes_from_the_address_with_the_most() -> None:
     class One:
         def __init__(self, address: str) -> None:
-            self.address, self.written_bytes, self.aborted = address, 0, False
+            self.address, self.aborted = address, False
+            self.written_bytes = self.body_bytes = 0
 
         def unsent_bytes(self) -> int:
             return 0
@@ -150,6 +151,9 @@ async def test_the_total_takes_from_the_address_with_the_most() -> None:
 
         def abort(self) -> None:
             self.aborted = True
+
+        def refuse(self) -> None:
+            self.abort()
 
     clients = Clients(HttpSettings(connections_per_address=9), total=4)
     few, many = One("a"), [One("b") for _ in range(3)]

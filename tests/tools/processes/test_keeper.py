@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from support.selection import matrix
 
 from statehold.keeper import protocol
 
-SPAWN = {
+SPAWN: dict[str, Any] = {
     "verb": "spawn",
     "command": [sys.executable, "-c", "pass"],
     "env": {"A": "b"},
@@ -29,7 +30,7 @@ SPAWN = {
     "generation": 1,
     "epoch": 1,
 }
-BAD_FIELDS = [
+BAD_FIELDS: list[dict[str, Any]] = [
     {"env": ["A=b"]},
     {"env": {"A": 1}},
     {"command": []},
