@@ -42,6 +42,12 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"session": {}},
     {"cwd": None},
 ]
+BAD_REQUESTS: list[dict[str, Any]] = [
+    {"verb": ["list"]},
+    {"verb": "end", "key": {}},
+    {"verb": "adopt", "session": "s", "service": "s", "generation": 1, "epoch": 1e400},
+    *({**SPAWN, **change} for change in BAD_FIELDS),
+]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -238,12 +244,7 @@ async def test_a_malformed_packet_ends_its_connection_or_is_refused(
         [b'{"verb": "hello", "version": 1, "linger": NaN}'],
         *(
             [b'{"verb": "hello", "version": 1, "linger": null}', json.dumps(request).encode()]
-            for request in (
-                {"verb": ["list"]},
-                {"verb": "end", "key": {}},
-                {"verb": "adopt", "session": "s", "service": "s", "generation": 1, "epoch": 1e400},
-                *({**SPAWN, **change} for change in BAD_FIELDS),
-            )
+            for request in BAD_REQUESTS
         ),
     ],
 )
