@@ -21,6 +21,7 @@ from support.gateway_process import (
     Running,
     Way,
     code_of,
+    meta_of,
     opened_session,
     serving,
     structured,
@@ -98,8 +99,7 @@ async def count_and_kill(node: Node, port: int) -> str:
 async def increment(client: Client, session: str) -> tuple[int, str]:
     """Return the count, and the notice of the answer."""
     result = await client.call_tool("inc", {"session_id": session})
-    blocks: list[Any] = result.content[1:]
-    return structured(result)["count"], "".join(block.text for block in blocks)
+    return structured(result)["count"], meta_of(result).get("statehold/notice", "")
 
 
 async def generation(client: Client, session: str) -> int:
