@@ -144,7 +144,7 @@ def _services() -> Group:
             ),
             Command(
                 "check",
-                "Start each service once and count its tools.",
+                "Start each service, count its tools, and say what two sessions of it share.",
                 "statehold services check playwright",
                 click.Argument(
                     ["names"],
