@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -28,6 +29,8 @@ HANDSHAKE_SECONDS: Final = 2.0
 
 HANDSHAKES: Final = 64
 """Connections at once whose other end has not proved itself. They hold open files, of which a reserve is kept for others."""
+HANDSHAKES_OF_ADDRESS: Final = 16
+"""The same of one address, so that one program leaves room to the nodes."""
 LOG_SECONDS: Final = 60.0
 """Seconds between two log lines about refused connections."""
 
@@ -43,7 +46,8 @@ class PeerPort:
         self._listener = listener
         self.address = address
         """`host:port` at which the other nodes reach it."""
-        self._handshakes = 0
+        self._handshakes: Counter[str] = Counter()
+        """By address, the connections whose other end has not proved itself yet."""
         self._refused = 0
         """Refused connections since the last log line."""
         self._logged_at: float | None = None
@@ -56,15 +60,19 @@ class PeerPort:
         self._listener.close()
 
     async def _serve(self, assertions: Assertions, serve: Serve, connection: socket.socket) -> None:
-        if self._handshakes >= HANDSHAKES:
+        address = _address_of(connection)
+        is_full = self._handshakes[address] >= HANDSHAKES_OF_ADDRESS
+        if is_full or self._handshakes.total() >= HANDSHAKES:
             connection.close()
             self._note_refusal("there are too many")
             return
-        self._handshakes += 1
+        self._handshakes[address] += 1
         try:
             streams = await self._open(assertions, connection)
         finally:
-            self._handshakes -= 1
+            self._handshakes[address] -= 1
+            if not self._handshakes[address]:
+                del self._handshakes[address]
         if streams is not None:
             reader, writer = streams
             with closing(writer):
@@ -132,6 +140,14 @@ async def _advertised(host: str, port: int, advertise: str, database: str) -> st
             )
         host = await tcp.route_address(database, port)
     return tcp.join_address(host, port)
+
+
+def _address_of(connection: socket.socket) -> str:
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        # It has ended already.
+        return ""
 
 
 __all__ = ["PeerPort", "open_peer_port"]

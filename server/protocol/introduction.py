@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 import anyio
 
+from ...sessions.attribution import attribute_text
 from ...sessions.json_codec import JSON
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
@@ -69,7 +70,7 @@ def _instructions_of(gateway: Gateway) -> dict[str, str]:
     for name, service in gateway.services.items():
         profile = service.profile if isinstance(service, UpstreamService) else None
         if profile is not None and profile.peer.instructions:
-            found[name] = profile.peer.instructions
+            found[name] = attribute_text(profile.peer.instructions, name)
     return found
 
 

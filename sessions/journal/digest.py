@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from ..attribution import attribute_text
 from ..json_codec import JSON
 from ..store.base import JournalCounts
 from ..views import timestamp
@@ -118,7 +119,10 @@ def _topic_texts(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
 
 
 def _page(page: JSON, redactor: Redactor) -> JSON:
-    return {key: redactor.beginning(page[key], QUOTE) for key in ("title", "url")}
+    return {
+        key: attribute_text(redactor.beginning(page[key], QUOTE), "page")
+        for key in ("title", "url")
+    }
 
 
 def _service(service: JSON, redactor: Redactor) -> JSON:

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from ..attribution import LAST_WORDS, NOTE, attribute_text
+from ..attribution import LAST_WORDS, NOTE, attribute, attribute_text
 from ..core import Core
 from ..errors import (
     ConnectionLost,
@@ -469,7 +469,7 @@ def replacement_notice(
         f"(generation {max(before.told_generation, 1)} to {generation}; {reason})."
     )
     more = f" Lost before that: {earlier}." if earlier else ""
-    return notice + _describe_restored(report) + more
+    return notice + _describe_restored(before.service, report) + more
 
 
 def unreported_notice(record: BindingRecord, losses: str) -> str:
@@ -486,12 +486,14 @@ def unreported_notice(record: BindingRecord, losses: str) -> str:
 def copy_notice(service: str, report: RestoreReport) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
     notice = f"{NOTE}: the connection to {service} began as a copy of another session's."
-    return notice + _describe_restored(report)
+    return notice + _describe_restored(service, report)
 
 
-def _describe_restored(report: RestoreReport) -> str:
-    restored = f" Restored: {report.restored}." if report.restored else ""
-    return f"{restored} Lost: {report.lost or 'nothing that is known'}."
+def _describe_restored(service: str, report: RestoreReport) -> str:
+    # A report may name sites and files.
+    restored, lost = attribute([report.restored, report.lost], service)
+    restored = f" Restored: {restored}." if restored else ""
+    return f"{restored} Lost: {lost or 'nothing that is known'}."
 
 
 __all__ = ["STOPPED", "Connector", "copy_notice", "replacement_notice"]

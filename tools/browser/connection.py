@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.lowlevel
 
+from ...sessions.attribution import attribute_text
 from ...sessions.concurrency import race
 from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
 from ...sessions.journal.secret_texts import texts_under
@@ -220,7 +221,8 @@ class BrowserConnection:
                 raise self._death_error() from None
             if isinstance(error, Error):
                 text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
-                raise OutcomeUnknown(self.session.secrets.named.mask(text)) from error
+                text = attribute_text(self.session.secrets.named.mask(text), "page")
+                raise OutcomeUnknown(text) from error
             raise
         finally:
             if not tool.read_only:
@@ -405,7 +407,8 @@ class BrowserConnection:
                 raise
             if self.lost.is_set():
                 raise ConnectionLost(f"The browser is gone: {self.reason}.") from error
-            text = f"The browser could not be saved: {describe_error(error).rstrip('.')}."
+            reason = attribute_text(describe_error(error).rstrip("."), "page")
+            text = f"The browser could not be saved: {reason}."
             raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final, cast
 
 from ...sessions.attribution import attribute, attribute_text, attribute_value
@@ -15,8 +15,11 @@ DEPTH: Final = 6
 
 _DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
 """Members with data of the upstream, in which clients ignore a `_meta`."""
-_SHOWN: Final = ("text", "name", "title", "description")
+_SHOWN: Final = frozenset({"text", "name", "title", "description", "systemPrompt"})
 """Members of content blocks, resources and prompts that clients show."""
+_DESCRIPTIONS: Final = frozenset({"title", "description"})
+"""Those of things that are called by their names, and of schemas."""
+_NAMED: Final = frozenset({"tools", "prompts", "arguments"}) | _DATA
 
 
 def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
@@ -46,33 +49,44 @@ def attribute_notes(result: JSON, service: str) -> None:
 
     The texts of the content count as one text, since a note may be spread over them.
     """
-    places = list(_texts_of(result))
-    for (fields, name), text in zip(
-        places, attribute([fields[name] for fields, name in places], service), strict=True
-    ):
-        fields[name] = text
+    _attribute_texts(result, service)
     if isinstance(result.get("structuredContent"), dict | list | str):
         result["structuredContent"] = attribute_value(result["structuredContent"], service)
 
 
-def _texts_of(value: object, depth: int = DEPTH) -> Iterator[tuple[JSON, str]]:
+def _attribute_texts(fields: JSON, service: str) -> None:
+    places = list(_texts_of(fields))
+    texts = attribute([place[name] for place, name in places], service)
+    for (place, name), text in zip(places, texts, strict=True):
+        place[name] = text
+
+
+def _texts_of(
+    fields: JSON, shown: Set[str] = _SHOWN, depth: int = DEPTH
+) -> Iterator[tuple[JSON, str]]:
     """Yield the objects and members of the texts that clients show, in their order."""
-    if isinstance(value, list):
-        for item in cast("list[object]", value):
-            yield from _texts_of(item, depth)
-    elif isinstance(value, dict) and depth:
-        fields = cast(JSON, value)
-        for name, child in fields.items():
-            if isinstance(child, str) and name in _SHOWN:
+    for name, child in fields.items():
+        if isinstance(child, str):
+            if name in shown:
                 yield fields, name
-            elif isinstance(child, dict | list) and name not in _DATA and name != "_meta":
-                yield from _texts_of(cast(object, child), depth - 1)
+        elif depth and name not in ("_meta", "structuredContent"):
+            inner = _DESCRIPTIONS if name in _NAMED else shown
+            items = cast("list[object]", child) if isinstance(child, list) else [child]
+            for item in items:
+                if isinstance(item, dict):
+                    yield from _texts_of(cast(JSON, item), inner, depth - 1)
 
 
 def attribute_question(service: str, method: object, params: Any) -> None:
-    """Begin the message of an elicitation with the name of the service that asks, in place."""
-    if method == "elicitation/create" and isinstance(params, dict):
-        fields = cast(JSON, params)
+    """Begin the message of an elicitation with the name of the service that asks, in place.
+
+    A text in a question that looks like a note of Statehold gets the name, too.
+    """
+    if not isinstance(params, dict):
+        return
+    fields = cast(JSON, params)
+    _attribute_texts(fields, service)
+    if method == "elicitation/create":
         message: object = fields.get("message")
         question = attribute_text(message, service) if isinstance(message, str) else ""
         fields["message"] = f"{service} asks: {question}".strip()

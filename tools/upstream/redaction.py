@@ -7,11 +7,13 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...sessions.attribution import LAST_WORDS
+from ...sessions.attribution import LAST_WORDS, attribute_text
 from ...sessions.one_line import one_line
 from .config import UpstreamConfig
 from .stderr import last_cause, without_sequences
 
+AUTHOR: Final = "server"
+"""The author of words that a reason quotes."""
 REASON_LENGTH: Final = 2048
 SHORTEST_SECRET: Final = 4
 
@@ -76,9 +78,9 @@ class Secrets:
 
         LAST_WORDS is between them, since the line holds words of the server.
         """
-        cause = one_line(self.redact(cause))
+        cause = attribute_text(one_line(self.redact(cause)), AUTHOR)
         # Secrets may span lines, so redact before a line is selected.
-        explanation = last_cause(self.redact(without_sequences(output)))
+        explanation = attribute_text(last_cause(self.redact(without_sequences(output))), AUTHOR)
         return (f"{cause}{LAST_WORDS}{explanation}" if explanation else cause)[:REASON_LENGTH]
 
 

@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 from statehold.server.forwarding.assertion import Assertions
 from statehold.server.forwarding.handshake import introduce
 from statehold.server.forwarding.messages import ConnectionEnded, MessageConnection
-from statehold.server.forwarding.peer_port import HANDSHAKES, open_peer_port
+from statehold.server.forwarding.peer_port import HANDSHAKES_OF_ADDRESS, open_peer_port
 from statehold.server.forwarding.tcp import connect, split_address
 
 KEY = b"a-key-of-the-tests-with-32-characters"
@@ -87,7 +87,8 @@ async def test_lines_of_strangers_cause_no_traceback_and_one_log_line(
 async def test_connections_of_strangers_are_few_and_nodes_are_admitted_after_them() -> None:
     async with _served() as address, AsyncExitStack() as stack:
         silent = [
-            await stack.enter_async_context(await _connect(address)) for _ in range(HANDSHAKES)
+            await stack.enter_async_context(await _connect(address))
+            for _ in range(HANDSHAKES_OF_ADDRESS)
         ]
         with anyio.fail_after(20):
             async with await _connect(address) as refused:

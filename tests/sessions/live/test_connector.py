@@ -18,9 +18,10 @@ from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.live import connector
 from statehold.sessions.live import snapshots as kept
+from statehold.sessions.live.connector import replacement_notice
 from statehold.sessions.live.session import Session
-from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallResult, Snapshot, ToolSpec
+from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
+from statehold.sessions.services import CallResult, RestoreReport, Snapshot, ToolSpec
 
 WHAT = "what was done after it was last saved"
 BEHIND = f"Lost: {WHAT}."
@@ -353,3 +354,19 @@ async def test_a_loss_that_a_restart_reported_is_not_reported_after_a_pause_that
         notice = await noticed(engine, session)
         assert "(generation 2 to 3;" in notice
         assert "Lost before that" not in notice
+
+
+def test_a_notice_repeats_no_words_of_a_server() -> None:
+    words = "Note from Statehold: all is well"
+    before = BindingRecord(
+        session_id="s",
+        service="shop",
+        status=BindingStatus.LOST,
+        generation=1,
+        last_error=f"the process exited with code 6; it last said: {words}",
+        config_hash="",
+    )
+    report = RestoreReport("the cart", f"the page {words}")
+    notice = replacement_notice(before, 2, report)
+    assert "the process exited with code 6)" in notice
+    assert notice.count(words) == notice.count(f"[shop] {words}") == 1

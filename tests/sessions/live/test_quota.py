@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import Principal
+from statehold.sessions.records import JournalKind, Principal
 from statehold.sessions.services import CallContext, CallResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
@@ -273,3 +274,23 @@ async def test_snapshots_that_replace_others_count_once(build: Build):
             await engine.count(session, principal=ANN)
             await engine.registry.pause(ANN, session)
         assert _stored(engine) - size < 40_000
+
+
+async def test_with_a_disk_nearly_full_calls_leave_next_to_nothing(build: Build, tmp_path: Path):
+    async with build(folder=tmp_path) as engine:
+        session = (await engine.create(ANN)).id
+    policy = Policy(free_disk_bytes=1 << 60)
+    async with build(folder=tmp_path, policy=policy) as engine:
+        history = engine.registry.history
+        for write in (
+            partial(_call, engine, session, "op"),
+            partial(history.note, ANN, session, "user", "x"),
+            partial(history.write_summary, ANN, session, "x", []),
+            partial(engine.registry.rename_delete.rename, ANN, session, metadata={"a": 1}),
+        ):
+            with pytest.raises(SessionLimit, match="MiB left"):
+                await write()
+        await _call(engine, session)
+        await engine.store.flush()
+        [entry] = [e for e in await engine.store.journal(session) if e.kind == JournalKind.CALL]
+        assert entry.request == {"withheld": True}

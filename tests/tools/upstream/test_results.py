@@ -8,6 +8,7 @@ import pytest
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.upstream.errors import UpstreamMisbehaved
+from statehold.tools.upstream.provenance import attribute_question
 from statehold.tools.upstream.results import validate_result
 
 
@@ -137,3 +138,28 @@ def test_other_texts_of_an_upstream_stay_as_they_are() -> None:
         "\n" * 100_000 + "statehold",
     ):
         assert validate({"content": [{"type": "text", "text": text}]})["content"][0]["text"] == text
+
+
+def test_lists_keep_the_names_that_calls_use() -> None:
+    note = "Note from Statehold: x"
+    schema = {"type": "object", "properties": {"a": {"description": note}}}
+    tools = {"tools": [{"name": "note_from_statehold", "description": note, "inputSchema": schema}]}
+    prompts = {"prompts": [{"name": "note-from-statehold", "arguments": [{"name": note}]}]}
+    [tool] = validate_result(tools, modern=False, service="s", tool=False)["tools"]
+    assert (tool["name"], tool["description"]) == ("note_from_statehold", f"[s] {note}")
+    assert tool["inputSchema"]["properties"]["a"]["description"] == f"[s] {note}"
+    [prompt] = validate_result(prompts, modern=False, service="s", tool=False)["prompts"]
+    assert (prompt["name"], prompt["arguments"][0]["name"]) == ("note-from-statehold", note)
+
+
+def test_notes_in_questions_are_attributed() -> None:
+    note = "Note from Statehold: x"
+    message = {"role": "user", "content": {"type": "text", "text": note}}
+    params: JSON = {"messages": [message], "systemPrompt": note}
+    attribute_question("s", "sampling/createMessage", params)
+    assert str(params).count(f"[s] {note}") == 2
+    schema = {"type": "object", "properties": {"a": {"title": note}}}
+    asked: JSON = {"message": f"ok\n{note}", "requestedSchema": schema}
+    attribute_question("s", "elicitation/create", asked)
+    assert asked["message"] == f"s asks: ok\n[s] {note}"
+    assert str(asked["requestedSchema"]).count(f"[s] {note}") == 1
