@@ -12,7 +12,7 @@ outcome stays unknown.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Final, Protocol
@@ -163,14 +163,22 @@ class ReceiptMemory:
     REMEMBERED seconds after that, a repeat of an unknown id gets OutcomeUnknown instead of running.
     """
 
-    def __init__(self, clock: Clock, policy: Policy, origin: int | str) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        policy: Policy,
+        origin: int | str,
+        note_growth: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """`note_growth` is called with the bytes of each result that is added."""
         self.origin = origin
+        self._note_growth = note_growth
         self._clock = clock
         self._most = policy.receipts
         self._limit = min(policy.receipt_bytes, RESULTS_BYTES)
         self._receipts: dict[tuple[str, str], ReceiptRecord] = {}
         """In the order in which the calls ended."""
-        self._bytes = 0
+        self.bytes = 0
         """Upper bound of the bytes of the results; it includes some that were acknowledged since."""
         self._unsure_until = 0.0
 
@@ -205,23 +213,25 @@ class ReceiptMemory:
         self._receipts.pop(key, None)
         self._receipts[key] = receipt
         if receipt.result is not None:
-            self._bytes += receipt.bytes
-        if self._bytes > RESULTS_BYTES:
-            self._drop_results()
+            self.bytes += receipt.bytes
+            self._note_growth(receipt.bytes)
+        if self.bytes > RESULTS_BYTES:
+            self.drop_results(RESULTS_BYTES)
 
     def forget(self, scope: str, operation_id: str) -> bool:
         """Delete the receipt that a caller acknowledged; return whether there was one."""
         return self._receipts.pop((scope, operation_id), None) is not None
 
-    def _drop_results(self) -> None:
+    def drop_results(self, most: int) -> None:
+        """Drop the results of the oldest calls until they take at most `most` bytes."""
         size = sum(receipt.bytes for receipt in self._receipts.values() if receipt.result)
         for key, receipt in self._receipts.items():
-            if size <= RESULTS_BYTES:
+            if size <= most:
                 break
             if receipt.result is not None:
                 size -= receipt.bytes
                 self._receipts[key] = receipt.model_copy(update={"result": None})
-        self._bytes = size
+        self.bytes = size
 
 
 class CallReceipts:

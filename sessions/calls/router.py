@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -35,9 +34,10 @@ from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .deliveries import Delivery, take_notices
-from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemory, Receipts
+from .idempotency import CallReceipts, IdempotencyGuard, Receipts
 from .interrupted import InterruptedCalls
 from .notices import accepts_notice, shows_content
+from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Answer, Call, Request
 
@@ -57,8 +57,8 @@ class Router:
         self.guard = IdempotencyGuard()
         interrupted_calls = InterruptedCalls(self._core, self.guard, registry.admission)
         registry.connector.settle_calls = interrupted_calls.settle
-        self._memories: WeakKeyDictionary[Session, ReceiptMemory] = WeakKeyDictionary()
-        """The receipts that are not stored: they end when this node gives the session up."""
+        self._memories = ReceiptMemories(self._core)
+        """The receipts that are not stored."""
 
     async def call(self, request: Request, context: CallContext) -> Answer:
         """Run one tool call in a session and return its answer.
@@ -118,18 +118,11 @@ class Router:
         )
         if request.epoch is None:
             return operation, CallReceipts(self._core, call)
-        return operation, self._memory(session)
-
-    def _memory(self, session: Session) -> ReceiptMemory:
-        memory = self._memories.get(session)
-        if memory is None:
-            core, epoch = self._core, session.record.epoch
-            memory = self._memories[session] = ReceiptMemory(core.clock, core.policy, epoch)
-        return memory
+        return operation, self._memories.of(session)
 
     async def _forget(self, session: Session, acknowledged_operations: Sequence[str]) -> None:
         """Delete the receipts of results that the caller has acknowledged."""
-        memory = self._memory(session)
+        memory = self._memories.of(session)
         stored_ids = [
             operation_id
             for operation_id in acknowledged_operations

@@ -12,6 +12,7 @@ from support.counting import Counter, Nobody
 from support.engine import Build, Engine
 from support.selection import matrix
 
+from statehold.sessions.calls import receipt_memories
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -388,6 +389,24 @@ async def test_an_id_of_the_epoch_is_answered_without_a_write(build: Build) -> N
         assert len(home.counter.calls) == 1
         await home.store.flush()
         assert await home.store.receipts(session) == (0, 0)
+
+
+async def test_results_in_memory_have_a_total_of_all_sessions(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build() as home:
+        sessions = [(await home.create()).id for _ in range(3)]
+        for operation in ("one", "two"):
+            await attempt(home, sessions[0], operation)
+        await attempt(home, sessions[1])
+        monkeypatch.setattr(receipt_memories, "TOTAL_BYTES", 300)
+        await attempt(home, sessions[2])
+        # The session with the most has lost its results, and calls that ran are not run again.
+        with pytest.raises(OutcomeUnknown, match="not kept"):
+            await attempt(home, sessions[0], "one", is_repeat=True)
+        for session in sessions[1:]:
+            await attempt(home, session, is_repeat=True)
+        assert len(home.counter.calls) == 4
 
 
 async def test_a_call_that_was_not_sent_leaves_its_id_unused(build: Build) -> None:
