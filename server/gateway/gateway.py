@@ -379,12 +379,16 @@ class Gateway:
                 await self.notify_tools_changed()
         self._wake_waiters()
 
+    def names_are_settled(self) -> bool:
+        """Whether clients rely on the names in the lists. Before, the order of the configuration decides who has a name."""
+        return self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline
+
     def _set_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """List the tools of a service from now on, and log the renamed ones."""
         naming: Naming = "explicit" if self.config.server.session is None else "pinned"
-        if self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline:
-            # Clients rely on the names by now. Before, the order of the configuration decides.
-            hold_names(self._holders, self.catalog_nowait(naming))
+        if self.names_are_settled():
+            entries = self.catalog_nowait(naming).entries
+            hold_names(self._holders, {name: entry.service for name, entry in entries.items()})
         self._tools[name] = tools
         self._catalogs.clear()
         self._renames = log_renames(self.catalog_nowait(naming), self._renames)

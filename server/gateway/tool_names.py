@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ...sessions.services import ToolSpec
 from ...tools.browser.config import BrowserConfig
@@ -12,6 +14,8 @@ from ...tools.own.names import own_names
 from ..config.model import Config, ServiceConfig
 
 logger = logging.getLogger("statehold.server")
+
+HELD_NAMES: Final = 10_000
 
 
 def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> Offer:
@@ -36,10 +40,16 @@ def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) 
     return Catalog(offers, reserved_names=own_names(config.toolsets)).renames_by_service()
 
 
-def hold_names(holders: dict[str, str], catalog: Catalog) -> None:
-    """Note the service of each name in a list that clients have. It keeps the name until the server restarts."""
-    for name, entry in catalog.entries.items():
-        holders.setdefault(name, entry.service)
+def hold_names(holders: dict[str, str], services: Mapping[str, str]) -> None:
+    """Note the service of each name in a list that clients have. It keeps the name until the server restarts.
+
+    A service holds at most HELD_NAMES, so that one that renames its tools for ever takes no more memory.
+    """
+    counts = Counter(holders.values())
+    for name, service in services.items():
+        if name not in holders and counts[service] < HELD_NAMES:
+            holders[name] = service
+            counts[service] += 1
 
 
 def log_renames(catalog: Catalog, logged: Mapping[str, str]) -> dict[str, str]:

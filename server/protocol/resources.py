@@ -37,6 +37,7 @@ from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
+from ..gateway.tool_names import hold_names
 from ..http.response import encode
 from ..sdk.access import RequestContext, is_modern
 from ..sdk.caller import Caller
@@ -89,6 +90,7 @@ class Resources:
         self._run_or_resume = run_or_resume
         self.on_list: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
         self._hidden_prompts: set[tuple[str, str]] = set()
+        self._prompt_holders: dict[str, str] = {}
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -332,16 +334,19 @@ class Resources:
             )
 
     def prompts_by_name(self) -> dict[str, tuple[str, JSON]]:
-        """Return service and prompt by the prompt's name; a name in several services is that of the first."""
+        """Return service and prompt by the prompt's name; a name in several services is that of the first that had it."""
         prompts: dict[str, tuple[str, JSON]] = {}
         for service in self.services_with("prompts"):
             prefix = self.gateway.config.services[service].prefix
             for prompt in cast("Offering", self.gateway.services[service]).prompts:
                 name = prefix + prompt["name"]
-                if name in prompts and (service, name) not in self._hidden_prompts:
+                if name not in prompts and self._prompt_holders.get(name, service) == service:
+                    prompts[name] = service, prompt
+                elif (service, name) not in self._hidden_prompts:
                     self._hidden_prompts.add((service, name))
                     logger.warning("prompt %s of %s is hidden by another", name, service)
-                prompts.setdefault(name, (service, prompt))
+        if self.gateway.names_are_settled():
+            hold_names(self._prompt_holders, {name: entry[0] for name, entry in prompts.items()})
         return prompts
 
     # Both.

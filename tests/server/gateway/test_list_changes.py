@@ -179,6 +179,23 @@ async def test_a_service_that_lists_a_name_of_another_later_does_not_take_it_ove
             assert (owners["extra"], owners["first_extra"]) == ("second", "first")
 
 
+@pytest.mark.parametrize("counter", ["stdio"], indirect=True)
+async def test_a_prompt_stays_with_the_service_that_had_it_first(
+    started: Any, counter: Callable[[str], JSON]
+) -> None:
+    services = {"first": counter("legacy"), "second": counter("legacy")}
+    async with started({"services": services}) as gateway:
+        await gateway.ready()
+        async with both_eras(gateway, "prompts") as clients:
+            client, changes = clients[0]
+            session = await opened_session(client)
+            for tool in ("second_grow", "grow"):
+                await client.call_tool(tool, {"session_id": session, "what": "prompts"})
+                await changes.wait()
+                listed = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+                assert listed["extra"].description == "A prompt of second."
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("era", matrix("legacy", "modern"))
