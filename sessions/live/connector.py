@@ -462,7 +462,7 @@ def replacement_notice(
         reason = before.last_error
     elif before.status.missing:
         # The last words of the server must not be read as ours.
-        reason = (before.last_error or "it was lost").partition(LAST_WORDS)[0]
+        reason = (before.last_error or "").partition(LAST_WORDS)[0].strip() or "it was lost"
         reason = attribute_text(reason.splitlines()[0][:200].rstrip("."), before.service)
     notice = (
         f"{NOTE}: the connection to {before.service} was replaced "
