@@ -13,12 +13,18 @@ import anyio.lowlevel
 
 from ...sessions.attribution import attribute_text
 from ...sessions.concurrency import race
-from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
+from ...sessions.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    SessionError,
+)
 from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
-from .session.failures import ToolFailed, describe_error
+from .session.failures import ToolFailed, describe_error, describe_exception
 from .session.pages import close_context, context_answers
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextRecord
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
     from .process.browser_process import BrowserProcess
 
 logger = logging.getLogger("statehold.browser")
+
+MOST_ERRORS: Final = 5
+"""The most errors of listeners in one result; the log has all."""
 
 LOST_PROCESS: Final = "a part of it ended"
 CLOSE_SECONDS: Final = 3.0
@@ -212,6 +221,9 @@ class BrowserConnection:
         call = Call(self.session, ctx)
         try:
             await self._run(tool, call, parsed_arguments)
+            errors, self.session.listener_errors[:] = list(self.session.listener_errors), []
+            for error in errors[:MOST_ERRORS]:
+                call.answer.error(f"A listener of `init_page` failed: {describe_exception(error)}.")
             await self._run_watched(call.finish, tool, call)
             if call.answer.is_error:
                 # The error may be the first sign that the browser died.
@@ -223,7 +235,10 @@ class BrowserConnection:
                 text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
                 text = attribute_text(self.session.secrets.named.mask(text), "page")
                 raise OutcomeUnknown(text) from error
-            raise
+            if isinstance(error, SessionError):
+                raise
+            logger.exception("%s failed", tool.name)
+            call.answer.error(f"{tool.name} failed: {describe_exception(error)}.")
         finally:
             if not tool.read_only:
                 self._change.set()

@@ -314,6 +314,30 @@ async def test_the_first_page_of_a_session_is_prepared_by_python(
     with pytest.raises(ServiceUnavailable) as caught:
         await service.open(new_view(), None)
     assert caught.value.message == "`init_page` failed: ValueError: no such customer."
+    file.write_text("import sys\nsys.exit('no such file')\n")
+    with pytest.raises(ServiceUnavailable, match="SystemExit: no such file"):
+        await service.open(new_view(), None)
+
+
+@pytest.mark.parametrize("kind", matrix("def", "async def"))
+async def test_the_error_of_a_listener_of_an_init_page_is_that_of_a_call(
+    service: BrowserService, configure: Configure, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "listen.py"
+    file.write_text(
+        f"{kind} fail(message):\n"
+        "    raise KeyError('no such customer')\n"
+        "async def default(page):\n"
+        "    page.on('console', fail)\n"
+    )
+    configure(init_page=[str(file)])
+    async with opened(service) as browse, opened(service) as other:
+        await browse.value("() => console.log('x')")
+        await until(lambda: browse.connection.session.listener_errors)
+        text = await browse.error("snapshot")
+        assert "A listener of `init_page` failed: KeyError: 'no such customer'." in text
+        assert "about:blank" in await browse.text("snapshot")
+        assert "about:blank" in await other.text("snapshot")
 
 
 # Browsers elsewhere.

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
@@ -19,10 +21,15 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page
     from playwright.async_api._generated import WebStorage
 
+logger = logging.getLogger("statehold.browser")
+
 LARGEST: Final = 128 * 2**20
 """The largest answer, in bytes."""
 VALUES: Final = 100_000
 """The most values in one answer: decoding so many blocks the event loop for half a second."""
+
+LISTENER_REPORT: Final = "__statehold_report_error__"
+"""The global variable of a module with a function that gets the errors of the module's event listeners."""
 
 _SMALL: Final = 2**19
 _ANSWER: Final = re.compile(
@@ -79,6 +86,20 @@ def capture_callers() -> list[FrameType]:
     return capture_raw_stack()[2:]
 
 
+def report_listener_error(emitter: object, event: object, error: BaseException) -> None:
+    """Report the error of an event listener to the module that it comes from, and log it.
+
+    Playwright would close the connection to the browser of a host, or raise the error from its next method, which may be
+    that of another session.
+    """
+    logger.error("a listener of an event of Playwright failed", exc_info=error)
+    for frame, _ in walk_tb(error.__traceback__):
+        report = frame.f_globals.get(LISTENER_REPORT)
+        if report is not None:
+            report(error)
+            return
+
+
 def attach_client(
     process: asyncio.subprocess.Process, on_closed: Callable[[object], object]
 ) -> tuple[Any, asyncio.Future[Any]]:
@@ -88,9 +109,12 @@ def attach_client(
     driver ends.
     """
     from playwright._impl import client_stack_trace
+    from playwright._impl.event_emitter import EventEmitter
     from playwright._impl.out_of_process import PlaywrightClient
 
     client_stack_trace.capture_raw_stack = capture_callers  # pyright: ignore[reportPrivateImportUsage]
+    emitter: Any = EventEmitter
+    emitter._handle_listener_error = report_listener_error
     client: Any = PlaywrightClient()
     transport = client._transport
     closed: asyncio.Future[None] = client._close_promise
@@ -136,6 +160,7 @@ def artifact_of(download: Download) -> Any:
 
 
 __all__ = [
+    "LISTENER_REPORT",
     "AsyncContextManager",
     "Input",
     "WebStorage",

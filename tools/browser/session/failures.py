@@ -68,6 +68,13 @@ def describe_error(error: BaseException) -> str:
     return f"{text} ({reasons[-1]})" if reasons and "Timeout" in text else text
 
 
+def describe_exception(error: BaseException) -> str:
+    """Return the type and the message of an error of any kind, without the paths of this machine."""
+    # The message of an OSError has a path.
+    message = error.strerror if isinstance(error, OSError) else describe_error(error)
+    return f"{type(error).__name__}: {str(message).rstrip('.')}"
+
+
 def explain_failed_start(error: BaseException) -> str:
     """Return why a browser did not start, in words for the caller."""
     text = str(error)
@@ -100,6 +107,7 @@ __all__ = [
     "InvalidSetting",
     "ToolFailed",
     "describe_error",
+    "describe_exception",
     "output_lines",
     "was_action_done",
     "explain_failed_start",

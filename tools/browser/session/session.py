@@ -77,6 +77,8 @@ class BrowserSession:
         self.downloads_total = 0
         self.event_lines = TabEvents()
         self.host_errors = HostErrors()
+        self.listener_errors: list[BaseException] = []
+        """The errors of event listeners of init pages since the last call."""
         self._no_downloads = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()

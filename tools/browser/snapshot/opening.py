@@ -134,7 +134,9 @@ class Opening:
                 lost=", ".join([*(lost_activities or ()), never_saved])
             )
         try:
-            await run_init_pages(self._config.init_page, connection.session.tabs)
+            session = connection.session
+            report = session.listener_errors.append
+            await run_init_pages(self._config.init_page, session.tabs, report)
         except BaseException:
             await connection.aclose()
             raise

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
+import anyio
+import anyio.to_thread
 from pydantic import Field
 
 from ....sessions.json_codec import JSON
@@ -15,6 +17,7 @@ from ..answers.answer import as_json
 from ..call import Call
 from ..process.node import run_code
 from ..session.failures import ToolFailed
+from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 if TYPE_CHECKING:
@@ -87,7 +90,10 @@ class RunCode(BrowserArguments):
         Field(description="async (page) => { ... }, in Playwright's JavaScript"),
     ] = None
     filename: Annotated[
-        str | None, Field(description="A file of the session that holds the code instead")
+        str | None,
+        Field(
+            description="A file of the session, or of the upload folders, that holds the code instead"
+        ),
     ] = None
 
 
@@ -106,7 +112,7 @@ async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
     if arguments.filename is not None:
         code = await _read_code(call, arguments.filename)
     if code is None:
-        raise ToolFailed("Give the code, or the filename of a file of the session that holds it.")
+        raise ToolFailed("Give the code, or the filename of a file that holds it.")
     call.answer.script(code)
     page = (await call.tab()).page
     output = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
@@ -115,12 +121,12 @@ async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
 
 
 async def _read_code(call: Call, name: str) -> str:
-    files = call.session.files
+    folders = await upload_folders(call.session, call.ctx, [name])
+    [path] = await allowed_paths(call.session, [name], folders)
     try:
-        data, _ = await files.read(files.uri(files.name_of(name)))
-        return data.decode()
-    except (FileNotFoundError, UnicodeDecodeError):
-        raise ToolFailed(f"The session has no text file {name[:200]!r}.") from None
+        return (await anyio.to_thread.run_sync(path.read_bytes)).decode()
+    except (OSError, UnicodeDecodeError):
+        raise ToolFailed(f"{name[:200]!r} is no text file.") from None
 
 
 @tool("browser_webmcp_list", title="List the page's tools", cap="webmcp", read_only=True)

@@ -28,8 +28,9 @@ async def unsafe(
     anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[BrowserService]:
     """The service of all tests whose sessions may run code."""
-    data = tmp_path_factory.mktemp("data")
-    async with running(data, shell, caps=["unsafe"]) as service:
+    data, uploads = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("uploads")
+    (uploads / "code.js").write_text("async page => 'from a folder'")
+    async with running(data, shell, caps=["unsafe"], uploads=[str(uploads)]) as service:
         yield service
 
 
@@ -43,7 +44,13 @@ async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab
         assert section(text, "Result") == '"Counter - Lab"'
         assert 'status [ref=e11]: "1"' in section(text, "Snapshot")
         assert section(text, "Ran Playwright code").startswith("```js\nasync page =>")
-        assert "no text file" in await browse.error("run_code_unsafe", filename="../x.js")
+        uploaded = f"{unsafe.config.uploads[0]}/code.js"
+        text = await browse.text("run_code_unsafe", filename=uploaded)
+        assert section(text, "Result") == '"from a folder"'
+        for name in ("../x.js", "/etc/hostname"):
+            assert "is no file of this session" in await browse.error(
+                "run_code_unsafe", filename=name
+            )
         assert "Give the code" in await browse.error("run_code_unsafe")
 
 
