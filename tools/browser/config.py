@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -259,6 +260,17 @@ class BrowserConfig(BaseModel):
             "no limit and stay when the session is deleted."
         ),
     )
+    output_max_size: Annotated[int, Field(gt=0)] | None = Field(
+        default=None,
+        description="Bytes that `output_dir` may hold. Beyond them its oldest files are removed, whoever wrote them.",
+    )
+    save_session: bool = Field(
+        default=False,
+        description=(
+            "Write a log of the calls of each session as Markdown: `session.md` among its files, or `session-ID.md` in "
+            "`output_dir`."
+        ),
+    )
     image_responses: Literal["allow", "omit"] = Field(
         default="allow",
         description="`omit`: a screenshot is a file only, for models that cannot see pictures.",
@@ -337,6 +349,11 @@ class BrowserConfig(BaseModel):
         return PHONE if self.mobile else self.device
 
     @property
+    def output_folder(self) -> Path | None:
+        """The path of `output_dir`."""
+        return None if self.output_dir is None else Path(self.output_dir).expanduser().absolute()
+
+    @property
     def place(self) -> str:
         """The location of the browser, without the parts of an address that may be secret."""
         endpoint = self.cdp_endpoint or self.ws_endpoint
@@ -367,6 +384,8 @@ class BrowserConfig(BaseModel):
                     "http_credentials",
                     'is no table such as { "https://shop.test" = "USER:PASSWORD" }',
                 )
+        if self.output_max_size is not None and self.output_dir is None:
+            yield "output_max_size", "needs `output_dir`; set the folder that is meant"
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
         if self.mobile and self.device is not None:

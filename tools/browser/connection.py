@@ -24,6 +24,7 @@ from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
+from .features.call_log import CallLog
 from .session.failures import ToolFailed, describe_error, describe_exception
 from .session.pages import close_context, context_answers
 from .session.session import BrowserSession
@@ -97,6 +98,8 @@ class BrowserConnection:
         """Callbacks that release resources on close, run in reverse order. If one fails, the others still run."""
         self.progress_seconds = PROGRESS_SECONDS
         """Seconds between progress notifications to a caller that asked for them."""
+        self.log: CallLog | None = None
+        """The log of its calls, if the configuration wants one."""
         self._process = process
         self._tools = tools
         self._save = save
@@ -248,6 +251,8 @@ class BrowserConnection:
         result = call.answer.render()
         typed = texts_under(tool.secret, arguments)
         result.secrets = None if typed is None else call.secrets(typed)
+        if self.log is not None:
+            await self.log.add(tool.name, arguments, result)
         return result
 
     async def _has_lost_process(self) -> bool:

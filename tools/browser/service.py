@@ -37,6 +37,7 @@ from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
+from .session.output_folder import OutputFolder
 from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
@@ -231,13 +232,15 @@ class BrowserService:
         # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
         is_remote = self.config.ws_endpoint is not None or self._hosts() is not None
-        output_dir = self.config.output_dir
+        output: OutputFolder | None = None
+        if (output_dir := self.config.output_folder) is not None:
+            output = OutputFolder(output_dir, self.config.output_max_size)
         return Files(
             folder,
             largest=self.config.download_bytes,
             root=root,
             is_remote=is_remote,
-            output_dir=None if output_dir is None else Path(output_dir).expanduser().absolute(),
+            output=output,
             shows_paths=self._alone,
         )
 

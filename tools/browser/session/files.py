@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import itertools
 import mimetypes
 import re
 import shutil
@@ -23,6 +22,7 @@ from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
 from ..process.sdk import artifact_of
 from .failures import describe_error
+from .output_folder import OutputFolder, new_file
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -67,16 +67,16 @@ class Files:
         largest: int,
         root: str = "",
         is_remote: bool = False,
-        output_dir: Path | None = None,
+        output: OutputFolder | None = None,
         shows_paths: bool = False,
     ) -> None:
-        """`output_dir`: the folder that gets copies of all files. `shows_paths`: callers may see its path."""
+        """`output`: the folder that gets copies of all files. `shows_paths`: callers may see its path."""
         self.folder = folder
         self._root = root
         self._largest = largest
         self._is_remote = is_remote
         """Whether another Playwright server sends the downloads, instead of our driver copying them."""
-        self._output_dir = output_dir
+        self._output = output
         self._shows_paths = shows_paths
         self.pause_traffic: Callable[[], AbstractContextManager[None]] = nullcontext
         """Stops the traffic of the context while a download is cancelled, which takes the browser a while."""
@@ -114,7 +114,7 @@ class Files:
 
     def _path(self, requested: str) -> Path:
         private_folder(self.folder)
-        return _new_file(self.folder, _safe_name(requested))
+        return new_file(self.folder, _safe_name(requested))
 
     async def write(self, name: str, data: bytes) -> Path:
         """Write a file, completely or not at all; the folder holds at most FILES_OF_SESSION times the largest download.
@@ -157,10 +157,10 @@ class Files:
 
     async def deliver(self, name: str) -> str:
         """Copy a file to the output folder, if there is one. Return a note about the copy that follows its address."""
-        if self._output_dir is None:
+        if self._output is None:
             return ""
         try:
-            copy = await anyio.to_thread.run_sync(_copy_into, self.folder / name, self._output_dir)
+            copy = await anyio.to_thread.run_sync(self._output.copy, self.folder / name)
         except OSError as error:
             return f" (not copied to `output_dir`: {error.strerror})"
         return f" (copied to {copy if self._shows_paths else copy.name})"
@@ -360,29 +360,6 @@ def _safe_name(text: str) -> str:
         suffix = ""
     stem = name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix.encode())]
     return stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
-
-
-def _new_file(folder: Path, name: str) -> Path:
-    """Create an empty file. If the name is taken, a number is added."""
-    for number in itertools.count(1):
-        path = folder / (name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}")
-        # Another task may take the name at the same time.
-        with suppress(FileExistsError):
-            path.touch(0o600, exist_ok=False)
-            return path
-    raise AssertionError("unreachable: there is always one more number")
-
-
-def _copy_into(path: Path, folder: Path) -> Path:
-    """Copy a file into a folder, under another name if its name is taken there; return the path of the copy."""
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = _new_file(folder, path.name)
-    try:
-        shutil.copyfile(path, copy)
-    except OSError:
-        _remove(copy)
-        raise
-    return copy
 
 
 def _contents(path: Path) -> JSON:

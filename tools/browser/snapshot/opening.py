@@ -12,9 +12,11 @@ import anyio
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.services import RestoreReport, SessionView, Snapshot
+from ...processes.workdir import safe_name
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
+from ..features.call_log import CallLog
 from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
 from ..process.sdk import guid_of
@@ -261,9 +263,17 @@ class Opening:
             session, process, tools, save=partial(_save, encryption, cookie_guard)
         )
         connection.on_closed.append(session.end)
+        if self._config.save_session:
+            connection.log = self._call_log()
         if access is not None:
             connection.on_closed.append(partial(_release_access, access, process))
         return connection
+
+    def _call_log(self) -> CallLog:
+        path, folder = self._files.folder / "session.md", self._config.output_folder
+        if folder is not None:
+            path = folder / f"session-{safe_name(self._view.id)}.md"
+        return CallLog(path, largest=self._config.download_bytes)
 
     async def _restore(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from changing import Changing
-from support.browsing import Browse, opened, section, text_of
+from support.browsing import Browse, again, opened, section, text_of
 from support.selection import matrix
 from support.waiting import until
 
@@ -249,6 +250,22 @@ async def test_files_are_copied_to_the_output_folder(
         await service.forget(browse.view.id)
         names = ["page-2.png", "page.png", "report.txt"]
         assert sorted(path.name for path in output.iterdir()) == names
+    (output / ".hidden").write_bytes(b"x" * 1000)
+    settings |= {"output_max_size": 500}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    expected = {
+        "a": ["a.json", "report.txt"],
+        "b": ["a.json", "b.json", "report.txt"],
+        "c": ["b.json", "c.json"],
+        "d": ["d.json"],
+    }
+    async with opened(service) as browse:
+        for name, size in (("a", 200), ("b", 200), ("c", 200), ("d", 900)):
+            code = f"() => 'x'.repeat({size})"
+            await browse.text("evaluate", function=code, filename=f"{name}.json")
+            left = sorted(path.name for path in output.iterdir())
+            assert left == [".hidden", *expected[name]]
+        assert "d.json" in await browse.connection.session.files.names()
     (tmp_path / "file").touch()
     settings = {"output_dir": str(tmp_path / "file")}
     monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
@@ -257,3 +274,31 @@ async def test_files_are_copied_to_the_output_folder(
         await browse.text("navigate", url=f"{lab}/frame")
         text = await browse.text("take_screenshot")
         assert "(not copied to `output_dir`: File exists)" in section(text, "Result")
+
+
+async def test_a_log_has_the_calls_of_a_session_without_secrets(
+    service: BrowserService, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"save_session": True}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/form")
+        await browse.text("type", target="[name=secret]", text="tr0ub4dor")
+        async with again(browse) as later:
+            await later.error("click", target="#gone")
+        data, mime = await later.connection.session.files.read("files/session.md")
+        assert mime == "text/markdown"
+        log = data.decode()
+        names = ["navigate", "type", "click"]
+        assert re.findall("^### Tool call: browser_(.*)$", log, re.MULTILINE) == names
+        assert f'"url": "{lab}/form"' in log
+        assert '"Page": "- Page URL: ' in log
+        assert '"isError": true' in log
+        assert "tr0ub4dor" not in log
+    settings |= {"output_dir": str(tmp_path / "out")}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    async with opened(service) as browse:
+        await browse.text("snapshot")
+        [path] = (tmp_path / "out").iterdir()
+        assert path.name == f"session-{browse.view.id}.md"
+        assert path.stat().st_mode & 0o777 == 0o600

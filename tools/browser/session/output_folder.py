@@ -1,0 +1,70 @@
+"""The folder of the configuration that gets a copy of every file of a session."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFolder:
+    """The folder at `path`. Beyond `most` bytes it loses its oldest files, whoever wrote them. All methods block."""
+
+    path: Path
+    most: int | None = None
+
+    def copy(self, file: Path) -> Path:
+        """Copy a file into the folder, under another name if its name is taken there; return the path of the copy.
+
+        Raises:
+            OSError: The copy cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        copy = new_file(self.path, file.name)
+        try:
+            shutil.copyfile(file, copy)
+        except OSError:
+            copy.unlink(missing_ok=True)
+            raise
+        self._evict(copy)
+        return copy
+
+    def _evict(self, newest: Path) -> None:
+        """Remove the oldest files but `newest` until the rest has at most `most` bytes."""
+        if self.most is None:
+            return
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if total <= self.most:
+                break
+            if path != newest:
+                with suppress(OSError):
+                    path.unlink()
+                    total -= size
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """Yield time, size and path of each file; folders, links and hidden files are left alone."""
+        for path in self.path.iterdir():
+            with suppress(OSError):
+                if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                    stat = path.stat()
+                    yield stat.st_mtime_ns, stat.st_size, path
+
+
+def new_file(folder: Path, name: str) -> Path:
+    """Create an empty file. If the name is taken, a number is added."""
+    for number in itertools.count(1):
+        path = folder / (name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}")
+        # Another task may take the name at the same time.
+        with suppress(FileExistsError):
+            path.touch(0o600, exist_ok=False)
+            return path
+    raise AssertionError("unreachable: there is always one more number")
+
+
+__all__ = ["OutputFolder", "new_file"]
