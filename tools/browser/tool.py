@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
 from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator
 
+from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
 from ..definition import Arguments, Tool, types_of
@@ -78,6 +79,19 @@ class BrowserTool(Tool):
     """The kind of modal state that the tool resolves; most other tools are refused meanwhile."""
     secret: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Names of arguments, also nested ones, that hold typed text, which may be secret."""
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the arguments as the tool's model.
+
+        Raises:
+            InvalidArgument: One is wrong. The error begins as that of @playwright/mcp.
+        """
+        try:
+            # The base class by name: a dataclass with slots is made anew, and super() would look for the old one.
+            return Tool.parse(self, arguments)
+        except InvalidArgument as error:
+            text = f'Invalid arguments for tool "{self.name}": {error.message}'
+            raise InvalidArgument(text) from None
 
     def seconds(self, config: BrowserConfig) -> float:
         """Return the seconds after which a call of this tool is cancelled and its page checked."""

@@ -99,7 +99,7 @@ async def test_a_wrong_argument_of_a_browser_tool_has_the_heading_of_the_peer(wa
         result = await ada.call("browser_click", selector="button")
         assert code_of(result) == "invalid_argument"
         assert text_of(result).startswith(
-            "### Error\ninvalid_argument: browser_click has no argument"
+            '### Error\ninvalid_argument: Invalid arguments for tool "browser_click": browser_click has no argument'
         )
         own = await ada.call("state_get", selector="button")
         assert text_of(own).startswith("invalid_argument: ")

@@ -60,7 +60,7 @@ class Trace:
             ToolFailed: A trace is already on.
         """
         if self.pause_hold.is_active:
-            raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
+            raise ToolFailed("Tracing has been already started; browser_stop_tracing ends it.")
         try:
             await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
         except BaseException:
@@ -78,7 +78,7 @@ class Trace:
         from playwright.async_api import Error
 
         if not self.pause_hold.is_active:
-            raise ToolFailed("No trace is being recorded; browser_start_tracing begins one.")
+            raise ToolFailed("Tracing is not started; browser_start_tracing begins it.")
         self.pause_hold.end()
         path: Path | None = None
         try:

@@ -47,7 +47,11 @@ async def network_requests(call: Call, arguments: NetworkRequests) -> None:
     lines = [_line(call, number, request) for number, request in visible]
     hidden_count = len(requests) - len(visible)
     if hidden_count:
-        lines.append(f"({hidden_count} static requests are listed with static: true)")
+        one = hidden_count == 1
+        lines.append(
+            f'\nNote: {hidden_count} static request{"" if one else "s"} not shown, run with "static" option to see '
+            f"{'it' if one else 'them'}."
+        )
     await call.add_text("\n".join(lines) or "No requests.", arguments.filename, label="Network")
 
 
@@ -91,7 +95,7 @@ async def network_request(call: Call, arguments: NetworkRequest) -> None:
     request = dict(tab.numbered_requests()).get(arguments.index)
     if request is None:
         raise ToolFailed(
-            f"There is no request {arguments.index}; browser_network_requests lists them."
+            f"Request #{arguments.index} not found. Use browser_network_requests to see available indexes."
         )
     try:
         with anyio.fail_after(call.config.action_seconds):
@@ -162,22 +166,33 @@ async def _read_part(request: Request, part: str) -> str | bytes:
 
 async def _describe_request(number: int, request: Request) -> str:
     response = request.existing_response
-    facts = {"type": request.resource_type}
+    headers = await request.all_headers()
+    response_headers = {} if response is None else await response.all_headers()
+    facts: dict[str, str] = {}
     if response is not None:
-        facts = {"status": _status(response), **facts}
-        duration = request.timing["responseEnd"]
-        if duration >= 0:
-            facts["duration"] = f"{duration:.0f} ms"
-    if request.failure is not None:
-        facts["failed"] = request.failure
-    parts = [f"#{number} [{request.method}] {request.url}", f"General\n{_headers(facts)}"]
-    parts += [f"Request headers\n{_headers(await request.all_headers())}"]
-    if request.post_data_buffer:
-        parts += [f"Request body: {len(request.post_data_buffer)} bytes, in part request-body"]
-    if response is not None:
-        parts += [f"Response headers\n{_headers(await response.all_headers())}"]
-        parts += ["The body is in part response-body."]
-    return "\n\n".join(parts)
+        facts["status"] = _status(response)
+    elif request.failure is not None:
+        facts["status"] = f"[FAILED] {request.failure}"
+    if response is not None and (duration := request.timing["responseEnd"]) >= 0:
+        facts["duration"] = f"{duration:.0f}ms"
+    facts["type"] = request.resource_type
+    if mime := response_headers.get("content-type", "").partition(";")[0].strip():
+        facts["mimeType"] = mime
+    general = [f"    {name + ':':<10} {value}" for name, value in facts.items()]
+    parts = ["\n".join(["  General", *general])]
+    for title, fields in (("Request headers", headers), ("Response headers", response_headers)):
+        if fields:
+            lines = _headers(fields).splitlines()
+            parts.append("\n".join([f"  {title}", *(f"    {line}" for line in lines)]))
+    bodies = ["request"] if request.post_data_buffer else []
+    bodies += ["response"] if response is not None and _may_have_body(response) else []
+    hint = 'Call browser_network_request with part="{0}-body" to read the {0} body.'
+    parts += ["\n".join(hint.format(body) for body in bodies)] if bodies else []
+    return "\n\n".join([f"#{number} [{request.method}] {request.url}", *parts])
+
+
+def _may_have_body(response: Response) -> bool:
+    return response.status >= 200 and response.status not in (204, 304)
 
 
 def _headers(headers: dict[str, str]) -> str:

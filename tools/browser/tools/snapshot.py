@@ -77,20 +77,22 @@ async def find(call: Call, arguments: Find) -> None:
 
     Cheaper than the snapshot to find one element.
     """
-    if (arguments.text is None) == (arguments.regex is None):
-        raise ToolFailed("Give either a text or a regex.")
+    if arguments.text is None and arguments.regex is None:
+        raise ToolFailed('Provide either "text" or "regex" to search for.')
+    if arguments.text is not None and arguments.regex is not None:
+        raise ToolFailed('Provide only one of "text" or "regex", not both.')
     lines = (await call.snapshot_of(await call.tab())).splitlines()
     if arguments.text is not None:
-        expression = repr(arguments.text)
+        expression = f'"{arguments.text}"'
         matches = [n for n, line in enumerate(lines) if arguments.text.lower() in line.lower()]
     else:
         pattern, flags = _split(arguments.regex or "")
         expression = f"/{pattern}/{flags}"
         matches = await match_lines(pattern, flags, lines)
     if not matches:
-        call.answer.result(f"Nothing matches {expression}.")
+        call.answer.result(f"No matches found for {expression}.")
         return
-    head = f"{len(matches)} {'lines match' if len(matches) > 1 else 'line matches'} {expression}:"
+    head = f"Found {len(matches)} {'matches' if len(matches) > 1 else 'match'} for {expression}:"
     text = "\n\n----\n\n".join(_excerpts(lines, matches))
     if arguments.filename is None:
         text = _cut(text, TOKENS * TOKEN)

@@ -92,7 +92,7 @@ async def test_stopping_a_trace_removes_its_raw_files(browse: Browse, lab: str) 
 
 
 async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
-    assert "browser_start_tracing begins one" in await browse.error("stop_tracing")
+    assert "Tracing is not started" in await browse.error("stop_tracing")
     await browse.text("start_tracing")
     assert "browser_stop_tracing ends it" in await browse.error("start_tracing")
     await browse.text("stop_tracing")

@@ -88,8 +88,8 @@ async def test_pages_get_the_values_and_no_result_shows_one(browse: Browse, lab:
         PASSWORD,
     ]
     assert "%PASSWORD%" in section(await call("snapshot"), "Snapshot")
-    assert "2 lines match" in await call("find", text="%PASSWORD%")
-    assert "Nothing matches" in await call("find", text=PASSWORD)
+    assert "Found 2 matches" in await call("find", text="%PASSWORD%")
+    assert "No matches found" in await call("find", text=PASSWORD)
 
     echo = """() => { const secret = document.querySelector("[name=notes]").value;
       console.error("logged", secret, JSON.stringify({ secret }));

@@ -121,7 +121,11 @@ async def test_empty_optional_arguments_change_no_answer(browse: Browse, lab: st
     await browse.text("navigate", url=f"{lab}/counter")
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("evaluate", {"function": "() => 1", "target": ""}, "1"),
-        ("find", {"text": "Increment", "regex": "", "filename": ""}, "1 line matches 'Increment'"),
+        (
+            "find",
+            {"text": "Increment", "regex": "", "filename": ""},
+            'Found 1 match for "Increment":',
+        ),
         ("wait_for", {"text": "Counter", "textGone": ""}, "Waited for Counter"),
         ("wait_for", {"time": 0.01, "text": ""}, "Waited for 0.01 seconds"),
         ("unroute", {"pattern": ""}, "Removed all 0 route(s)"),

@@ -76,7 +76,7 @@ async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(
     await browse.text("click", target="text=Fetch twice")
     text = section(await browse.text("network_requests"), "Result")
     assert f"2. [GET] {lab}/api/slow?ms=100 => [200] OK" in text
-    assert "(1 static requests" in text
+    assert "Note: 1 static request not shown" in text
     text = section(await browse.text("network_requests", static=True, filter="/slow$"), "Result")
     assert text == f"1. [GET] {lab}/slow => [200] OK"
     assert "No requests." in await browse.text("network_requests", filter="nothing")
@@ -103,8 +103,10 @@ async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) ->
     await browse.value("() => fetch('/echo', {method: 'POST', body: 'said'}).then(r => r.text())")
     whole = section(await browse.text("network_request", index=2), "Result")
     assert whole.startswith(f"#2 [POST] {lab}/echo")
-    assert "status: [200] OK" in whole
-    assert "Request body: 4 bytes" in whole
+    assert "\n\n  General\n    status:    [200] OK\n    duration:  " in whole
+    assert (
+        'Call browser_network_request with part="request-body" to read the request body.' in whole
+    )
     parts = {
         "request-headers": "user-agent: ",
         "request-body": "said",
@@ -118,7 +120,7 @@ async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) ->
         "network_request", index=2, part="response-body", filename="said.bin"
     )
     assert result.payload["content"][1]["size"] == 4
-    assert "There is no request 99" in await browse.error("network_request", index=99)
+    assert "Request #99 not found" in await browse.error("network_request", index=99)
 
 
 async def test_a_body_that_is_no_text_becomes_a_file(browse: Browse, lab: str) -> None:

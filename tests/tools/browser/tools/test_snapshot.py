@@ -65,12 +65,12 @@ async def test_find_shows_what_matches_below_what_it_is_in(browse: Browse, lab: 
     await browse.text("navigate", url=f"{lab}/form")
     text = section(await browse.text("find", text="BERTH"), "Result")
     lines = text.splitlines()
-    assert lines[0] == "1 line matches 'BERTH':"
+    assert lines[0] == 'Found 1 match for "BERTH":'
     assert lines[2].startswith("- main [ref=")
     assert any('group "Berth" [ref=' in line for line in lines)
     assert "First name" not in text
     two = section(await browse.text("find", regex="/first NAME|notes/i"), "Result")
-    assert two.startswith("4 lines match /first NAME|notes/i:")
+    assert two.startswith("Found 4 matches for /first NAME|notes/i:")
     assert "\n----\n" in two
 
 
@@ -93,10 +93,10 @@ async def test_find_says_where_it_left_something_out(browse: Browse, lab: str) -
 @pytest.mark.thorough
 async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
-    assert "Nothing matches 'zzz'." in await browse.text("find", text="zzz")
-    assert "Nothing matches /Zzz/." in await browse.text("find", regex="Zzz")
-    assert "either a text or a regex" in await browse.error("find")
-    assert "either a text or a regex" in await browse.error("find", text="a", regex="b")
+    assert 'No matches found for "zzz".' in await browse.text("find", text="zzz")
+    assert "No matches found for /Zzz/." in await browse.text("find", regex="Zzz")
+    assert 'either "text" or "regex"' in await browse.error("find")
+    assert "not both" in await browse.error("find", text="a", regex="b")
     assert "no regular expression" in await browse.error("find", regex="(")
 
 
