@@ -58,6 +58,8 @@ async def create_gateway(
     `alone`: the only caller is the user who started the process. `port`: the port on which it listens for callers, which
     no web page may reach. `keeper_seconds`: the default of `keeper.linger_seconds`.
     """
+    for note in config.notes:
+        logger.info("%s", note)
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
     store = cast("Store", DeferredStore(partial(_build_store, config)))

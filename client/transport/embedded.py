@@ -20,7 +20,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 
-from ...server.config.client_files import read_services
+from ...server.config.client_files import read_client_file
 from ...server.config.load import load
 from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
@@ -116,7 +116,8 @@ class EmbeddedTransport:
         """Offer one more service from now on, and return its status; see Gateway.add_service."""
         await self.open()
         assert self.gateway is not None
-        config = load(flags={"services": {name: dict(spec)}}, environ=_environment())
+        flags = {"services": {name: dict(spec)}, "strict": True}
+        config = load(flags=flags, environ=_environment())
         settings = config.enabled_services().get(name)
         if not isinstance(settings, UpstreamConfig):
             reason = (
@@ -201,11 +202,11 @@ def load_config(
         if "toolsets" not in config.model_fields_set:
             changes["toolsets"] = list(TOOLSETS)
         if services is not None:
-            changes["services"] = load(
-                flags={"services": service_table(services)}, environ=_environment()
-            ).services
+            flags = {"services": service_table(services), "strict": True}
+            changes["services"] = load(flags=flags, environ=_environment()).services
         return config.model_copy(update=changes)
-    flags = storage
+    # A program learns of a mistake by an exception.
+    flags: JSON = {**storage, "strict": True}
     if services is not None:
         flags["services"] = service_table(services)
     settings = load(
@@ -220,7 +221,7 @@ def load_config(
 def service_table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
     """Return a client's `mcpServers` table, from its file, its whole document, or as it is."""
     if not isinstance(services, Mapping):
-        return dict(read_services(Path(services).expanduser()))
+        return dict(read_client_file(Path(services).expanduser()).services)
     with suppress(KeyError):
         return dict(services["mcpServers"])
     return dict(services)

@@ -16,10 +16,15 @@ SETTINGS: Final = (
     Setting(
         ["--services"],
         metavar="FILE",
-        help="services: any client's mcpServers JSON, unchanged",
+        help="services: the file of a client with its MCP servers, unchanged (docs/services.md)",
     ),
     Setting(["--data"], metavar="DIR", help="folder of everything that is kept"),
     Setting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
+    Setting(
+        ["--strict"],
+        is_flag=True,
+        help="refuse to start when a setting of a service is wrong, instead of running the others",
+    ),
     Setting(
         ["--session"],
         metavar="NAME",

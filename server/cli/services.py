@@ -11,6 +11,7 @@ import anyio
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
+from ...tools.upstream.config import UnusableConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
 from .command_line import CommandLine
@@ -46,12 +47,16 @@ def _list(config: Config, *, json: bool) -> int:
             table(
                 head,
                 [
-                    (*(service[key] for key in keys), "disabled" if service["disabled"] else "")
+                    (*(service[key] for key in keys), service["problem"] or _state(service))
                     for service in services
                 ],
             )
         )
     return OK
+
+
+def _state(service: JSON) -> str:
+    return "disabled" if service["disabled"] else ""
 
 
 def _describe(name: str, service: ServiceConfig) -> JSON:
@@ -73,6 +78,7 @@ def _describe(name: str, service: ServiceConfig) -> JSON:
         "pause": service.pause or ("snapshot" if service.recipe else "keep"),
         "connect": service.connect,
         "disabled": service.disabled,
+        "problem": service.problem if isinstance(service, UnusableConfig) else None,
     }
 
 
@@ -89,6 +95,7 @@ def _describe_browser(name: str, service: BrowserConfig) -> JSON:
         "pause": "snapshot",
         "connect": service.connect,
         "disabled": service.disabled,
+        "problem": None,
     }
 
 
@@ -102,7 +109,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
         services = {name: services[name] for name in arguments.names}
     checks = anyio.run(_check_all, config, services)
     if arguments.json:
-        say_json({"services": [asdict(check) for check in checks]})
+        say_json({"services": [asdict(check) for check in checks], "notes": list(config.notes)})
     elif checks:
         head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
         say(table(head, [_row(check) for check in checks]))
@@ -110,6 +117,8 @@ def _check(config: Config, arguments: CommandLine) -> int:
             for line in (check.renamed, check.shared):
                 if line is not None:
                     say(f"{check.service}: {line}")
+        for note in config.notes:
+            say(note)
     return OK if all(check.ok for check in checks) else FAILURE
 
 

@@ -1,63 +1,78 @@
-"""Reads the `mcpServers` file of any MCP client as that client reads it.
+"""Reads the file in which a client has its MCP servers, as that client reads it.
 
-Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code use almost the same JSON. This module evens out
-the differences and ignores unknown keys. Values of such a file never appear in a message, since they may be secret.
+Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code use almost the same JSON; Zed and opencode have
+JSON of their own, Codex TOML, Goose and Continue YAML. Values of such a file never appear in a message, since they may be
+secret.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ...sessions.json_codec import JSON
+from .client_entries import APPROVALS, Dialect, TimeUnit, read_entry
 from .model import ConfigError
+from .toml_file import parse_toml
 
-_COMMON_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled")
-_URL_KEYS = {"serverUrl": None, "httpUrl": "http"}
-_TRANSPORTS = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "sse": "sse",
-    "http": "http",
-    "remote": "http",
-    "streamablehttp": "http",
-}
 _STRING = r'"(?:\\.|[^"\\])*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
-_VARIABLE = re.compile(
-    r"\$\$(?P<escaped>\{)|\$\{input:(?P<input>[^}]*)\}"
-    r"|\$\{(?P<env>env:)?(?P<name>[A-Za-z_]\w*|/)(?P<default>:-[^}]*)?\}"
+_IN_SECONDS: Final = frozenset(
+    {"cline_mcp_settings.json", "mcp_settings.json", ".roo", ".kilocode", ".cline"}
 )
+"""Files and folders of clients whose `timeout` is in seconds."""
+_IN_MILLISECONDS: Final = frozenset(
+    {".mcp.json", ".claude.json", ".claude", ".gemini", ".qwen", ".kiro", ".amazonq", "amazonq"}
+)
+_BUILT_IN: Final = frozenset({"builtin", "platform", "frontend", "inline_python"})
+"""The types of Goose's extensions that are no servers which anyone else can start."""
 
 
-def read_services(path: Path) -> dict[str, JSON]:
-    """Return the servers in a client's file, with our names of their settings. Variables are not replaced yet.
+@dataclass(slots=True)
+class ClientFile:
+    """The servers in a client's file with our names of their settings; variables are not replaced yet.
+
+    `notes` are lines about keys and entries that are not used, without values. An entry may be no table; the check of the
+    settings reports it.
+    """
+
+    services: JSON = field(default_factory=dict[str, Any])
+    notes: list[str] = field(default_factory=list[str])
+
+
+def read_client_file(path: Path) -> ClientFile:
+    """Return the servers in a client's file.
 
     Raises:
-        ConfigError: the file cannot be read, is not JSON, or lists no servers.
+        ConfigError: the file cannot be read, cannot be parsed, or lists no servers.
     """
-    if path.suffix.lower() == ".toml":
-        raise ConfigError(
-            f"{path}: is TOML, and --services reads a client's JSON; give it as --config"
-        )
-    block = _find_services(parse_json(path, read_text(path, "--services")))
+    document = _parse(path, read_text(path, "--services"))
+    block, dialect = _find_services(document)
     if block is None:
-        raise ConfigError(
-            f'{path}: has no "mcpServers" (or "servers") object; give the file of a client that has one'
-        )
-    entries: dict[str, JSON] = {}
+        raise ConfigError(_missing_block(path))
+    unit = _time_unit(path, dialect)
+    file = ClientFile()
+    unused_keys: dict[str, list[str]] = {}
+    left_out: list[str] = []
     for name, entry in block.items():
         if not isinstance(entry, dict):
-            raise ConfigError(
-                f'{path}: the server "{name}" should be an object with a "command" or a "url"'
-            )
-        entries[name] = entry_of(cast(JSON, entry))
-    return entries
+            file.services[name] = entry
+        elif _is_built_in(cast(JSON, entry), dialect):
+            left_out.append(name)
+        else:
+            file.services[name], unused = read_entry(cast(JSON, entry), dialect, unit)
+            if unused:
+                unused_keys[name] = unused
+    for name in _excluded(cast(JSON, document), file.services.keys()):
+        if isinstance(file.services[name], dict):
+            file.services[name]["disabled"] = True
+    file.notes = [*_note_of_keys(path, unused_keys), *_note_of_extensions(path, left_out)]
+    return file
 
 
 def read_text(path: Path, flag: str) -> str:
@@ -78,6 +93,16 @@ def read_text(path: Path, flag: str) -> str:
         ) from None
 
 
+def _parse(path: Path, text: str) -> object:
+    match path.suffix.lower():
+        case ".toml":
+            return parse_toml(path, text)
+        case ".yaml" | ".yml":
+            return _parse_yaml(path, text)
+        case _:
+            return parse_json(path, text)
+
+
 def parse_json(path: Path, text: str) -> object:
     """Parse JSON with the comments and trailing commas that editors allow in these files."""
     text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
@@ -92,102 +117,118 @@ def parse_json(path: Path, text: str) -> object:
         raise ConfigError(f"{path}: is nested too deeply; correct the JSON") from None
 
 
-def _find_services(document: object) -> JSON | None:
+def _parse_yaml(path: Path, text: str) -> object:
+    import yaml  # here because most clients have JSON
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        problem = " ".join((error.problem or "is not YAML").split())
+        raise ConfigError(f"{path}: {place}{problem}; correct the YAML") from None
+    except yaml.YAMLError:
+        raise ConfigError(f"{path}: is not YAML; correct it") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply; correct the YAML") from None
+
+
+def _find_services(document: object) -> tuple[JSON | None, Dialect]:
+    """Return the table of servers and the kind of its entries."""
     if not isinstance(document, dict):
-        return None
+        return None, "common"
     members = cast(JSON, document)
-    for key in ("mcpServers", "servers"):
-        if isinstance(members.get(key), dict):
-            return members[key]
-    return _find_services(members["mcp"]) if "mcp" in members else None
+    keys: tuple[tuple[str, Dialect], ...] = (
+        *(("mcpServers", "common"), ("servers", "common")),
+        *(("context_servers", "zed"), ("mcp_servers", "codex"), ("extensions", "goose")),
+    )
+    for key, dialect in keys:
+        block = _by_name(members.get(key))
+        if block is not None:
+            return block, dialect
+    inner = members.get("mcp")
+    block, dialect = _find_services(inner)
+    if block is None and isinstance(inner, dict) and _is_of_opencode(cast(JSON, inner)):
+        return cast(JSON, inner), "opencode"
+    return block, dialect
 
 
-def entry_of(entry: JSON) -> JSON:
-    """Return one server of such a file with our names of its settings."""
-    settings = {key: entry[key] for key in _COMMON_KEYS if entry.get(key) is not None}
-    for key, transport in _URL_KEYS.items():
-        if isinstance(entry.get(key), str) and "url" not in settings:
-            settings["url"] = entry[key]
-            if transport:
-                settings["type"] = transport
-    if entry.get("enabled") is False:
-        settings["disabled"] = True
-    for key in ("env", "headers"):
-        if isinstance(settings.get(key), dict):
-            settings[key] = _stringify(settings[key])
-    kind = entry.get("type") or entry.get("transport") or entry.get("transportType")
-    if isinstance(kind, str):
-        settings["type"] = transport_name(kind)
-    return settings
+def _by_name(block: object) -> JSON | None:
+    """Return a table of servers. Continue has a list of entries with a name each."""
+    if isinstance(block, dict):
+        return cast(JSON, block)
+    named: JSON = {}
+    for entry in cast("list[object]", block) if isinstance(block, list) else ():
+        if isinstance(entry, dict) and "name" in entry:
+            named[str(cast(JSON, entry)["name"])] = entry
+    return named or None
 
 
-def transport_name(kind: str) -> str:
-    """Return our name of a transport, which clients spell in many ways. An unknown name is returned unchanged."""
-    return _TRANSPORTS.get(re.sub(r"[-_]", "", kind).lower(), kind)
-
-
-def _stringify(values: Mapping[str, Any]) -> JSON:
-    # VS Code allows numbers and null here; a process environment knows only strings.
-    return {
-        key: str(value) if isinstance(value, int | float) and value is not True else value
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def expand(value: Any, where: str, folder: Path, environ: Mapping[str, str]) -> Any:
-    """Replace `${VAR}`, `${VAR:-default}` and `${env:VAR}` in every string of a JSON value.
-
-    `$${` becomes `${`. `folder` is that of the file, for the variables of editors such as `${workspaceFolder}`.
-
-    Raises:
-        ConfigError: a variable is not set. The error names the variable and its location, `where`.
-    """
-    if isinstance(value, list):
-        return [expand(item, where, folder, environ) for item in cast(list[Any], value)]
-    if isinstance(value, dict):
-        return {
-            key: expand(item, f"{where}.{key}", folder, environ)
-            for key, item in cast(JSON, value).items()
-        }
-    if not isinstance(value, str) or "${" not in value:
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        return _resolve_variable(match, where, folder, environ)
-
-    return _VARIABLE.sub(replace, value)
-
-
-def _resolve_variable(
-    match: re.Match[str], where: str, folder: Path, environ: Mapping[str, str]
-) -> str:
-    if match["escaped"]:
-        return "${"
-    if match["input"] is not None:
-        raise ConfigError(
-            f"{where}: ${{input:{match['input']}}} is asked for by the editor only; use ${{env:NAME}} and set NAME"
-        )
-    name = match["name"]
-    if environ.get(name):
-        return environ[name]
-    if not match["env"] and name in (editor_variables := _editor_variables(folder)):
-        return editor_variables[name]
-    if match["default"] is not None:
-        return match["default"][2:]
-    if name in environ:
-        return ""
-    raise ConfigError(
-        f"{where}: the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+def _is_of_opencode(block: JSON) -> bool:
+    return any(
+        isinstance(entry, dict) and not {"type", "command", "url"}.isdisjoint(cast(JSON, entry))
+        for entry in block.values()
     )
 
 
-def _editor_variables(folder: Path) -> dict[str, str]:
-    workspace = folder.parent if folder.name in (".vscode", ".cursor") else folder
-    return {
-        "userHome": str(Path.home()),
-        "workspaceFolder": str(workspace),
-        "workspaceFolderBasename": workspace.name,
-        "pathSeparator": os.sep,
-        "/": os.sep,
-    }
+def _missing_block(path: Path) -> str:
+    match path.suffix.lower():
+        case ".toml":
+            return f"{path}: has no [mcp_servers.NAME] table, as Codex has; give the settings of Statehold as --config"
+        case ".yaml" | ".yml":
+            return f'{path}: has no "extensions" or "mcpServers"; give the file of a client that has one'
+        case _:
+            return f'{path}: has no "mcpServers" (or "servers") object; give the file of a client that has one'
+
+
+def _time_unit(path: Path, dialect: Dialect) -> TimeUnit | None:
+    """Return the unit of `timeout` in a file; None where its client is not known, or where each entry says it."""
+    if dialect == "goose":
+        return "s"
+    places = {path.name, path.parent.name, path.parent.parent.name}
+    if not places.isdisjoint(_IN_SECONDS):
+        return "s"
+    return "ms" if not places.isdisjoint(_IN_MILLISECONDS) else None
+
+
+def _is_built_in(entry: JSON, dialect: Dialect) -> bool:
+    """Whether an entry is an extension that only its client can start."""
+    if dialect == "goose":
+        config: object = entry.get("config", entry)
+        return isinstance(config, dict) and cast(JSON, config).get("type") in _BUILT_IN
+    return dialect == "zed" and "command" not in entry and "url" not in entry
+
+
+def _excluded(document: JSON, names: Mapping[str, Any] | Any) -> list[str]:
+    """Return the servers that lists of Gemini CLI beside the table turn off."""
+    inner: object = document.get("mcp")
+    lists = cast(JSON, inner) if isinstance(inner, dict) else {}
+    allowed = lists.get("allowed", document.get("allowMCPServers"))
+    excluded = lists.get("excluded", document.get("excludeMCPServers"))
+    return [
+        name
+        for name in names
+        if (isinstance(allowed, list) and name not in allowed)
+        or (isinstance(excluded, list) and name in excluded)
+    ]
+
+
+def _note_of_keys(path: Path, unused_keys: Mapping[str, list[str]]) -> list[str]:
+    if not unused_keys:
+        return []
+    listed = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in unused_keys.items())
+    note = f"{path}: these keys are not used: {listed}"
+    if any(key in APPROVALS for keys in unused_keys.values() for key in keys):
+        note += (
+            f" ({', '.join(APPROVALS)}: the client of Statehold asks for approvals, not Statehold)"
+        )
+    return [note]
+
+
+def _note_of_extensions(path: Path, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"{path}: left out, since only this client can start them: {', '.join(names)}"]
+
+
+__all__ = ["ClientFile", "parse_json", "read_client_file", "read_text"]

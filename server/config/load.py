@@ -1,40 +1,36 @@
 """The sources of the settings: flags, then `STATEHOLD_*`, then the TOML file, then a client's file, then the defaults.
 
-Every mistake becomes a ConfigError that names the source, the setting and the remedy.
+Every mistake becomes a message that names the source, the setting and the remedy: that of an unusable service, which leaves
+the others running, or a ConfigError.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from ...sessions.json_codec import JSON
-from ...tools.browser.config import BrowserConfig
 from ...tools.processes.procfs import MARK
-from ...tools.upstream.config import UpstreamConfig
-from .client_files import expand, read_services, read_text, transport_name
+from ...tools.upstream.config import UnusableConfig
+from .client_files import ClientFile, read_client_file, read_text
 from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .messages import FLAGS, Layer, describe, nearest
-from .model import PREFIX, Config, ConfigError
+from .missing_paths import find_missing_path
+from .model import PREFIX, Config, ConfigError, is_name_of_service
+from .service_layers import MergedServices, add_missing, is_true, merge_services
+from .toml_file import parse_toml
+from .variables import Location, expand
 
 _OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
 # Kubernetes sets these in every pod if there is a Service named "statehold".
 _KUBERNETES_VARIABLE = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
-
-
-_EXPANDED_SETTINGS = (
-    *("command", "args", "env", "cwd", "url", "headers"),
-    *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script", "init_page"),
-    *("secrets", "secrets_command", "storage_state", "http_credentials"),
-    *("allow", "block", "proxy", "uploads", "output_dir", "key"),
-)
-"""The settings of a service in which variables are replaced."""
 
 
 def load(
@@ -44,10 +40,10 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read the settings from all sources.
+    """Read the settings from all sources. A service with a wrong setting is an UnusableConfig, except with `strict`.
 
     Raises:
-        ConfigError: a setting is wrong. The error names the first wrong one.
+        ConfigError: another setting is wrong. The error names the first wrong one.
     """
     environ = os.environ if environ is None else environ
     _refuse_unknown(environ)
@@ -55,16 +51,20 @@ def load(
     config = config or environ.get(CONFIG_VARIABLE)
     services = services or environ.get(SERVICES_VARIABLE)
     layers = [
-        Layer("flags", Path.cwd(), dict(flags or {})),
+        Layer("flags", Path.cwd(), dict(flags or {}), of_client=True),
         Layer("environment", Path.cwd(), _read_environment(environ)),
     ]
     if config:
         path = Path(config).expanduser().absolute()
-        layers.append(Layer(str(config), path.parent, _read_toml(path, config_named_by)))
+        values = parse_toml(path, read_text(path, config_named_by))
+        layers.append(Layer(str(config), path.parent, values))
+    client_file = ClientFile()
     if services:
         path = Path(services).expanduser().absolute()
-        layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
-    return _validate(_merge(layers, environ), layers)
+        client_file = read_client_file(path)
+        values = {"services": client_file.services}
+        layers.append(Layer(str(services), path.parent, values, of_client=True))
+    return _validate(layers, environ).with_notes(client_file.notes)
 
 
 def load_for(arguments: object) -> Config:
@@ -87,17 +87,48 @@ def load_for(arguments: object) -> Config:
     )
 
 
-def _validate(values: JSON, layers: list[Layer]) -> Config:
+def _validate(layers: list[Layer], environ: Mapping[str, str]) -> Config:
+    values = _merge(layers, environ)
+    services = merge_services(layers, environ)
+    problems = services.problems
+    is_strict = is_true(values.get("strict"))
+    if is_strict and problems:
+        raise ConfigError(next(iter(problems.values())))
+    while True:
+        config, details = _try(_with_services(values, services, layers))
+        if config is not None:
+            break
+        found, others = _by_service(details)
+        if is_strict or others or found.keys() <= problems.keys():
+            raise ConfigError(describe(details if is_strict else others or details, layers))
+        problems |= {name: describe(mistakes, layers) for name, mistakes in found.items()}
+    message = _find_wrong_path(config, layers)
+    if message is not None:
+        raise ConfigError(message)
+    return config
+
+
+def _try(values: JSON) -> tuple[Config | None, list[ErrorDetails]]:
+    """Return the settings, or their mistakes. The error itself stays here: it would show its input, secrets included."""
     try:
-        config = Config.model_validate(values)
+        return Config.model_validate(values), []
     except ValidationError as error:
-        message = describe(error, layers)
-    else:
-        message = _find_wrong_path(config, layers)
-        if message is None:
-            return config
-    # Raised outside of the handler: a chained validation error would show its input, secrets included.
-    raise ConfigError(message)
+        return None, error.errors(include_url=False)
+
+
+def _by_service(
+    details: list[ErrorDetails],
+) -> tuple[dict[str, list[ErrorDetails]], list[ErrorDetails]]:
+    """Return the mistakes of each service, and those of other settings."""
+    found: dict[str, list[ErrorDetails]] = {}
+    others: list[ErrorDetails] = []
+    for detail in details:
+        key = detail.get("ctx", {}).get("key") or detail["loc"]
+        if key[0:1] == ("services",) and len(key) > 1:
+            found.setdefault(str(key[1]), []).append(detail)
+        else:
+            others.append(detail)
+    return found, others
 
 
 def _read_environment(environ: Mapping[str, str]) -> JSON:
@@ -125,49 +156,41 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{variable}: is not a setting; {hint or 'see docs/configuration.md'}")
 
 
-def _read_toml(path: Path, named_by: str) -> JSON:
-    text = read_text(path, named_by)
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        remedy = (
-            "it looks like JSON: give a client's file as --services"
-            if text.lstrip().startswith("{")
-            else "correct the TOML"
-        )
-        position = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
-        location = (
-            f"line {position[1]}, column {position[2]}"
-            if position and position[1]
-            else "end of file"
-        )
-        problem = str(error).split(" (at ")[0]
-        raise ConfigError(f"{path}: {location}: {problem}; {remedy}") from None
-
-
 def _merge(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
-    """Merge the layers, the strongest first. So variables and paths in overridden values need not exist."""
+    """Merge all settings but the services, the strongest layer first."""
     result: JSON = {}
     for layer in layers:
-        _add_missing(result, _with_paths(layer, environ))
-        services = layer.values.get("services")
-        if isinstance(services, dict):
-            into = result.setdefault("services", {})
-            for name, service in cast(JSON, services).items():
-                if isinstance(into, dict):
-                    _merge_service(cast(JSON, into), name, service, layer, environ)
-        elif services is not None:
-            result.setdefault("services", services)
+        add_missing(result, _with_paths(layer, environ))
     return result
 
 
-def _add_missing(into: JSON, values: JSON) -> None:
-    """Add missing values, table by table."""
-    for key, value in values.items():
-        if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
-            _add_missing(into[key], cast(JSON, value))
+def _with_services(values: JSON, services: MergedServices, layers: list[Layer]) -> JSON:
+    """Add the services to the other settings. Something else than a table is left for the check of the settings."""
+    given = [
+        layer.values["services"] for layer in layers if layer.values.get("services") is not None
+    ]
+    if not given:
+        return values
+    wrong = next((table for table in given if not isinstance(table, dict)), None)
+    if wrong is not None:
+        return {**values, "services": wrong}
+    entries: JSON = {}
+    for name, entry in services.entries.items():
+        problem = services.problems.get(name)
+        if problem is None:
+            entries[name] = entry
         else:
-            into.setdefault(key, value)
+            entries[_listable(name, {*services.entries, *entries})] = UnusableConfig.of(
+                entry, problem
+            )
+    return {**values, "services": entries}
+
+
+def _listable(name: str, taken: Collection[str]) -> str:
+    """Return a name under which a service can be listed: its own, unless that is the mistake."""
+    if is_name_of_service(name):
+        return name
+    return next(other for n in count(1) if (other := f"unnamed {n}") not in taken)
 
 
 def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
@@ -182,101 +205,16 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if isinstance(file := store.get("url_file"), str):
             store["url_file"] = str(layer.path(file))
         if "url" in store:
-            store["url"] = expand(store["url"], f"{layer.name}: store.url", layer.base, environ)
+            where = Location(layer.name, ("store", "url"))
+            store["url"] = expand(store["url"], where, layer.base, environ)
     if isinstance(cluster := values.get("cluster"), dict):
         cluster = values["cluster"] = dict(cast(JSON, cluster))
         if isinstance(file := cluster.get("keys_file"), str):
             cluster["keys_file"] = str(layer.path(file))
         if "keys" in cluster:
-            where = f"{layer.name}: cluster.keys"
+            where = Location(layer.name, ("cluster", "keys"))
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
     return values
-
-
-def _merge_service(
-    into: JSON, name: str, service: object, layer: Layer, environ: Mapping[str, str]
-) -> None:
-    if not isinstance(service, dict):
-        into.setdefault(name, service)
-        return
-    merged = into.setdefault(name, {})
-    if not isinstance(merged, dict):
-        return
-    merged = cast(JSON, merged)
-    additions = _missing_settings(_with_type(cast(JSON, service)), merged)
-    if not _is_true(merged.get("disabled", additions.get("disabled"))):
-        location = f"{layer.name}: services.{name}"
-        for key in _EXPANDED_SETTINGS:
-            if key in additions:
-                additions[key] = expand(additions[key], f"{location}.{key}", layer.base, environ)
-        _resolve(additions, layer)
-    _add_missing(merged, additions)
-
-
-def _is_true(value: object) -> bool:
-    return str(value).lower() in ("true", "1", "yes", "on")
-
-
-def _with_type(service: JSON) -> JSON:
-    settings = dict(service)
-    if "transport" in settings and "type" not in settings:
-        settings["type"] = settings.pop("transport")
-    if isinstance(settings.get("type"), str):
-        settings["type"] = transport_name(settings["type"])
-    return settings
-
-
-def _missing_settings(service: JSON, merged: JSON) -> JSON:
-    additions: JSON = {}
-    for key, value in service.items():
-        if (
-            key in ("env", "headers", "cdp_headers", "http_credentials")
-            and isinstance(value, dict)
-            and isinstance(merged.get(key), dict)
-        ):
-            additions[key] = {k: v for k, v in cast(JSON, value).items() if k not in merged[key]}
-        elif key not in merged:
-            additions[key] = value
-    return additions
-
-
-def _resolve(service: JSON, layer: Layer) -> None:
-    cwd = service.get("cwd")
-    if isinstance(cwd, str) and not cwd.startswith("{dir}"):
-        service["cwd"] = str(layer.path(cwd))
-    command = service.get("command")
-    if isinstance(command, str) and not command.startswith("{dir}"):
-        service["command"] = _program_path(command, layer)
-    if isinstance(service.get("executable"), str):
-        service["executable"] = _program_path(service["executable"], layer)
-    for key in ("output_dir", "secrets", "storage_state"):
-        if isinstance(service.get(key), str):
-            service[key] = str(layer.path(service[key]))
-    for key in ("uploads", "init_script", "init_page"):
-        if paths := _texts(service.get(key)):
-            service[key] = [str(layer.path(path)) for path in paths]
-    if words := _texts(service.get("secrets_command")):
-        service["secrets_command"] = [_program_path(words[0], layer), *words[1:]]
-
-
-def _texts(value: object) -> list[str]:
-    """Return the texts of a list, also of one that an environment variable gives as `a,b`; empty if it is no such list."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    items = cast("list[object]", value) if isinstance(value, list) else []
-    texts = [item for item in items if isinstance(item, str)]
-    return texts if len(texts) == len(items) else []
-
-
-def _program_path(command: str, layer: Layer) -> str:
-    """Return a path as an absolute one. A name without a folder is returned unchanged: PATH is searched for it later."""
-    is_path = os.sep in command or command.startswith("~")
-    return str(layer.path(command)) if is_path else command
-
-
-def _has_placeholder(path: str) -> bool:
-    """Whether a path has placeholders, whose values differ for each session."""
-    return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
 
 
 def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
@@ -291,54 +229,12 @@ def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
     tokens = config.server.tokens
     if tokens is not None and not tokens.is_file():
         return f"{at('server', 'tokens')}: there is no such file; make it, or correct the path"
-    for name, service in config.services.items():
-        if service.disabled:
-            continue
-        problem = (
-            _find_wrong_path_of_browser(service)
-            if isinstance(service, BrowserConfig)
-            else _find_wrong_path_of_upstream(service)
-        )
+    # Without `strict`, such a service is unavailable until the path exists.
+    for name, service in config.services.items() if config.strict else ():
+        problem = None if service.disabled else find_missing_path(service)
         if problem is not None:
             return f"{at('services', name, problem[0])}: {problem[1]}"
     return None
 
 
-def _find_wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
-    cwd = service.cwd
-    if cwd and not _has_placeholder(cwd) and not Path(cwd).is_dir():
-        return "cwd", f"there is no folder {cwd}; make it, or correct the path"
-    command = service.command
-    if (
-        command
-        and os.sep in command
-        and not _has_placeholder(command)
-        and not Path(command).is_file()
-    ):
-        return "command", f"there is no program {command}; correct the path"
-    return None
-
-
-def _find_wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | None:
-    program = service.executable
-    if program and os.sep in program and not Path(program).is_file():
-        return "executable", f"there is no program {program}; correct the path, or leave it out"
-    for key in ("init_script", "init_page"):
-        paths: list[str] = getattr(service, key)
-        missing = next((path for path in paths if not Path(path).is_file()), None)
-        if missing is not None:
-            return key, f"there is no file {missing}; correct the path"
-    if service.storage_state and not Path(service.storage_state).is_file():
-        return "storage_state", f"there is no file {service.storage_state}; correct the path"
-    if service.secrets:
-        # Imported here: most configurations have no secrets.
-        from ...tools.browser.secrets.source import read_secrets
-
-        try:
-            read_secrets(service.secrets)
-        except ValueError as error:
-            return "secrets", f"{service.secrets}: {error}"
-    for folder in service.uploads:
-        if not Path(folder).is_dir():
-            return "uploads", f"there is no folder {folder}; make it, or correct the path"
-    return None
+__all__ = ["load", "load_for"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ...tools.browser.config import BrowserConfig
@@ -16,6 +16,7 @@ from .model import BROWSER_TAG, UPSTREAM_TAG, Config
 FLAGS = {
     "data": "--data",
     "ephemeral": "--ephemeral",
+    "strict": "--strict",
     "toolsets": "--toolsets",
     "server.session": "--session",
     "server.auto_session": "--auto-session",
@@ -32,11 +33,15 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source of settings: its name, the folder its paths are relative to, and its values."""
+    """One source of settings: its name, the folder its paths are relative to, and its values.
+
+    `of_client`: its services may be entries of a client's file, with a file of environment variables.
+    """
 
     name: str
     base: Path
     values: dict[str, Any]
+    of_client: bool = False
 
     def path(self, value: str) -> Path:
         return self.base / Path(value).expanduser()
@@ -61,10 +66,10 @@ class Layer:
         return f"{self.name}: {'.'.join(str(part) for part in key)}"
 
 
-def describe(error: ValidationError, layers: list[Layer]) -> str:
+def describe(mistakes: list[ErrorDetails], layers: list[Layer]) -> str:
     """Return the first mistake in one line. Values that may be secret are not shown."""
     # A wrong name explains the errors that follow from it, so it goes first.
-    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
+    details = sorted(mistakes, key=lambda d: d["type"] != "extra_forbidden")
     first = details[0]
     context = first.get("ctx", {})
     field = context.get("field")

@@ -7,6 +7,7 @@ directly, which reads neither. Times are seconds.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -14,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PrivateAttr,
     Tag,
     field_validator,
     model_validator,
@@ -22,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
-from ...tools.upstream.config import UpstreamConfig
+from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
@@ -77,6 +79,10 @@ ServiceConfig = Annotated[
 ]
 
 
+def is_name_of_service(name: str) -> bool:
+    return bool(name.strip()) and len(name) <= 128 and name.isprintable()
+
+
 class Config(Section):
     """All settings."""
 
@@ -87,6 +93,11 @@ class Config(Section):
     )
     ephemeral: bool = Field(
         default=False, description="Keep everything in memory: sessions end with the process."
+    )
+    strict: bool = Field(
+        default=False,
+        description="Refuse to start when a setting of a service is wrong, such as a variable that is not set or a missing "
+        "folder. `false`: that service is unavailable, with the reason in `service_list`, and the others run.",
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
         default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
@@ -139,6 +150,19 @@ class Config(Section):
         description="The services, by name: the built-in browser, and any MCP server.",
     )
 
+    _notes: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines about what the sources have and is not used, without values."""
+        return self._notes
+
+    def with_notes(self, notes: Iterable[str]) -> Config:
+        """Return the settings with these notes."""
+        copy = self.model_copy()
+        copy._notes = tuple(notes)
+        return copy
+
     def policy(self) -> Policy:
         """Return the policy for the sessions of this process."""
         waits = self.recovery.backoff
@@ -189,6 +213,14 @@ class Config(Section):
             name: service.model_copy(update=self._times_of(service))
             for name, service in self.services.items()
             if not service.disabled
+        }
+
+    def unusable_services(self) -> dict[str, str]:
+        """Return the problem of each enabled service whose settings are wrong."""
+        return {
+            name: service.problem
+            for name, service in self.services.items()
+            if isinstance(service, UnusableConfig)
         }
 
     def upstreams(self) -> dict[str, UpstreamConfig]:
@@ -301,7 +333,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_services(self) -> Config:
         for name in self.services:
-            if not name.strip() or len(name) > 128 or not name.isprintable():
+            if not is_name_of_service(name):
                 raise wrong(
                     ("services", name),
                     "the name of a service needs 1 to 128 printable characters; rename it",

@@ -16,7 +16,7 @@ from statehold.server.cli.commands import SETTINGS, build_commands, parse_comman
 from statehold.server.cli.exit_codes import EXIT_CODES
 from statehold.server.cli.parser import help_of, walk
 from statehold.server.config import reference
-from statehold.server.config.client_files import read_services
+from statehold.server.config.client_files import read_client_file
 from statehold.server.config.load import load
 from statehold.server.config.messages import FLAGS, setting_names
 
@@ -93,7 +93,7 @@ def test_example_configuration_is_valid() -> None:
 
 @pytest.mark.parametrize("path", [ROOT / "mcp.json", *sorted(ROOT.glob("examples/*.json"))])
 def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Path) -> None:
-    assert list(read_services(path)) == ["statehold"]
+    assert list(read_client_file(path).services) == ["statehold"]
     statehold = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
     if "command" in statehold:
         assert statehold["command"] == "uvx"

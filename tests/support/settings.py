@@ -28,9 +28,10 @@ def client_file(folder: Path, text: str | Mapping[str, Any]) -> Path:
 
 
 def refused(**sources: Any) -> str:
-    """Return the one-line error about these sources."""
+    """Return the one-line error about these sources when a wrong service is refused as well."""
+    flags = {"strict": True, **sources.pop("flags", {})}
     with pytest.raises(ConfigError) as failure:
-        load(environ=sources.pop("environ", {}), **sources)
+        load(environ=sources.pop("environ", {}), flags=flags, **sources)
     message = str(failure.value)
     assert "\n" not in message
     assert SECRET not in message

@@ -30,6 +30,7 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
+from .missing_paths import find_missing_path
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, Pool
@@ -179,8 +180,9 @@ class BrowserService:
         """Return the tools; one of them names the secrets.
 
         Raises:
-            ServiceUnavailable: The secrets cannot be read.
+            ServiceUnavailable: The secrets cannot be read, or a file or a folder of the configuration is missing.
         """
+        await self._require_paths()
         await self._load_secrets()
         return tuple(self._specs.values())
 
@@ -191,6 +193,7 @@ class BrowserService:
         """Start a browser, end it, and report the result. A failed start is reported, not raised."""
         began = time.monotonic()
         try:
+            await self._require_paths()
             await self._load_secrets()
             async with self:
                 with anyio.fail_after(self.connect_seconds):
@@ -400,6 +403,11 @@ class BrowserService:
 
         process.on_lost.append(record)
         connection.on_closed.append(partial(process.on_lost.remove, record))
+
+    async def _require_paths(self) -> None:
+        missing = await anyio.to_thread.run_sync(find_missing_path, self.config)
+        if missing is not None:
+            raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {missing[1]}.")
 
     async def _load_secrets(self) -> NamedSecrets:
         """Return the named secrets, which are read once.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -95,6 +95,7 @@ class Recipe(BaseModel):
 
 
 Transport = Literal["stdio", "http", "sse"]
+_PREFIX: Final = re.compile(r"^[A-Za-z0-9_.\-/]{0,64}$")
 
 
 class UpstreamConfig(BaseModel):
@@ -177,7 +178,7 @@ class UpstreamConfig(BaseModel):
     )
     prefix: str = Field(
         default="",
-        pattern=r"^[A-Za-z0-9_.\-/]{0,64}$",
+        pattern=_PREFIX.pattern,
         description="Put before the names of its tools.",
     )
     include: list[str] | None = Field(
@@ -223,6 +224,30 @@ class UpstreamConfig(BaseModel):
                 "",
                 "needs a `command` (a local program) or a `url` (a server elsewhere); give one",
             )
+
+
+class UnusableConfig(UpstreamConfig):
+    """The settings of a service that are wrong. The service is listed with the problem, and never started.
+
+    Of its settings only those are kept that the list of services needs.
+    """
+
+    problem: str = Field(default="", description="The mistake and its remedy, in one line.")
+
+    @classmethod
+    def of(cls, settings: object, problem: str) -> UnusableConfig:
+        """Return the remains of wrong settings, whatever these are."""
+        given = cast("dict[str, object]", settings) if isinstance(settings, dict) else {}
+        prefix, command = given.get("prefix"), given.get("command")
+        return cls(
+            problem=problem,
+            prefix=prefix if isinstance(prefix, str) and _PREFIX.fullmatch(prefix) else "",
+            command=command if isinstance(command, str) else None,
+            type="sse" if given.get("type") == "sse" else None,
+        )
+
+    def _problems(self) -> Generator[tuple[str, str]]:
+        yield from ()
 
 
 def _problems_of_process(command: list[str], env: dict[str, str]) -> Generator[tuple[str, str]]:

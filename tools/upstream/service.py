@@ -26,7 +26,7 @@ from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
 from ..processes.workdir import Placeholders, WorkFolders
 from . import recipe as recipes
-from .config import Transport, UpstreamConfig
+from .config import Transport, UnusableConfig, UpstreamConfig
 from .connection import UpstreamConnection
 from .errors import UpstreamRefused
 from .identity import (
@@ -411,6 +411,10 @@ class UpstreamService:
         self, placeholders: Placeholders, kept: KeeperHandle | None = None
     ) -> UpstreamConnection:
         """Connect over the first transport that works, and try that one first from then on."""
+        if isinstance(self.config, UnusableConfig):
+            raise ServiceUnavailable(
+                self.config.problem, recovery="Correct it, then start Statehold again."
+            )
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         deadline = anyio.current_time() + seconds

@@ -28,9 +28,9 @@ def read_descriptions(descriptions: ServiceDescriptions) -> dict[str, JSON]:
         ConfigError: it is a file that cannot be read.
     """
     if isinstance(descriptions, str | os.PathLike):
-        from ....server.config.client_files import read_services
+        from ....server.config.client_files import read_client_file
 
-        return read_services(Path(descriptions).expanduser())
+        return read_client_file(Path(descriptions).expanduser()).services
     if isinstance(descriptions, Mapping):
         return _read_one(descriptions)
     services: dict[str, JSON] = {}
@@ -56,7 +56,7 @@ def _read_one(description: Mapping[str, Any]) -> dict[str, JSON]:
 
 def _entry(name: str, entry: object) -> JSON:
     """Return an entry with its keys under our names. Keys that neither we nor other MCP clients use are left out."""
-    from ....server.config.client_files import entry_of
+    from ....server.config.client_entries import read_entry
     from ....tools.upstream.config import UpstreamConfig
 
     if not isinstance(entry, Mapping):
@@ -65,7 +65,7 @@ def _entry(name: str, entry: object) -> JSON:
     if "cwd" not in values and "working_dir" in values:
         values["cwd"] = values["working_dir"]
     ours = {key: value for key, value in values.items() if key in UpstreamConfig.model_fields}
-    return {**ours, **entry_of(values)}
+    return {**ours, **read_entry(values)[0]}
 
 
 __all__ = ["ServiceDescriptions", "read_descriptions"]

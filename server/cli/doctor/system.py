@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ...config.model import Config
+from ....tools.browser.config import BrowserConfig
+from ....tools.upstream.config import UnusableConfig, UpstreamConfig
+from ...config.missing_paths import find_missing_path
+from ...config.model import Config, ServiceConfig
 from ...open_files import file_limit
 from .finding import Finding
 
@@ -82,17 +85,38 @@ def _check_program(name: str, is_used: bool, remedy: str) -> Finding:
 
 
 def check_services(config: Config) -> Iterator[Finding]:
-    """Look for the program of each service. `statehold services check` also starts it."""
-    for name, service in config.upstreams().items():
-        if service.command is None:
-            yield Finding(f"service {name}", "ok", f"at {_origin(service.url or '')}")
-            continue
-        path = _find_program(service.command, service.env)
-        if path is not None:
-            yield Finding(f"service {name}", "ok", path)
-        else:
-            remedy = f"install {service.command}, or give its full path as command"
-            yield Finding(f"service {name}", "fail", f"no program {service.command}", remedy)
+    """Look at the settings, the paths and the program of each service. `statehold services check` also starts it."""
+    for name, service in config.enabled_services().items():
+        problem = _problem_of_settings(service)
+        if problem is not None:
+            # check_browser() has the line of a browser.
+            title = (
+                f"settings of {name}" if isinstance(service, BrowserConfig) else f"service {name}"
+            )
+            detail, _, remedy = problem.rpartition("; ")
+            yield Finding(title, "fail", detail, remedy)
+        elif isinstance(service, UpstreamConfig):
+            yield _check_program_of_service(name, service)
+
+
+def _problem_of_settings(service: ServiceConfig) -> str | None:
+    if isinstance(service, UnusableConfig):
+        return service.problem
+    missing = find_missing_path(service)
+    if missing is None:
+        return None
+    detail, _, remedy = missing[1].rpartition("; ")
+    return f"{missing[0]}: {detail or remedy}; {remedy if detail else 'correct the file'}"
+
+
+def _check_program_of_service(name: str, service: UpstreamConfig) -> Finding:
+    if service.command is None:
+        return Finding(f"service {name}", "ok", f"at {_origin(service.url or '')}; not asked")
+    path = _find_program(service.command, service.env)
+    if path is not None:
+        return Finding(f"service {name}", "ok", f"{path}; not started")
+    remedy = f"install {service.command}, or give its full path as command"
+    return Finding(f"service {name}", "fail", f"no program {service.command}", remedy)
 
 
 def check_tool_names(config: Config) -> Iterator[Finding]:

@@ -140,7 +140,7 @@ def test_a_mistake_in_the_file_is_reported_in_one_line_that_names_it(
         ("", "line 1, column 1: Expecting value; correct the JSON"),
         ("[]", 'has no "mcpServers" (or "servers") object'),
         ('{"mcpServers": []}', 'has no "mcpServers" (or "servers") object'),
-        ('{"mcpServers": {"s": "ls"}}', 'the server "s" should be an object'),
+        ('{"mcpServers": {"s": "ls"}}', "services.s: should be a table of settings"),
         ('{"mcpServers": {"s": {}}}', "services.s: needs a `command`"),
         (
             '{"mcpServers": {"s": {"command": ["ls"]}}}',

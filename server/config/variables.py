@@ -1,0 +1,119 @@
+"""Replaces `${NAME}` and the other variables of clients in the settings of a service.
+
+Values never appear in a message, since they may be secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from ...sessions.json_codec import JSON
+from .model import ConfigError
+
+_VARIABLE = re.compile(
+    r"\$\$(?P<escaped>\{)|\$\{(?P<editor>input|command|config):[^}]*\}"
+    r"|\$\{file:(?P<file>[^}]+)\}"
+    r"|\$\{(?P<env>env:)?(?P<name>[A-Za-z_]\w*|/)(?P<default>:-[^}]*)?\}"
+)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The place of a value: its source, and its keys from `services` or another table down."""
+
+    source: str
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source}: {'.'.join(self.keys)}"
+
+    def below(self, key: str) -> Location:
+        return Location(self.source, (*self.keys, key))
+
+    @property
+    def table(self) -> str:
+        """The TOML line and table that set this value in the file of --config."""
+        keys = [key if _BARE_KEY.fullmatch(key) else f'"{key}"' for key in self.keys]
+        return f"{keys[-1]} = ... below [{'.'.join(keys[:-1])}]"
+
+
+def expand(value: Any, where: Location, folder: Path, environ: Mapping[str, str]) -> Any:
+    """Replace `${VAR}`, `${VAR:-default}`, `${env:VAR}` and `${file:PATH}` in every string of a JSON value.
+
+    `$${` becomes `${`. `folder` is that of the file, for the variables of editors such as `${workspaceFolder}`.
+
+    Raises:
+        ConfigError: a variable is not set, or a file cannot be read. The error names the variable and its location, `where`.
+    """
+    if isinstance(value, list):
+        return [expand(item, where, folder, environ) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        return {
+            key: expand(item, where.below(key), folder, environ)
+            for key, item in cast(JSON, value).items()
+        }
+    if not isinstance(value, str) or "${" not in value:
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        return _resolve_variable(match, where, folder, environ)
+
+    return _VARIABLE.sub(replace, value)
+
+
+def _resolve_variable(
+    match: re.Match[str], where: Location, folder: Path, environ: Mapping[str, str]
+) -> str:
+    if match["escaped"]:
+        return "${"
+    if match["editor"]:
+        raise ConfigError(
+            f"{where}: {match[0]} is asked for by the editor only; give the value as {where.table} in the file of "
+            "--config, for example with ${NAME} of an environment variable"
+        )
+    if match["file"]:
+        return _read_file(folder / Path(match["file"]).expanduser(), where)
+    name = match["name"]
+    if environ.get(name):
+        return environ[name]
+    if not match["env"] and name in (editor_variables := _editor_variables(folder)):
+        return editor_variables[name]
+    if match["default"] is not None:
+        return match["default"][2:]
+    if name in environ:
+        return ""
+    raise ConfigError(
+        f"{where}: the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+    )
+
+
+def _read_file(path: Path, where: Location) -> str:
+    """Return the text of a file without the white space around it."""
+    try:
+        return path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: {path} is not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: {path} cannot be read ({error.strerror}); correct the path or its permissions"
+        ) from None
+
+
+def _editor_variables(folder: Path) -> dict[str, str]:
+    workspace = folder.parent if folder.name in (".vscode", ".cursor") else folder
+    return {
+        "userHome": str(Path.home()),
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "pathSeparator": os.sep,
+        "/": os.sep,
+    }
+
+
+__all__ = ["Location", "expand"]
