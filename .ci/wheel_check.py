@@ -1,15 +1,16 @@
-"""Drives an installed `statehold` over stdio with raw JSON-RPC lines: `python wheel_check.py STATEHOLD DATA_FOLDER`.
+"""Drives an installed `statehold` over stdio with raw JSON-RPC lines: `python wheel_check.py STATEHOLD DATA_FOLDER SBOM`.
 
 It uses the standard library alone, puts the small server of tests/upstreams behind it, and checks that a session counts,
 that another one counts for itself, that stdout carries nothing but MCP, and that a closed stdin ends the process with 0.
 Then it looks at what came with the wheel: no LangChain, no browser, no test tool, and a client that starts nothing when it
-is imported.
+is imported. The SBOM, a CycloneDX document, must name the wheel and every package that came with it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 import statehold.client, statehold.client.sync
 import playwright
-installed = sorted(each.metadata["Name"].lower() for each in distributions())
+installed = {each.metadata["Name"].lower(): each.version for each in distributions()}
 task = Path("/proc/self/task")
 children = [each for thread in task.glob("*/children") for each in thread.read_text().split()]
 browsers = [str(each) for each in Path(playwright.__file__).parent.rglob(".local-browsers")]
@@ -81,7 +82,7 @@ class Conversation:
         return code
 
 
-def main(statehold: str, data: str) -> None:
+def main(statehold: str, data: str, sbom: str) -> None:
     # Where Playwright would download browsers to.
     os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(Path(data) / "browsers")
     services = Path(data) / "services.json"
@@ -111,11 +112,32 @@ def main(statehold: str, data: str) -> None:
     code = talk.close()
     assert code == 0, f"exit code {code} after stdin was closed"
     say(f"{len(tools)} tools, two sessions, counts {counts}, exit code 0")
-    look(Path(statehold).with_name("python"), Path(data) / "browsers")
+    installed = look(Path(statehold).with_name("python"), Path(data) / "browsers")
+    check_sbom(Path(sbom), installed)
 
 
-def look(python: Path, browsers: Path) -> None:
-    """Look at what was installed with the wheel, and at what an import of the client does."""
+def check_sbom(path: Path, installed: dict[str, str]) -> None:
+    """Check that the document is CycloneDX, names the wheel itself, and has an entry with hashes for every other package."""
+    document: dict[str, Any] = json.loads(path.read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    wheel = document["metadata"]["component"]
+    assert (wheel["name"], wheel["version"]) == ("statehold", installed["statehold"]), wheel
+    listed = {normalize(each["name"]): each for each in document["components"]}
+    missing = {normalize(name) for name in installed} - listed.keys() - {"statehold"}
+    assert not missing, f"the SBOM lacks {sorted(missing)}"
+    for name, component in listed.items():
+        assert component["purl"].startswith(f"pkg:pypi/{name}@"), component["purl"]
+        assert any(each.get("hashes") for each in component["externalReferences"]), name
+    say(f"the SBOM names all of the {len(installed)} packages")
+
+
+def normalize(name: str) -> str:
+    """Return the name of a package as package indexes have it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def look(python: Path, browsers: Path) -> dict[str, str]:
+    """Look at what was installed with the wheel, and at what an import of the client does. Return the packages."""
     done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True, check=True, cwd="/")
     installed, children, threads, found, heavy = json.loads(done.stdout)
     unwanted = [name for name in installed if name.startswith(UNWANTED)]
@@ -124,6 +146,7 @@ def look(python: Path, browsers: Path) -> None:
     assert not browsers.exists(), "a browser was downloaded"
     assert (children, threads, heavy) == ([], 1, []), "the import of the client starts something"
     say(f"{len(installed)} packages, no LangChain, no browser; the client imports alone")
+    return installed
 
 
 def created(talk: Conversation) -> str:

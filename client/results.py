@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -106,8 +107,15 @@ class CallResult:
 
     @property
     def text(self) -> str:
-        """All text blocks, joined by line ends."""
-        return "\n".join(block["text"] for block in self.blocks if block.get("type") == "text")
+        """All text blocks, joined by line ends; the structured content as JSON where there is no text."""
+        texts = [block["text"] for block in self.blocks if block.get("type") == "text"]
+        return "\n".join(texts) if texts else self.structured_text
+
+    @property
+    def structured_text(self) -> str:
+        """The structured content as JSON text, without the notice; empty where the tool has none."""
+        content = self.structured_content
+        return "" if not content else json.dumps(content, ensure_ascii=False)
 
     @property
     def structured_content(self) -> JSON | None:

@@ -5,7 +5,7 @@ Statehold's own tools (own/) and the browser tools (browser/tools/) are instance
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
@@ -79,8 +79,8 @@ class Tool:
             "annotations": annotations,
         }
 
-    def parse(self, arguments: Mapping[str, Any]) -> Any:
-        """Return the arguments as the tool's model.
+    def parse(self, arguments: Mapping[str, Any], *, unlisted: Collection[str] = ()) -> Any:
+        """Return the arguments as the tool's model. An error does not offer those that callers do not see, `unlisted`.
 
         Raises:
             InvalidArgument: An argument is wrong. The error names the unknown argument if there is one, else the first.
@@ -96,7 +96,9 @@ class Tool:
         location = ".".join(str(part) for part in first["loc"]) or "arguments"
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             names = ", ".join(
-                field.alias or name for name, field in self.arguments.model_fields.items()
+                field.alias or name
+                for name, field in self.arguments.model_fields.items()
+                if name not in unlisted
             )
             text = f"{self.name} has no argument {location!r}; it takes: {names or 'none'}."
             raise InvalidArgument(text)

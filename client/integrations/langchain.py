@@ -9,7 +9,9 @@ use the current session instead, or the shared one of auto_session(), when they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, TypedDict
 
 from ..errors import (
@@ -24,6 +26,7 @@ from ..errors import (
 from ..results import SESSION_META, CallResult, Tool, object_of
 
 try:
+    from langchain_core.messages import ToolMessage
     from langchain_core.tools import StructuredTool, ToolException
 except ModuleNotFoundError as missing:
     if missing.name is None or not missing.name.startswith("langchain_core"):
@@ -79,14 +82,47 @@ class SessionToolError(ToolException):
         return self.error.code
 
 
+_FAILURES: ContextVar[list[SessionToolError] | None] = ContextVar("_FAILURES", default=None)
+"""The errors of the running call of a SessionTool. LangChain keeps only their text."""
+
+
 class SessionTool(StructuredTool):
-    """A tool of a session. Its function takes all arguments as one mapping."""
+    """A tool of a session. Its function takes all arguments as one mapping.
+
+    The message of a failed call has the artifact of the tool's answer, as that of any other call.
+    """
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        with _note_failures() as failures:
+            return _add_artifact(super().run(*args, **kwargs), failures)
+
+    async def arun(self, *args: Any, **kwargs: Any) -> Any:
+        with _note_failures() as failures:
+            return _add_artifact(await super().arun(*args, **kwargs), failures)
 
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # As keywords, the arguments of a tool would clash with LangChain's own: `config` would be lost, `self` would raise.
         return (self._parse_input(tool_input, tool_call_id),), {}
+
+
+@contextmanager
+def _note_failures() -> Generator[list[SessionToolError]]:
+    failures: list[SessionToolError] = []
+    token = _FAILURES.set(failures)
+    try:
+        yield failures
+    finally:
+        _FAILURES.reset(token)
+
+
+def _add_artifact(output: Any, failures: list[SessionToolError]) -> Any:
+    if failures and isinstance(output, ToolMessage) and output.artifact is None:
+        error = failures[-1].error
+        if isinstance(error, ToolFailed):
+            output.artifact = artifact_of(error.result)
+    return output
 
 
 class ToolSource(Protocol):
@@ -160,12 +196,23 @@ def build_tool(tool: Tool, handle_tool_error: Handler | None, **function: Any) -
 
 def tool_exception(error: SessionError, *, images: bool) -> Exception:
     """Return the exception that a LangChain tool raises for a session error."""
-    return error if isinstance(error, FATAL) else SessionToolError(error, images=images)
+    if isinstance(error, FATAL):
+        return error
+    failure = SessionToolError(error, images=images)
+    failures = _FAILURES.get()
+    if failures is not None:
+        failures.append(failure)
+    return failure
 
 
 def content_and_artifact(result: CallResult, *, images: bool) -> tuple[Content, Artifact]:
     """Return the content of a result for a model, and the artifact."""
-    artifact = Artifact(
+    return _content(result, images=images), artifact_of(result)
+
+
+def artifact_of(result: CallResult) -> Artifact:
+    """Return the parts of a result beside the text that a model reads."""
+    return Artifact(
         structured_content=result.structured_content,
         images=[
             _langchain_block(block, True) for block in result.blocks if block.get("type") == "image"
@@ -174,12 +221,16 @@ def content_and_artifact(result: CallResult, *, images: bool) -> tuple[Content, 
         notice=result.notice,
         session=object_of(result.meta.get(SESSION_META)) or None,
     )
-    return _content(result, images=images), artifact
 
 
 def _content(result: CallResult, *, images: bool) -> Content:
-    """Return the content for a model, with the notice, since it says what was lost. Text alone is one string."""
+    """Return the content for a model, with the notice, since it says what was lost. Text alone is one string.
+
+    Structured content is part of it where the tool wrote no text: a model reads no artifact.
+    """
     blocks = [_langchain_block(block, images) for block in result.payload.get("content") or ()]
+    if result.structured_text and all(block.get("type") != "text" for block in result.blocks):
+        blocks.insert(0, {"type": "text", "text": result.structured_text})
     if all(block["type"] == "text" for block in blocks):
         return "\n".join(block["text"] for block in blocks)
     return blocks

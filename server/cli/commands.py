@@ -71,7 +71,7 @@ def build_commands() -> Group:
             ),
             Command(
                 "status",
-                "Show the background server of `statehold --shared` that runs for the data folder, and the processes that "
+                "Show the servers that run for the data folder, that of `statehold --shared` first, and the processes that "
                 "the keeper holds.",
                 "statehold status",
                 JSON_OPTION,

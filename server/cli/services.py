@@ -107,7 +107,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
             raise ConfigError(f"{name}: is not an enabled service; there are: {names}")
     if arguments.names:
         services = {name: services[name] for name in arguments.names}
-    checks = anyio.run(_check_all, config, services)
+    checks = anyio.run(check_all, config, services)
     if arguments.json:
         say_json({"services": [asdict(check) for check in checks], "notes": list(config.notes)})
     elif checks:
@@ -122,7 +122,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
     return OK if all(check.ok for check in checks) else FAILURE
 
 
-async def _check_all(config: Config, services: Mapping[str, ServiceConfig]) -> list[Check]:
+async def check_all(config: Config, services: Mapping[str, ServiceConfig]) -> list[Check]:
     """Start the services, a few at a time. Their working folders are temporary."""
     from ...tools.processes.ledger import Ledger
     from ..gateway.services import service_of

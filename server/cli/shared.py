@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config.data_folder import find_data_folder
 from ..shared.connection import ServerRefused, ServerUnavailable, ask, connect
@@ -19,6 +19,9 @@ from .command_line import CommandLine
 from .commands import SETTINGS
 from .exit_codes import OK, USAGE
 from .output import ago, complain, pairs, say, say_json
+
+if TYPE_CHECKING:
+    from ...sessions.records import NodeRecord
 
 END_SECONDS = 60.0
 """Seconds that `statehold stop` waits for the end of the server."""
@@ -49,7 +52,7 @@ def run_pipe(arguments: CommandLine) -> int:
 
 
 def show_status(arguments: CommandLine) -> int:
-    """Print which server and which keeper run for the data folder. Return the exit code."""
+    """Print the background server, the other processes and the keeper of the data folder. Return the exit code."""
     # Imported here: the pipe does not need it.
     from .keeper import KeeperUnreachable, keeper_to_json, print_keeper, read_keeper
 
@@ -64,18 +67,38 @@ def show_status(arguments: CommandLine) -> int:
     if exchange is not None:
         exchange.connection.close()
         status = exchange.reply.status
-    keeper, problem = None, ""
+    keeper = None
+    others, problem = _read_others(arguments, None if status is None else status.get("pid"))
     try:
         keeper = read_keeper(folder.data)
     except KeeperUnreachable as error:
         problem = f"the keeper of {folder.data}: {error}"
     if arguments.json:
         server = {"running": status is not None, "data": str(folder.data), **(status or {})}
-        say_json({**server, "keeper": None if keeper is None else keeper_to_json(keeper)})
+        processes = [{"pid": each.pid, "address": each.address} for each in others]
+        held = None if keeper is None else keeper_to_json(keeper)
+        say_json({**server, "processes": processes, "keeper": held})
     else:
-        _print_server(folder, status)
+        if status is not None or not others:
+            _print_server(folder, status)
+        for each in others:
+            say(f"running for {folder.data}: {each.address or f'pid {each.pid}'}")
         print_keeper(keeper)
     return complain(problem) if problem else OK
+
+
+def _read_others(arguments: CommandLine, server_pid: object) -> tuple[Sequence[NodeRecord], str]:
+    """Return the other processes of the data folder, such as a `statehold serve`, and why they are not known."""
+    from ...sessions.errors import StoreUnavailable
+    from ..config.load import load_for
+    from ..config.model import ConfigError
+    from .processes import read_processes
+
+    try:
+        nodes = read_processes(load_for(arguments))
+    except (ConfigError, StoreUnavailable) as error:
+        return (), f"other processes are not known: {error}"
+    return [node for node in nodes if node.pid != server_pid], ""
 
 
 def _print_server(folder: SharedFolder, status: Mapping[str, Any] | None) -> None:

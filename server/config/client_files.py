@@ -174,7 +174,7 @@ def _is_of_opencode(block: JSON) -> bool:
 def _missing_block(path: Path) -> str:
     match path.suffix.lower():
         case ".toml":
-            return f"{path}: has no [mcp_servers.NAME] table, as Codex has; give the settings of Statehold as --config"
+            return f"{path}: has no [mcp_servers.NAME], as Codex has; if it is a file of Statehold, give it as --config"
         case ".yaml" | ".yml":
             return f'{path}: has no "extensions" or "mcpServers"; give the file of a client that has one'
         case _:

@@ -273,11 +273,11 @@ class Gateway:
         return False
 
     def missing_tool_reason(self, name: str) -> str | None:
-        """Return why a tool outside the list may still exist: a service that may have it could not be probed."""
-        for service, reason in self._problems.items():
-            if self._offer(service).may_have(name):
-                return f"The tools of {service} are not known: {reason}"
-        return None
+        """Return why a tool outside the list may still exist: services that may have it could not be probed."""
+        candidates = [each for each in self._problems if self._offer(each).may_have(name)]
+        # A prefix names the service; without one, any of them may have the tool.
+        likely = [each for each in candidates if self.config.services[each].prefix] or candidates
+        return " ".join(f"{each} is unavailable: {self._problems[each]}" for each in likely) or None
 
     def catalog_nowait(self, naming: Naming) -> Catalog:
         """Return the tool list of the services that were probed by now."""
@@ -408,7 +408,7 @@ class Gateway:
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)
-        logger.info("service %s is available: %d tools", name, len(tools))
+        logger.info("service %s is available: %d tool%s", name, len(tools), "s"[: len(tools) != 1])
         return tools
 
     async def _renew(self, service: UpstreamService) -> None:

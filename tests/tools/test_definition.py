@@ -99,6 +99,12 @@ async def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
         await TOOL.run(Context(LOCAL), {"other": 1, "session_id": 7})
 
 
+async def test_the_session_of_a_pinned_call_is_no_argument_to_choose() -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        await TOOL.run(Context(LOCAL, pinned_session="sh_1"), {"other": 1})
+    assert "session_id" not in raised.value.message
+
+
 async def test_a_number_may_be_written_in_other_ways() -> None:
     for count in (3, 3.0, "3"):
         content = (await TOOL.run(Context(LOCAL), {"session_id": "s", "count": count})).content

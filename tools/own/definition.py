@@ -113,12 +113,14 @@ class OwnTool(Tool):
             SessionNotFound: The tool needs a session and the call names none.
             InvalidArgument: An argument is wrong; see parse().
         """
+        unlisted: tuple[str, ...] = ()
         if self.takes_session:
             if context.pinned_session is not None:
+                unlisted = ("session_id",)
                 arguments = {**arguments, "session_id": context.pinned_session}
             elif not arguments.get("session_id"):
                 raise missing_session("session_id")
-        return self.parse(arguments)
+        return self.parse(arguments, unlisted=unlisted)
 
 
 def _without_nulls(model: type[BaseModel], content: Mapping[str, Any]) -> JSON:

@@ -13,7 +13,7 @@ from ...config.load import load_for
 from ...config.model import Config, ConfigError
 from ..command_line import CommandLine
 from ..exit_codes import FAILURE, OK
-from ..output import say, say_json, table
+from ..output import plural, say, say_json, table
 from .finding import Finding
 
 Check = Callable[[Config], Iterator[Finding]]
@@ -68,7 +68,7 @@ def _load_config(arguments: CommandLine) -> tuple[Config, Finding]:
         rest = Config(data=Path(data).absolute()) if data else Config()
         return rest, Finding("configuration", "fail", problem or remedy, remedy if problem else "")
     services = len(config.enabled_services())
-    detail = f"{services} service{'' if services == 1 else 's'}"
+    detail = plural(services, "service")
     if services == 0:
         remedy = "add [services.NAME] to the file of --config, or give --services FILE"
         return config, Finding("configuration", "warn", "no services", remedy)
@@ -99,4 +99,7 @@ def _print(findings: list[Finding]) -> None:
     for finding in fixable:
         say(f"  {finding.name}: {finding.remedy}")
     failures = sum(finding.status == "fail" for finding in findings)
-    say(f"\n{failures} wrong" if failures else "\nnothing is wrong")
+    if failures:
+        say(f"\n{failures} wrong")
+    elif not fixable:
+        say("\nnothing is wrong")

@@ -15,6 +15,7 @@ from ....tools.upstream.config import UnusableConfig, UpstreamConfig
 from ...config.missing_paths import find_missing_path
 from ...config.model import Config, ServiceConfig
 from ...open_files import file_limit
+from ..output import plural
 from .finding import Finding
 
 CHROMIUM = (
@@ -85,7 +86,8 @@ def _check_program(name: str, is_used: bool, remedy: str) -> Finding:
 
 
 def check_services(config: Config) -> Iterator[Finding]:
-    """Look at the settings, the paths and the program of each service. `statehold services check` also starts it."""
+    """Look at the settings, the paths and the program of each service, and start each MCP server in which all is right."""
+    startable: dict[str, UpstreamConfig] = {}
     for name, service in config.enabled_services().items():
         problem = _problem_of_settings(service)
         if problem is not None:
@@ -96,7 +98,31 @@ def check_services(config: Config) -> Iterator[Finding]:
             detail, _, remedy = problem.rpartition("; ")
             yield Finding(title, "fail", detail, remedy)
         elif isinstance(service, UpstreamConfig):
-            yield _check_program_of_service(name, service)
+            finding = _find_program_of(name, service)
+            if finding is None:
+                startable[name] = service
+            else:
+                yield finding
+    yield from _start_services(config, startable)
+
+
+def _start_services(config: Config, services: Mapping[str, UpstreamConfig]) -> Iterator[Finding]:
+    """Start each service once, as `statehold services check` does."""
+    if not services:
+        return
+    # Imported here: the protocol's libraries take long to import.
+    import anyio
+
+    from ..services import check_all
+
+    for check in anyio.run(check_all, config, services):
+        title, service = f"service {check.service}", services[check.service]
+        if check.ok:
+            where = _origin(service.url or "") if service.command is None else service.command
+            yield Finding(title, "ok", f"{where} started, {plural(check.tools, 'tool')}")
+        else:
+            remedy = f"see statehold services check {check.service}, and correct its settings"
+            yield Finding(title, "fail", check.error or "does not start", remedy)
 
 
 def _problem_of_settings(service: ServiceConfig) -> str | None:
@@ -109,12 +135,10 @@ def _problem_of_settings(service: ServiceConfig) -> str | None:
     return f"{missing[0]}: {detail or remedy}; {remedy if detail else 'correct the file'}"
 
 
-def _check_program_of_service(name: str, service: UpstreamConfig) -> Finding:
-    if service.command is None:
-        return Finding(f"service {name}", "ok", f"at {_origin(service.url or '')}; not asked")
-    path = _find_program(service.command, service.env)
-    if path is not None:
-        return Finding(f"service {name}", "ok", f"{path}; not started")
+def _find_program_of(name: str, service: UpstreamConfig) -> Finding | None:
+    """Return the finding of a service whose program is missing."""
+    if service.command is None or _find_program(service.command, service.env) is not None:
+        return None
     remedy = f"install {service.command}, or give its full path as command"
     return Finding(f"service {name}", "fail", f"no program {service.command}", remedy)
 

@@ -33,7 +33,10 @@ from quick import Quick, tool
 class Pictures(Quick):
     def __init__(self):
         super().__init__()
-        self.tools = [tool("picture")]
+        self.tools = [tool("picture"), tool("reject")]
+
+    def tool_reject(self, *_):
+        return {{"content": [], "structuredContent": {{"reason": "no seats"}}, "isError": True}}
 
     def tool_picture(self, *_):
         return {{"content": [{{"type": "image", "data": {PIXEL!r}, "mimeType": "image/png"}}]}}
@@ -247,3 +250,18 @@ def test_only_the_extra_brings_langchain_and_without_it_the_error_names_it() -> 
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "pip install 'statehold[langchain]'" in done.stdout, done.stderr
+
+
+async def test_an_error_without_text_is_told_by_its_structured_content(
+    client: Client, blocking: sync.Client
+) -> None:
+    async with client.session(services=["pictures"]) as s:
+        with pytest.raises(ToolFailed, match="no seats"):
+            await s.call("reject")
+        assert (await s.call_tool("reject", check=False)).text == '{"reason": "no seats"}'
+        message = await find_tool(await s.langchain_tools(), "reject").ainvoke(asks("reject"))
+        assert (message.status, message.content) == ("error", '{"reason": "no seats"}')
+        assert message.artifact["structured_content"] == {"reason": "no seats"}
+    with blocking.session(services=["pictures"]) as s:
+        message = find_tool(s.langchain_tools(), "reject").invoke(asks("reject"))
+        assert message.artifact["structured_content"] == {"reason": "no seats"}

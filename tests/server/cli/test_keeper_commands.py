@@ -111,7 +111,10 @@ def test_status_shows_the_processes_of_a_server_that_runs_and_of_one_that_was_ki
         second = count(config, data, server.url)
         children = keeper_of(statehold("status", "--json"))["children"]
         assert {c["pid"]: c["has_node"] for c in children} == {first.pid: True, second.pid: True}
-        assert statehold("status").out.count("a node has it\n") == 2
+        shown = statehold("status").out
+        assert shown.startswith(f"running for {data}: {server.url}")
+        assert shown.count("a node has it\n") == 2
+        assert statehold("status", "--json").json["processes"][0]["pid"] == server.process.pid
     wait_gone(keeper["pid"])
     assert statehold("status", "--json").json["keeper"] is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             '{"mcpServers": {"s": {"command": "python", "args": ["${workspaceFolder}/server.py"],'
             ' "env": {"KEY": "${env:KEY}"}, "envFile": ".env"}}}'
         ),
-        {"command": "python", "env": {"KEY": SECRET}},
+        {"command": "python", "env": {"KEY": SECRET, "OF_FILE": "1"}},
     ),
     "VS Code": (
         (
@@ -58,11 +60,61 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             '{"mcpServers": {"s": {"type": "streamableHttp", "url": "https://x.example/mcp", "timeout": 60,'
             ' "autoApprove": ["a"]}}}'
         ),
-        {"url": "https://x.example/mcp", "type": "http"},
+        {"url": "https://x.example/mcp", "type": "http", "call_seconds": 60.0},
     ),
     "Gemini CLI": (
-        '{"mcpServers": {"s": {"httpUrl": "https://x.example/mcp", "trust": true}}}',
-        {"url": "https://x.example/mcp", "type": "http"},
+        (
+            '{"mcpServers": {"s": {"httpUrl": "https://x.example/mcp", "trust": true, "timeout": 900,'
+            ' "includeTools": ["a", "b(x)"], "excludeTools": ["c"]}}}'
+        ),
+        {
+            "url": "https://x.example/mcp",
+            "type": "http",
+            "call_seconds": 0.9,
+            "include": ["a", "b"],
+            "exclude": ["c"],
+        },
+    ),
+    "Zed": (
+        (
+            '{\n// Zed\n"context_servers": {"s": {"source": "custom", "command": {"path": "node", "args": ["x"],'
+            ' "env": {"A": "1"}}, "timeout": 30000,}, "e": {"source": "extension", "settings": {}}}}'
+        ),
+        {"command": "node", "args": ["x"], "env": {"A": "1"}, "call_seconds": 30.0},
+    ),
+    "opencode": (
+        (
+            '{"mcp": {"s": {"type": "local", "command": ["bun", "x", "y"], "environment": {"K": "{env:KEY}"},'
+            ' "enabled": true, "timeout": 5000}}}'
+        ),
+        {
+            "command": "bun",
+            "args": ["x", "y"],
+            "env": {"K": SECRET},
+            "connect_seconds": 5.0,
+            "call_seconds": 300.0,
+        },
+    ),
+    "Copilot CLI": (
+        '{"mcpServers": {"s": {"type": "local", "command": "ls", "args": [1, true, 2.5], "tools": ["*"]}}}',
+        {"command": "ls", "args": ["1", "true", "2.5"], "include": None},
+    ),
+    "Roo Code": (
+        (
+            '{"mcpServers": {"s": {"command": "ls", "disabledTools": ["d"], "alwaysAllow": ["a"],'
+            ' "env": {"DEBUG": true, "N": 1}}}}'
+        ),
+        {"command": "ls", "exclude": ["d"], "env": {"DEBUG": "true", "N": "1"}},
+    ),
+    "mcp-remote": (
+        (
+            '{"mcpServers": {"s": {"command": "npx", "args": ["--header", "Authorization:${AUTH}"],'
+            ' "env": {"AUTH": "Bearer ${KEY}"}}}}'
+        ),
+        {
+            "args": ["--header", f"Authorization:Bearer {SECRET}"],
+            "env": {"AUTH": f"Bearer {SECRET}"},
+        },
     ),
     "langchain-mcp-adapters": (
         '{"mcpServers": {"s": {"transport": "streamable_http", "url": "https://x.example/mcp"}}}',
@@ -74,9 +126,160 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("client", CLIENTS)
 def test_file_of_a_client_is_read_unchanged(tmp_path: Path, client: str) -> None:
     text, expected = CLIENTS[client]
+    (tmp_path / ".env").write_text("OF_FILE=1")
     config = load(services=client_file(tmp_path, text), environ={"KEY": SECRET})
     upstream = config.upstreams()["s"].model_dump()
     assert {key: upstream[key] for key in expected} == expected
+
+
+OTHER_FORMATS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "Codex": (
+        "config.toml",
+        """
+        model = "x"
+        [mcp_servers.s]
+        command = "npx"
+        args = ["-y", "x"]
+        env_vars = ["HOME", {name = "KEY", source = "local"}]
+        startup_timeout_sec = 20
+        tool_timeout_sec = 45.5
+        enabled_tools = ["a"]
+        disabled_tools = ["b"]
+        [mcp_servers.s.env]
+        A = "1"
+        [mcp_servers.r]
+        url = "https://x.example/mcp"
+        bearer_token_env_var = "KEY"
+        http_headers = {X = "1"}
+        env_http_headers = {Y = "KEY"}
+        """,
+        {
+            "s": {
+                "command": "npx",
+                "args": ["-y", "x"],
+                "env": {"A": "1"},
+                "inherit_env": ["HOME", "KEY"],
+                "connect_seconds": 20.0,
+                "call_seconds": 45.5,
+                "include": ["a"],
+                "exclude": ["b"],
+            },
+            "r": {
+                "url": "https://x.example/mcp",
+                "headers": {"X": "1", "Y": SECRET, "Authorization": f"Bearer {SECRET}"},
+            },
+        },
+    ),
+    "Goose": (
+        "config.yaml",
+        """
+        GOOSE_MODEL: x
+        extensions:
+          developer: {type: builtin, enabled: true, name: developer}
+          s:
+            type: stdio
+            enabled: true
+            cmd: uvx
+            args: [x, 1]
+            envs: {A: yes}
+            env_keys: [KEY]
+            timeout: 300
+            available_tools: [a]
+          r: {type: streamable_http, uri: "https://x.example/mcp", enabled: false, headers: {}}
+        """,
+        {
+            "s": {
+                "command": "uvx",
+                "args": ["x", "1"],
+                "env": {"A": "true", "KEY": SECRET},
+                "call_seconds": 300.0,
+                "include": ["a"],
+            }
+        },
+    ),
+    "Continue": (
+        "config.yml",
+        "mcpServers:\n  - name: s\n    command: uvx\n    args: [x]\n",
+        {"s": {"command": "uvx", "args": ["x"]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("client", OTHER_FORMATS)
+def test_file_of_a_client_that_is_not_json_is_read_unchanged(tmp_path: Path, client: str) -> None:
+    name, text, expected = OTHER_FORMATS[client]
+    (tmp_path / name).write_text(textwrap.dedent(text))
+    config = load(services=tmp_path / name, environ={"KEY": SECRET})
+    upstreams = {name: each.model_dump() for name, each in config.upstreams().items()}
+    assert {
+        name: {key: upstreams[name][key] for key in settings} for name, settings in expected.items()
+    } == expected
+    assert upstreams.keys() == expected.keys()
+
+
+@pytest.mark.parametrize(
+    ("place", "timeout", "seconds"),
+    [
+        (".gemini/settings.json", 900, 0.9),
+        (".mcp.json", 500, 0.5),
+        (".kiro/settings/mcp.json", 60_000, 60.0),
+        ("cline_mcp_settings.json", 3600, 3600.0),
+        (".roo/mcp.json", 1200, 1200.0),
+        ("mcp.json", 60, 60.0),
+        ("mcp.json", 60_000, 60.0),
+        ("mcp.json", True, None),
+        ("mcp.json", "60", None),
+        ("mcp.json", 0, None),
+    ],
+)
+def test_a_timeout_is_read_in_the_unit_of_its_client(
+    tmp_path: Path, place: str, timeout: object, seconds: float | None
+) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"mcpServers": {"s": {"command": "ls", "timeout": timeout}}}))
+    config = load(services=file, environ={})
+    service = config.services["s"]
+    assert service.call_seconds == seconds
+    assert bool(config.notes) == (seconds is None)
+
+
+def test_keys_that_are_not_used_are_listed_in_one_line(tmp_path: Path) -> None:
+    entries = {
+        "s": {"command": "ls", "trust": True, "dev": {"watch": SECRET}, "description": "x"},
+        "t": {"command": "ls", "alwaysAllow": ["a"]},
+        "u": {"command": "ls"},
+    }
+    path = client_file(tmp_path, {"mcpServers": entries})
+    (note,) = load(services=path, environ={}).notes
+    assert "these keys are not used: s: trust, dev; t: alwaysAllow (" in note
+    assert SECRET not in note
+    assert load(services=client_file(tmp_path, {"mcpServers": {"u": entries["u"]}})).notes == ()
+
+
+def test_servers_that_gemini_excludes_are_off(tmp_path: Path) -> None:
+    entries = {name: {"command": "ls"} for name in "abc"}
+    document = {"mcp": {"allowed": ["a", "b"], "excluded": ["b"]}, "mcpServers": entries}
+    assert list(load(services=client_file(tmp_path, document)).upstreams()) == ["a"]
+
+
+def test_a_file_of_variables_is_read_and_env_wins(tmp_path: Path) -> None:
+    (tmp_path / "x.env").write_text(f"# c\nA=file\nexport B='{SECRET} x'\nC=${{A}}\nD\n")
+    entry = {"command": "ls", "args": ["${B}"], "env": {"A": "own"}, "envFile": "${WHERE}/x.env"}
+    path = client_file(tmp_path, {"mcpServers": {"s": entry}})
+    settings = load(services=path, environ={"WHERE": str(tmp_path), "B": "outer"}).upstreams()["s"]
+    assert settings.env == {"A": "own", "B": f"{SECRET} x", "C": "${A}"}
+    assert settings.args == ["outer"]
+
+
+def test_variables_of_windsurf_and_opencode_read_files(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET}\n")
+    entry = {"serverUrl": "https://x.example/mcp", "headers": {"K": "Bearer ${file:key}"}}
+    path = client_file(tmp_path, {"mcpServers": {"s": entry}})
+    assert load(services=path).upstreams()["s"].headers == {"K": f"Bearer {SECRET}"}
+    opencode = {"type": "remote", "url": "https://x.example", "headers": {"K": "{file:./key}"}}
+    path = client_file(tmp_path, {"mcp": {"s": opencode}})
+    assert load(services=path).upstreams()["s"].headers == {"K": SECRET}
 
 
 def test_workspace_of_an_editor_is_the_folder_above_its_own(tmp_path: Path) -> None:

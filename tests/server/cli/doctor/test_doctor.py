@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.gateway_process import service
 from support.holding import holding
 
 from statehold.server.cli.exit_codes import FAILURE, OK
@@ -63,8 +64,9 @@ def make_store(data: Path) -> None:
 
 def test_every_check_of_a_healthy_machine_is_ok(doctor: Doctor, data: Path, tmp_path: Path) -> None:
     make_store(data)
-    code, checks = doctor(*services(tmp_path, py={"command": sys.executable}))
+    code, checks = doctor(*services(tmp_path, py=service("quick")))
     assert code == OK
+    assert checks["service py"]["detail"].endswith(" started, 9 tools")
     for name in ("configuration", "python", "mcp", "service py", "data folder", "store"):
         assert checks[name]["status"] == "ok", checks[name]
     assert checks["leftover children"]["detail"] == "none"
@@ -101,23 +103,53 @@ def test_missing_program_of_a_service_is_a_failure(doctor: Doctor, tmp_path: Pat
     entry = {"command": "python-of-elsewhere", "env": {"PATH": str(tmp_path)}}
     code, checks = doctor(*services(tmp_path, there=entry))
     assert (code, checks["service there"]["status"]) == (FAILURE, "fail")
+    quick = service("quick")
     program = tmp_path / "python-of-elsewhere"
-    program.touch(0o755)
+    program.write_text(f"#!/bin/sh\nexec {quick['command']} {' '.join(quick['args'])}\n")
+    program.chmod(0o755)
     code, checks = doctor(*services(tmp_path, there=entry))
-    assert (code, checks["service there"]["detail"]) == (OK, str(program))
+    assert (code, checks["service there"]["status"]) == (OK, "ok")
+
+
+def test_a_service_that_cannot_start_is_not_ok(doctor: Doctor, tmp_path: Path) -> None:
+    entries: dict[str, dict[str, Any]] = {
+        "script": {"command": sys.executable, "args": ["-S", "-c", "raise SystemExit(3)"]},
+        "address": {"url": "http://127.0.0.1:9/mcp"},
+        "unset": service("quick", env={"KEY": "${GONE_FOR_THE_TEST}"}),
+        "place": service("quick", cwd="none"),
+        "good": service("quick"),
+    }
+    code, checks = doctor(*services(tmp_path, **entries))
+    statuses = {name: checks[f"service {name}"]["status"] for name in entries}
+    assert code == FAILURE
+    assert statuses == {**dict.fromkeys(entries, "fail"), "good": "ok"}
+    assert "code 3" in checks["service script"]["detail"]
+    assert "GONE_FOR_THE_TEST is not set" in checks["service unset"]["detail"]
+    assert checks["service place"]["remedy"] == "make it, or correct the path"
+
+
+def test_report_with_advice_does_not_say_that_nothing_is_wrong(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "none.toml").write_text("[services]\n")
+    code = main(["doctor", "--config", str(tmp_path / "none.toml"), "--data", str(data)])
+    report = capsys.readouterr().out
+    assert code == OK
+    assert "configuration: add [services.NAME]" in report
+    assert "nothing is wrong" not in report
 
 
 def test_our_own_interpreter_is_a_program(doctor: Doctor, tmp_path: Path) -> None:
-    entry = {"command": "{python}", "env": {"PATH": str(tmp_path)}}
+    entry = {**service("quick"), "command": "{python}", "env": {"PATH": str(tmp_path)}}
     code, checks = doctor(*services(tmp_path, own=entry))
-    assert (code, checks["service own"]["detail"]) == (OK, sys.executable)
+    assert (code, checks["service own"]["status"]) == (OK, "ok")
 
 
 def test_a_missing_node_is_reported_only_to_services_that_use_it(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, checks = doctor(*services(tmp_path, py={"command": sys.executable}))
+    code, checks = doctor(*services(tmp_path, py=service("quick")))
     assert (code, checks["npx"]["status"]) == (OK, "ok")
     # The row of the built-in browser covers Chromium.
     assert "chromium" not in checks
