@@ -20,7 +20,6 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 
-from ...server.config.client_files import read_client_file
 from ...server.config.load import load
 from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
@@ -194,6 +193,13 @@ def load_config(
     Raises:
         ConfigError: a setting is wrong; the error names the first.
     """
+    # A program learns of a wrong service by an exception.
+    flags: JSON = {"strict": True}
+    file: Path | None = None
+    if isinstance(services, Mapping):
+        flags["services"] = service_table(services)
+    elif services is not None:
+        file = Path(services)
     storage: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
     if data is not None:
         storage["data"] = str(Path(data).expanduser().absolute())
@@ -202,15 +208,15 @@ def load_config(
         if "toolsets" not in config.model_fields_set:
             changes["toolsets"] = list(TOOLSETS)
         if services is not None:
-            flags = {"services": service_table(services), "strict": True}
-            changes["services"] = load(flags=flags, environ=_environment()).services
+            loaded = load(services=file, flags=flags, environ=_environment())
+            changes["services"] = loaded.services
+            config = config.with_notes(loaded.notes)
         return config.model_copy(update=changes)
-    # A program learns of a mistake by an exception.
-    flags: JSON = {**storage, "strict": True}
-    if services is not None:
-        flags["services"] = service_table(services)
     settings = load(
-        config=None if config is None else Path(config), flags=flags, environ=_environment()
+        config=None if config is None else Path(config),
+        services=file,
+        flags={**storage, **flags},
+        environ=_environment(),
     )
     if "toolsets" in settings.model_fields_set:
         return settings
@@ -218,10 +224,8 @@ def load_config(
     return settings.model_copy(update={"toolsets": list(TOOLSETS)})
 
 
-def service_table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
-    """Return a client's `mcpServers` table, from its file, its whole document, or as it is."""
-    if not isinstance(services, Mapping):
-        return dict(read_client_file(Path(services).expanduser()).services)
+def service_table(services: Mapping[str, Any]) -> JSON:
+    """Return a client's `mcpServers` table, from its whole document, or as it is."""
     with suppress(KeyError):
         return dict(services["mcpServers"])
     return dict(services)

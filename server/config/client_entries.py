@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from ...sessions.json_codec import JSON
 
-Dialect: TypeAlias = Literal["common", "zed", "opencode", "goose", "codex"]
+Dialect: TypeAlias = Literal["common", "gemini", "zed", "opencode", "goose", "codex"]
 TimeUnit: TypeAlias = Literal["s", "ms"]
 
 ENV_FILE: Final = "envFile"
@@ -22,6 +22,7 @@ APPROVALS: Final = ("alwaysAllow", "autoApprove", "trust")
 """Keys by which a client asks its user less often. Statehold asks for no approval."""
 
 _COMMON_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers", "disabled", ENV_FILE)
+_EXPANDED_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers")
 _URL_KEYS: Final = {"serverUrl": None, "httpUrl": "http"}
 _TYPE_KEYS: Final = ("type", "transport", "transportType")
 _INCLUDE_KEYS: Final = ("includeTools", "enabledTools", "tools")
@@ -38,6 +39,8 @@ _TRANSPORTS: Final = {
 _LEAST_MILLISECONDS: Final = 1000
 _LABELS: Final = frozenset({"name", "displayName", "display_name", "title", "description", "icon"})
 """Keys for readers, which change nothing."""
+_BARE_VARIABLE: Final = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
+"""A variable as Gemini CLI and Goose have it; one that is not set stays as it is written."""
 _OPENCODE_VARIABLE: Final = re.compile(r"\{(env|file):([^{}]+)\}")
 
 
@@ -49,7 +52,9 @@ def read_entry(
     `unit` is that of a `timeout`, None if it is not known.
     """
     rest = dict(entry)
-    if unit is None and not _OF_GEMINI.isdisjoint(rest):
+    if dialect == "common" and not _OF_GEMINI.isdisjoint(rest):
+        dialect = "gemini"
+    if unit is None and dialect == "gemini":
         unit = "ms"
     settings = _OF_CLIENTS[dialect](rest) if dialect in _OF_CLIENTS else {}
     settings |= {key: rest.pop(key) for key in _COMMON_KEYS if rest.get(key) is not None}
@@ -151,23 +156,41 @@ def _read_opencode(rest: JSON) -> JSON:
         seconds = _seconds(times.get(key), "ms")
         if seconds is not None:
             settings[name] = seconds
-    for key in ("command", "args", "env", "url", "headers", "cwd"):
-        if key in rest:
-            rest[key] = _with_our_variables(rest[key])
+    _write_variables(rest, _EXPANDED_KEYS, _OPENCODE_VARIABLE, _opencode_variable)
     return settings
 
 
-def _with_our_variables(value: Any) -> Any:
-    """Return a value with opencode's `{env:NAME}` and `{file:PATH}` as our variables. An unset name is empty there."""
-    if isinstance(value, list):
-        return [_with_our_variables(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _with_our_variables(item) for key, item in cast(JSON, value).items()}
-    if not isinstance(value, str):
-        return value
-    return _OPENCODE_VARIABLE.sub(
-        lambda m: f"${{{m[2]}:-}}" if m[1] == "env" else f"${{file:{m[2]}}}", value
-    )
+def _opencode_variable(match: re.Match[str]) -> str:
+    """Return opencode's `{env:NAME}` or `{file:PATH}` as a variable of ours. An unset name is empty there."""
+    return f"${{{match[2]}:-}}" if match[1] == "env" else f"${{file:{match[2]}}}"
+
+
+def _read_gemini(rest: JSON) -> JSON:
+    """Gemini CLI: variables also as `$NAME`."""
+    _write_variables(rest, (*_EXPANDED_KEYS, *_URL_KEYS), _BARE_VARIABLE, _braced_variable)
+    return {}
+
+
+def _braced_variable(match: re.Match[str]) -> str:
+    return f"${{{match[1]}:-{match[0]}}}"
+
+
+def _write_variables(
+    rest: JSON,
+    keys: Iterable[str],
+    pattern: re.Pattern[str],
+    variable_of: Callable[[re.Match[str]], str],
+) -> None:
+    """Write the variables of a client in the values of these keys as ours."""
+
+    def write(value: Any) -> Any:
+        if isinstance(value, list):
+            return [write(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {key: write(item) for key, item in cast(JSON, value).items()}
+        return pattern.sub(variable_of, value) if isinstance(value, str) else value
+
+    rest |= {key: write(rest[key]) for key in keys if key in rest}
 
 
 def _read_goose(rest: JSON) -> JSON:
@@ -179,6 +202,7 @@ def _read_goose(rest: JSON) -> JSON:
         if theirs in rest:
             rest[ours] = rest.pop(theirs)
     rest.pop("bundled", None)
+    _write_variables(rest, ("headers",), _BARE_VARIABLE, _braced_variable)
     keys = _names(rest.get("env_keys"))
     if keys is not None:
         # Goose has them in its keyring; here they come from the environment.
@@ -231,6 +255,7 @@ def _variable_names(values: object) -> Iterable[str]:
 
 
 _OF_CLIENTS: Final = {
+    "gemini": _read_gemini,
     "zed": _read_zed,
     "opencode": _read_opencode,
     "goose": _read_goose,

@@ -29,6 +29,8 @@ _IN_SECONDS: Final = frozenset(
 _IN_MILLISECONDS: Final = frozenset(
     {".mcp.json", ".claude.json", ".claude", ".gemini", ".qwen", ".kiro", ".amazonq", "amazonq"}
 )
+_OF_GEMINI: Final = frozenset({".gemini", ".qwen"})
+"""The folders of Gemini CLI and of Qwen Code, which descends from it."""
 _BUILT_IN: Final = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """The types of Goose's extensions that are no servers which anyone else can start."""
 
@@ -55,6 +57,8 @@ def read_client_file(path: Path) -> ClientFile:
     block, dialect = _find_services(document)
     if block is None:
         raise ConfigError(_missing_block(path))
+    if dialect == "common" and path.parent.name in _OF_GEMINI:
+        dialect = "gemini"
     unit = _time_unit(path, dialect)
     file = ClientFile()
     unused_keys: dict[str, list[str]] = {}

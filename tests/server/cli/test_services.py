@@ -95,6 +95,27 @@ def test_a_check_says_what_two_sessions_share(
     process_leaks.check_now()
 
 
+def test_wrong_services_and_unused_keys_are_told(statehold: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    entries = {
+        "bad": service("quick", env={"KEY": "${GONE_FOR_THE_TEST}"}),
+        "good": service("quick", cwd="{dir}", trust=True),
+    }
+    path.write_text(json.dumps({"mcpServers": entries}))
+    output = statehold("services", "check", "--services", str(path))
+    assert output.code == FAILURE
+    _, bad, good, note = output.out.splitlines()
+    assert bad.split()[:2] == ["bad", "fail"]
+    assert "GONE_FOR_THE_TEST is not set" in bad
+    assert good.split()[:2] == ["good", "ok"]
+    assert note == f"{path}: these keys are not used: good: trust " + note.partition(" trust ")[2]
+    listed = statehold("services", "list", "--services", str(path), "--json").json["services"]
+    assert "GONE_FOR_THE_TEST" in listed[0]["problem"]
+    assert listed[1]["problem"] is None
+    refused = statehold("services", "list", "--services", str(path), "--strict")
+    assert "GONE_FOR_THE_TEST is not set" in one_line(refused)
+
+
 def test_an_empty_configuration_is_reported(statehold: Run, tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
     path.write_text("[services]\n")

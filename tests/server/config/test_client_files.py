@@ -65,7 +65,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gemini CLI": (
         (
             '{"mcpServers": {"s": {"httpUrl": "https://x.example/mcp", "trust": true, "timeout": 900,'
-            ' "includeTools": ["a", "b(x)"], "excludeTools": ["c"]}}}'
+            ' "includeTools": ["a", "b(x)"], "excludeTools": ["c"], "headers": {"K": "Bearer $KEY", "P": "$GONE $1"}}}}'
         ),
         {
             "url": "https://x.example/mcp",
@@ -73,6 +73,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "call_seconds": 0.9,
             "include": ["a", "b"],
             "exclude": ["c"],
+            "headers": {"K": f"Bearer {SECRET}", "P": "$GONE $1"},
         },
     ),
     "Zed": (
