@@ -125,7 +125,7 @@ def _parse_yaml(path: Path, text: str) -> object:
     import yaml  # here because most clients have JSON
 
     try:
-        return yaml.safe_load(text)
+        return _with_text_keys(yaml.safe_load(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
@@ -135,6 +135,16 @@ def _parse_yaml(path: Path, text: str) -> object:
         raise ConfigError(f"{path}: is not YAML; correct it") from None
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply; correct the YAML") from None
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Return a value of YAML, whose keys may be numbers and the like, with texts as keys."""
+    if isinstance(value, list):
+        return [_with_text_keys(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        table = cast("dict[Any, Any]", value)
+        return {str(key): _with_text_keys(item) for key, item in table.items()}
+    return value
 
 
 def _find_services(document: object) -> tuple[JSON | None, Dialect]:

@@ -42,6 +42,9 @@ def merge_services(layers: list[Layer], environ: Mapping[str, str]) -> MergedSer
                     _merge_service(merged.entries, name, service, layer, environ)
                 except ConfigError as error:
                     merged.problems.setdefault(name, str(error))
+                except RecursionError:
+                    where = Location(layer.name, ("services", name))
+                    merged.problems.setdefault(name, f"{where}: is nested too deeply; correct it")
     for name in list(merged.problems):
         if is_disabled(merged.entries.get(name)):
             del merged.problems[name]

@@ -5,6 +5,7 @@ Values never appear in a message, since they may be secret.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Location:
     @property
     def table(self) -> str:
         """The TOML line and table that set this value in the file of --config."""
-        keys = [key if _BARE_KEY.fullmatch(key) else f'"{key}"' for key in self.keys]
+        keys = [key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in self.keys]
         return f"{keys[-1]} = ... below [{'.'.join(keys[:-1])}]"
 
 

@@ -95,6 +95,8 @@ class Recipe(BaseModel):
 
 
 Transport = Literal["stdio", "http", "sse"]
+_UNUSABLE: Final = re.compile(r"[\0\ud800-\udfff]")
+"""Characters that no process can be given. JSON allows the surrogates among them, halves of characters, alone."""
 _PREFIX: Final = re.compile(r"^[A-Za-z0-9_.\-/]{0,64}$")
 
 
@@ -212,7 +214,7 @@ class UpstreamConfig(BaseModel):
                     "",
                     f'type = "{self.type}" needs a `url`, not a `command`; correct one of the two',
                 )
-            yield from _problems_of_process([self.command, *self.args], self.env)
+            yield from _problems_of_process([self.command, *self.args, self.cwd or ""], self.env)
             if any(not name or "=" in name or "\0" in name for name in self.inherit_env):
                 yield "inherit_env", "should hold names of variables; correct it"
         elif self.url:
@@ -240,7 +242,7 @@ class UnusableConfig(UpstreamConfig):
         given = cast("dict[str, object]", settings) if isinstance(settings, dict) else {}
         prefix, command = given.get("prefix"), given.get("command")
         return cls(
-            problem=problem,
+            problem="".join(char if char.isprintable() else "?" for char in problem),
             prefix=prefix if isinstance(prefix, str) and _PREFIX.fullmatch(prefix) else "",
             command=command if isinstance(command, str) else None,
             type="sse" if given.get("type") == "sse" else None,
@@ -251,10 +253,10 @@ class UnusableConfig(UpstreamConfig):
 
 
 def _problems_of_process(command: list[str], env: dict[str, str]) -> Generator[tuple[str, str]]:
-    if any("\0" in part for part in command):
-        yield "args", "a command line cannot hold a NUL character; correct it"
+    if any(map(_UNUSABLE.search, command)):
+        yield "args", "a command line cannot hold a NUL character or half a character; correct it"
     for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
+        if not name or "=" in name or _UNUSABLE.search(name + value):
             yield "env", f"no environment can hold {name!r}; correct it"
 
 

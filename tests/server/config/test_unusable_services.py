@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
     "env of a wrong type": ({**GOOD, "env": SECRET}, "services.bad.env: should be a table"),
     "not a table": (SECRET, "services.bad: should be a table of settings"),
     "no file of variables": ({**GOOD, "envFile": "none"}, "services.bad.envFile: there is no file"),
+    "file of variables of a wrong type": ({**GOOD, "envFile": 3}, "should be the path of a file"),
+    "no file of a value": ({**GOOD, "args": ["${file:none}"]}, "services.bad.args: "),
+    "nested too deeply": ({**GOOD, "args": json.loads("[" * 900 + "]" * 900)}, "services.bad"),
+    "surrogate": ({**GOOD, "args": ["\ud800"]}, "services.bad.args: a command line cannot"),
+    "surrogate in env": ({**GOOD, "env": {"A": "\udfff"}}, "no environment can hold 'A'"),
     "wrong URL": ({"url": SECRET}, "services.bad.url: should start with http://"),
 }
 
@@ -47,6 +53,7 @@ def test_one_wrong_service_of_a_client_leaves_the_others(tmp_path: Path, case: s
     assert config.unusable_services().keys() == {"bad"}
     text = config.unusable_services()["bad"]
     assert text.startswith(str(path))
+    assert text.isprintable()
     assert problem in text
     assert SECRET not in text
     assert config.upstreams()["last"].command == "ls"
@@ -85,6 +92,25 @@ def test_a_wrong_setting_outside_of_the_services_is_refused(tmp_path: Path) -> N
     path = toml(tmp_path, "[timeouts]\nidle = 'x'\n[services.bad]\nurl = 3\n")
     with pytest.raises(ConfigError, match=r"timeouts\.idle"):
         load(config=path, environ={})
+
+
+def test_a_wrong_variable_of_the_environment_harms_its_service_only() -> None:
+    environ = {"STATEHOLD_SERVICES__GOOD__COMMAND": "ls", "STATEHOLD_SERVICES__BAD__PREFX": "x"}
+    config = load(environ=environ)
+    assert config.unusable_services().keys() == {"bad"}
+    assert config.upstreams()["good"].command == "ls"
+
+
+def test_odd_yaml_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("extensions:\n  1: {cmd: ls, envs: {2: x}, on: 1, timeout: 1.0e+400}\n  x: 3\n")
+    config = load(services=path, environ={})
+    assert config.upstreams()["1"].env == {"2": "x"}
+    assert "1: True, timeout" in config.notes[0]
+    assert "should be a table" in config.unusable_services()["x"]
+    for text in ("a: [", "extensions: &a {x: *a}", "- 1", "\x00"):
+        path.write_text(text)
+        assert refused(services=path).startswith(str(path))
 
 
 def test_a_disabled_service_has_no_problem(tmp_path: Path) -> None:
