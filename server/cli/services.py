@@ -122,7 +122,9 @@ def _check(config: Config, arguments: CommandLine) -> int:
     return OK if all(check.ok for check in checks) else FAILURE
 
 
-async def check_all(config: Config, services: Mapping[str, ServiceConfig]) -> list[Check]:
+async def check_all(
+    config: Config, services: Mapping[str, ServiceConfig], *, sharing: bool = True
+) -> list[Check]:
     """Start the services, a few at a time. Their working folders are temporary."""
     from ...tools.processes.ledger import Ledger
     from ..gateway.services import service_of
@@ -141,7 +143,7 @@ async def check_all(config: Config, services: Mapping[str, ServiceConfig]) -> li
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()
-                shared[name] = await _describe_sharing(built_service)
+                shared[name] = await _describe_sharing(built_service) if sharing else None
 
     try:
         async with anyio.create_task_group() as tasks:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def _start_services(config: Config, services: Mapping[str, UpstreamConfig]) -> I
 
     from ..services import check_all
 
-    for check in anyio.run(check_all, config, services):
+    for check in anyio.run(partial(check_all, config, services, sharing=False)):
         title, service = f"service {check.service}", services[check.service]
         if check.ok:
             where = _origin(service.url or "") if service.command is None else service.command
