@@ -209,6 +209,22 @@ let timer; document.getElementById("words").oninput = () => {{ clearTimeout(time
   timer = setTimeout(() => load("/api/slow?ms=50").then(show), 250); }};
 </script>"""
 
+TALK = f"""<button onclick="say('pressed')">Press</button>{SAID}<output></output><script>
+const ask = async path => (await fetch(path)).text();
+const ways = {{
+  open: () => ask("/api/gate/talk"),
+  xhr: () => {{ const x = new XMLHttpRequest(); x.open("GET", "/api/gate/talk"); x.send(); }},
+  again: async () => {{ for (;;) await ask("/api/slow?ms=200"); }},
+  cursor: async () => {{ for (let n = 0;; n++) await ask("/api/slow?ms=30&after=" + n); }},
+  often: () => setInterval(() => ask("/api/slow?ms=10"), 50),
+  shown: () => setInterval(async () => {{ await ask("/api/slow?ms=10");
+    document.querySelector("output").textContent = performance.now(); }}, 50),
+  socket: () => {{ const socket = new WebSocket("ws://" + location.host + "/ws");
+    socket.onopen = socket.onmessage = () => socket.send("again"); }},
+}};
+ways[location.search.slice(1)]?.();
+</script>"""
+
 CLIPBOARD = f"""<label>Text <input id="text" value="from the page"></label>
 <button onclick="navigator.clipboard.writeText(text.value).then(() => say('copied'), e => say(e.name))">Copy</button>
 <button onclick="navigator.clipboard.readText().then(t => say('pasted ' + t), e => say(e.name))">Paste</button>
@@ -313,6 +329,7 @@ PAGES = {
     "/console": ("Console", CONSOLE),
     "/slow": ("Slow", SLOW),
     "/effects": ("Late effects", EFFECTS),
+    "/talk": ("Talk", TALK),
     "/clipboard": ("Clipboard", CLIPBOARD),
     "/drag": ("Drag and drop", DRAG),
     "/hover": ("Hover menu", HOVER),

@@ -10,12 +10,11 @@ that the page's handlers start, and the changes that they make to the page. Ther
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from ....sessions.concurrency import RaceLost, race
 from ..snapshot.world import WorldError
 from .activity import SOURCE, Rest
 from .early_snapshot import LARGE, prepare
+from .traffic import DATA_TYPES
 
 if TYPE_CHECKING:
     from playwright.async_api import Request
@@ -40,8 +40,6 @@ LOAD_SECONDS: Final = 5.0
 """Seconds for which a page may go on loading after its document has arrived."""
 ANSWER_SECONDS: Final = 0.5
 """Seconds within which a loaded page has to answer."""
-BODY_SECONDS: Final = 0.5
-"""Seconds that the body of a fetch may take after its headers."""
 LEAST_SECONDS: Final = 0.2
 """Seconds for which a page may change after a wait for requests that took all the time."""
 PATIENCE_SECONDS: Final = 0.5
@@ -50,11 +48,6 @@ SOON_SECONDS: Final = 0.01
 ROUNDS: Final = 20
 MESSAGES: Final = 5
 """The most messages of a page that are told when they are gone again."""
-
-_AWAITED_TYPES: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
-"""Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
-_DATA_TYPES: Final = frozenset({"xhr", "fetch"})
-"""Kinds of requests whose answer a script handles."""
 
 
 @dataclass(slots=True)
@@ -81,29 +74,15 @@ class _Waiting:
         if self.early_snapshot is not None:
             self.early_snapshot.title = rest.title
 
-    def open_requests(self) -> list[Request]:
-        """Return the requests of the action that have not ended yet, may change the page, and are not endless."""
-        tab = self.tab
+    @property
+    def loads(self) -> bool:
+        """Whether the action loads a page."""
+        return any(_is_main_navigation(self.tab, request) for request in self.requests)
 
-        def is_endless(request: Request) -> bool:
-            was_answered = tab.endless_requests.get(_endpoint(request))
-            return was_answered is not None and (not was_answered or request in tab.answered)
-
-        return [
-            request
-            for request in self.requests
-            if request in tab.pending
-            and request.resource_type in _AWAITED_TYPES
-            and not is_endless(request)
-        ]
-
-    def awaits_answers(self) -> bool:
-        """Return whether a request is worth waiting for. The body of a fetch may never end: the page need not read it."""
-        latest = time.monotonic() - BODY_SECONDS
-        return any(
-            request.resource_type != "fetch" or self.tab.answered.get(request, inf) > latest
-            for request in self.open_requests()
-        )
+    def has_effects(self, count: int) -> bool:
+        """Return whether one of the requests after the first `count` is an effect of the action."""
+        traffic, loads = self.tab.traffic, self.loads
+        return any(traffic.is_effect(r, loads=loads) for r in islice(self.requests, count, None))
 
 
 async def watch_activity(tab: Tab, *, watch: ContextWatch) -> None:
@@ -150,6 +129,7 @@ async def settle(
     with anyio.move_on_after(seconds + LOAD_SECONDS):
         await _settle(waiting, quiet=quiet)
     _tell_events(waiting)
+    tab.traffic.end_action()
     if mode == "balanced" and not waiting.has_ended:
         await unwatch_activity(tab, watch=watch)
     return waiting.is_unchanged and not _is_over(tab)
@@ -163,14 +143,14 @@ async def _settle(waiting: _Waiting, *, quiet: bool) -> None:
         with anyio.move_on_after(waiting.remaining):
             await _wait_for_answers(waiting)
         waiting.remaining -= anyio.current_time() - start
-        loads = any(_is_main_navigation(tab, request) for request in requests)
+        loads = waiting.loads
         count, waiting.is_unchanged = len(requests), False
         if (quiet or requests) and not _is_over(tab):
             await _wait_unless_modal(tab, partial(_wait_for_rest, waiting, loads=loads))
         if is_patient and not _is_over(tab):
             await _wait_unless_modal(tab, partial(anyio.sleep, PATIENCE_SECONDS))
             waiting.is_unchanged = is_patient = False
-        if len(requests) == count or _is_over(tab):
+        if not waiting.has_effects(count) or _is_over(tab):
             return
 
 
@@ -202,7 +182,7 @@ async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
                     world,
                     hooked=waiting.mode == "balanced",
                     again=rest is not None,
-                    active=any(r.resource_type in _DATA_TYPES for r in waiting.requests),
+                    active=any(r.resource_type in DATA_TYPES for r in waiting.requests),
                     most=LARGE,
                     seconds=max(LEAST_SECONDS, end - anyio.current_time()),
                 )
@@ -224,8 +204,9 @@ def _tell_events(waiting: _Waiting) -> None:
         tab.event_lines.append(f"Shown for a moment: {' '.join(message.split())}")
     if _is_over(tab):
         return
-    requests = [r for r in waiting.open_requests() if not _is_main_navigation(tab, r)]
-    tab.endless_requests.update((_endpoint(r), r in tab.answered) for r in requests)
+    requests = tab.traffic.take_open(
+        [r for r in waiting.requests if not _is_main_navigation(tab, r)]
+    )
     problems = ["the page was still busy"] if waiting.is_busy else []
     if requests:
         first = f"{requests[0].method} {urlsplit(requests[0].url).path[:100]}"
@@ -265,9 +246,10 @@ async def _wait_for_answers(waiting: _Waiting) -> None:
     tab = waiting.tab
     while not _is_over(tab):
         change = tab.change
-        if not waiting.awaits_answers():
+        seconds = tab.traffic.seconds_to_wait(waiting.requests, loads=waiting.loads)
+        if not seconds:
             return
-        with anyio.move_on_after(BODY_SECONDS):
+        with anyio.move_on_after(seconds):
             await _wait_unless_modal(tab, change.wait)
 
 
@@ -279,10 +261,6 @@ async def _wait_unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) ->
 
 def _is_main_navigation(tab: Tab, request: Request) -> bool:
     return request.is_navigation_request() and request.frame == tab.page.main_frame
-
-
-def _endpoint(request: Request) -> tuple[str, str]:
-    return request.method, request.url.partition("?")[0]
 
 
 __all__ = ["settle", "unwatch_activity", "watch_activity"]

@@ -14,6 +14,7 @@ import anyio
 
 from ..snapshot.world import World
 from .activity import Activity
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from playwright.async_api import (
@@ -115,17 +116,10 @@ class Tab:
         self._request_count = 0
         """The number of requests since the page was loaded."""
         self.requests: deque[Request] = deque(maxlen=KEPT)
-        self.pending: set[Request] = set()
-        """Requests that have not finished yet."""
-        self.answered: dict[Request, float] = {}
-        """By pending request, the time of its response, whose body may still be arriving."""
-        self.endless_requests: dict[tuple[str, str], bool] = {}
-        """By method and address, the requests of the page that an action waited for in vain; true if they were answered."""
+        self.traffic = Traffic()
         self.activity = Activity()
         self._document_request: Request | None = None
         """The request for the page that is shown; its body may still be arriving."""
-        self.recent_requests: deque[Request] = deque(maxlen=KEPT)
-        """The last KEPT requests since the last call of record_requests(): a page may send requests all the time."""
         self.dialog: Dialog | None = None
         self.chooser: FileChooser | None = None
         self.paused_action: str | None = None
@@ -221,12 +215,12 @@ class Tab:
 
     def record_requests(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; the requests that follow are added to it."""
-        self.recent_requests = deque(maxlen=KEPT)
+        requests = self.traffic.begin_action()
         if self._dialogs == self._dialogs_before:
             self._dialogs = 0
         # The count goes on if the answer to a dialog made the page open another one.
         self._dialogs_before = self._dialogs
-        return self.recent_requests
+        return requests
 
     async def wait_for_change(self) -> None:
         """Wait until a request ends, the page navigates or is loaded, or it is gone."""
@@ -237,7 +231,9 @@ class Tab:
         """The address of a pending navigation that was not answered yet; "" if there is none."""
         frame = self.page.main_frame
         pending = (
-            r for r in self.pending if r is not self._document_request and _is_navigation(r, frame)
+            r
+            for r in self.traffic.pending
+            if r is not self._document_request and _is_navigation(r, frame)
         )
         return next((request.url[:500] for request in pending), "")
 
@@ -245,7 +241,7 @@ class Tab:
     def last_navigation(self) -> Request | None:
         """The last request for a page in this tab since the last call of record_requests()."""
         frame = self.page.main_frame
-        return next((r for r in reversed(self.recent_requests) if _is_navigation(r, frame)), None)
+        return next((r for r in reversed(self.traffic.recent) if _is_navigation(r, frame)), None)
 
     def failed_navigation(self, explain: Callable[[str, str], str]) -> str:
         """Return a line about a failed navigation: the error status of the site, or why there was no answer; else "".
@@ -348,19 +344,16 @@ class Tab:
         self.count_request(request)
         self.requests.append(request)
         self._request_count += 1
-        self.pending.add(request)
-        self.recent_requests.append(request)
+        self.traffic.note_request(request)
         if request.is_navigation_request():
             self.stage = "unknown"
 
     def _on_response(self, response: Response) -> None:
-        if response.request in self.pending:
-            self.answered[response.request] = time.monotonic()
-            self._note_change()
+        self.traffic.note_answer(response.request)
+        self._note_change()
 
     def _on_request_end(self, request: Request) -> None:
-        self.pending.discard(request)
-        self.answered.pop(request, None)
+        self.traffic.note_end(request)
         self._note_change()
 
     def _on_navigation(self, frame: Frame) -> None:
@@ -370,16 +363,14 @@ class Tab:
         # A navigation starts the requests and messages anew; a mere change of the fragment does not.
         requests = list(self.requests)
         for number in range(len(requests) - 1, -1, -1):
-            if requests[number] in self.pending and _is_navigation(requests[number], frame):
+            if requests[number] in self.traffic.pending and _is_navigation(requests[number], frame):
                 if _without_fragment(requests[number].url) == _without_fragment(frame.url):
                     self._document_request = requests[number]
                 number = _first_of_redirects(requests, number)
                 self.requests = deque(requests[number:], maxlen=KEPT)
                 self._request_count = len(self.requests)
-                self.pending &= set(requests[number:])
-                self.answered = {r: at for r, at in self.answered.items() if r in self.pending}
+                self.traffic.begin_document(set(requests[number:]))
                 self._message_count_before = self._message_count
-                self.endless_requests.clear()
                 self.stage = "loading"
                 self._forget_document()
                 break

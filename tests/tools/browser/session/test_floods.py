@@ -21,6 +21,7 @@ from statehold.tools.browser.features.glob import Glob
 from statehold.tools.browser.process import sdk
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import tab as tabs
+from statehold.tools.browser.session import traffic
 
 LOGGING = "() => { setInterval(() => { for (let i = 0; i < 50; i++) console.log(i) }, 10) }"
 ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/counter') }, 10) }"
@@ -58,11 +59,12 @@ async def test_a_tab_keeps_a_limited_number_of_requests_and_pages(
     service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tabs, "KEPT", 5)
+    monkeypatch.setattr(traffic, "KEPT", 5)
     windows: list[weakref.ref[Page]] = []
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
         await browse.value("async () => { for (let n = 0; n < 9; n++) await fetch('/counter') }")
-        assert len(browse.tab.recent_requests) == 5
+        assert len(browse.tab.traffic.recent) == 5
         context = browse.connection.session.context
         context.on("page", lambda page: windows.append(weakref.ref(page)))
         for _ in range(3):

@@ -1,0 +1,85 @@
+"""Pages that always talk to their server do not hold an action."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from lab import Lab
+from support.browsing import Browse, section
+from support.selection import matrix
+
+from statehold.tools.browser.session import traffic
+
+pytestmark = pytest.mark.peer
+
+
+def wait_long(browse: Browse) -> None:
+    """Let actions take so long for their effects that a wait for all of the time fails the test."""
+    session = browse.connection.session
+    session.config = session.config.model_copy(
+        update={"settle_seconds": 1000.0, "snapshot": "full"}
+    )
+
+
+@pytest.mark.parametrize(
+    "way", matrix("open", "often", "xhr", "again", "cursor", "shown", "socket", quick=2)
+)
+async def test_a_page_that_always_talks_holds_no_action(
+    browse: Browse, lab_site: Lab, way: str
+) -> None:
+    wait_long(browse)
+    with anyio.fail_after(25):
+        text = await browse.text("navigate", url=f"{lab_site.url}/talk?{way}")
+        assert 'button "Press"' in section(text, "Snapshot")
+        assert ("open (GET /api/gate/talk)" in text) == (way in ("open", "xhr"))
+        text = await browse.text("click", target=await browse.ref("Press"))
+        assert "pressed" in section(text, "Snapshot")
+        assert "/api/gate" not in text
+
+
+async def test_an_endless_request_is_waited_for_once_and_reported_for_each_page(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(browse)
+    for _ in range(2):
+        with anyio.fail_after(25):
+            text = await browse.text("navigate", url=f"{lab_site.url}/talk?open")
+        assert "1 request was still open (GET /api/gate/talk); wait" in section(text, "Events")
+        monkeypatch.setattr(traffic, "DATA_SECONDS", 1000.0)
+
+
+@pytest.mark.thorough
+async def test_a_request_that_is_only_slow_is_waited_for_on_the_next_page(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "DATA_SECONDS", 0.1)
+    monkeypatch.setattr(traffic, "SLOW_SECONDS", 1000.0)
+    wait_long(browse)
+    await browse.text("navigate", url=f"{lab_site.url}/talk?open")
+    async with browse.page.expect_event("requestfinished"):
+        lab_site.open("talk")
+    monkeypatch.setattr(traffic, "DATA_SECONDS", 1000.0)
+    assert "still open" not in await browse.text("navigate", url=f"{lab_site.url}/talk?open")
+
+
+@pytest.mark.thorough
+async def test_a_click_waits_for_its_own_request_on_a_page_that_talks(
+    browse: Browse, lab_site: Lab
+) -> None:
+    wait_long(browse)
+    await browse.text("navigate", url=f"{lab_site.url}/talk?often")
+    await browse.value(
+        "() => { document.querySelector('button').onclick = async () => {"
+        " say('loading'); say(await ask('/api/gate/click')); }; }"
+    )
+    texts: list[str] = []
+
+    async def click() -> None:
+        texts.append(await browse.text("click", target="text=Press"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(click)
+        await lab_site.hits.wait_for("/api/gate/click")
+        await lab_site.hits.wait_for("/api/slow", count=len(lab_site.hits) + 40)
+        lab_site.open("click")
+    assert "through the gate" in section(texts[0], "Snapshot")
