@@ -15,7 +15,7 @@ from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
 
 if TYPE_CHECKING:
-    from playwright.async_api import Mouse
+    from playwright.async_api import Locator, Mouse
 
 Button: TypeAlias = Literal["left", "right", "middle"]
 Across = Annotated[float, Field(description="Pixels from the left edge of the viewport")]
@@ -23,6 +23,14 @@ Down = Annotated[float, Field(description="Pixels from its upper edge")]
 RELEASE_SECONDS: Final = 1.0
 DRAG_PIXELS: Final = 8
 """The way that the mouse is moved to start a drag; Chromium starts one after some three pixels."""
+DRAG_STEPS: Final = 10
+"""The moves of a drag. Pages draw a line and trade places in a list from move to move."""
+DROP_SECONDS: Final = 0.1
+"""Seconds between the last move and the release: some pages look for the mouse only every 50 ms, or in the next frame."""
+SCROLL_SECONDS: Final = 0.5
+"""Seconds for which the end of a drag may move, since the page scrolls to it."""
+FRAME_SECONDS: Final = 0.02
+SCROLL: Final = "element => element.scrollIntoViewIfNeeded()"
 
 
 class Click(BrowserArguments):
@@ -86,22 +94,50 @@ async def drag(call: Call, arguments: Drag) -> None:
 
     async def pull() -> None:
         async with _release_on_failure(mouse):
-            # Not drag_to(): it scrolls to the end before the page has seen the mouse move, which starts no drag.
+            # Not drag_to(): it scrolls to the end before the page has seen the mouse move, which starts no drag, and it
+            # waits until nothing covers the end, but what is dragged does.
             await start.hover(timeout=call.timeout)
-            box = await start.bounding_box(timeout=call.timeout)
+            x, y = await _center(start, call.timeout)
             await mouse.down()
-            if box is not None:
-                x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-                await mouse.move(x + DRAG_PIXELS, y + DRAG_PIXELS, steps=2)
-            await end.hover(timeout=call.timeout)
-            box = await end.bounding_box(timeout=call.timeout)
-            if box is not None:
-                # A page learns where it is dragged to from the second move.
-                await mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-            await mouse.up()
+            await mouse.move(x + DRAG_PIXELS, y + DRAG_PIXELS, steps=2)
+            await end.wait_for(state="visible", timeout=call.timeout)
+            await end.evaluate(SCROLL, timeout=call.timeout)
+            await _move_and_drop(mouse, *await _resting_center(end, call.timeout))
 
     await call.act(pull)
     call.answer.code(f"await {start_code}.drag_to({call.element_code})")
+
+
+async def _center(locator: Locator, timeout: float) -> tuple[float, float]:
+    """Return the center of the part of an element that the viewport shows."""
+    box = await locator.bounding_box(timeout=timeout)
+    if box is None:
+        raise ToolFailed("The element of the drag is not visible.")
+    width, height = await locator.page.evaluate("() => [innerWidth, innerHeight]")
+    left, right = max(box["x"], 0), min(box["x"] + box["width"], width)
+    top, bottom = max(box["y"], 0), min(box["y"] + box["height"], height)
+    return (left + right) / 2, (top + bottom) / 2
+
+
+async def _resting_center(locator: Locator, timeout: float) -> tuple[float, float]:
+    """Return the center of an element as soon as it does not move, or after SCROLL_SECONDS."""
+    center = await _center(locator, timeout)
+    with anyio.move_on_after(SCROLL_SECONDS):
+        while True:
+            await anyio.sleep(FRAME_SECONDS)
+            before, center = center, await _center(locator, timeout)
+            if before == center:
+                break
+    return center
+
+
+async def _move_and_drop(mouse: Mouse, x: float, y: float) -> None:
+    """Move the pressed mouse to a point, step by step, and release it there."""
+    await mouse.move(x, y, steps=DRAG_STEPS)
+    # A page learns where it is dragged to from the second move there.
+    await mouse.move(x, y)
+    await anyio.sleep(DROP_SECONDS)
+    await mouse.up()
 
 
 @asynccontextmanager
@@ -147,6 +183,7 @@ async def drop(call: Call, arguments: Drop) -> None:
 
 
 class Point(BrowserArguments):
+    element: Element = None
     x: Across
     y: Down
 
@@ -172,7 +209,7 @@ class ClickPoint(Point):
 async def mouse_click_xy(call: Call, arguments: ClickPoint) -> None:
     """Click at a point of the viewport."""
     page = (await call.tab()).page
-    options: dict[str, Any] = arguments.model_dump(exclude={"x", "y"}, exclude_none=True)
+    options: dict[str, Any] = arguments.model_dump(exclude={"element", "x", "y"}, exclude_none=True)
     if call.session.has_touch and not options:
         await call.act(lambda: page.touchscreen.tap(arguments.x, arguments.y))
         call.answer.code(f"await page.touchscreen.tap({arguments.x:.9g}, {arguments.y:.9g})")
@@ -183,6 +220,7 @@ async def mouse_click_xy(call: Call, arguments: ClickPoint) -> None:
 
 
 class DragPoints(BrowserArguments):
+    element: Element = None
     start_x: Annotated[Across, Field(alias="startX")]
     start_y: Annotated[Down, Field(alias="startY")]
     end_x: Annotated[Across, Field(alias="endX")]
@@ -191,20 +229,20 @@ class DragPoints(BrowserArguments):
 
 @tool("browser_mouse_drag_xy", title="Drag mouse", cap="vision")
 async def mouse_drag_xy(call: Call, arguments: DragPoints) -> None:
-    """Press the left button at one point of the viewport and release it at another."""
+    """Press the left button at one point of the viewport, move the mouse in steps, and release it at another."""
     mouse = (await call.tab()).page.mouse
 
     async def drag() -> None:
         async with _release_on_failure(mouse):
             await mouse.move(arguments.start_x, arguments.start_y)
             await mouse.down()
-            await mouse.move(arguments.end_x, arguments.end_y)
-            await mouse.up()
+            await _move_and_drop(mouse, arguments.end_x, arguments.end_y)
 
     await call.act(drag)
     call.answer.code(f"await page.mouse.move({arguments.start_x:.9g}, {arguments.start_y:.9g})")
     call.answer.code("await page.mouse.down()")
-    call.answer.code(f"await page.mouse.move({arguments.end_x:.9g}, {arguments.end_y:.9g})")
+    end = f"{arguments.end_x:.9g}, {arguments.end_y:.9g}"
+    call.answer.code(f"await page.mouse.move({end}, steps={DRAG_STEPS})")
     call.answer.code("await page.mouse.up()")
 
 

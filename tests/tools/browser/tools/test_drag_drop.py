@@ -6,11 +6,87 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from playwright.async_api import Error
+from playwright.async_api import Error, Route
 from support.browsing import Browse, ref_of, section
 from support.selection import matrix
 
 pytestmark = pytest.mark.peer
+
+CARD = "position: absolute; left: 20px; width: 120px; height: 40px; background: silver"
+OVERLAY = f"""
+<div id=card role=button aria-label=Card style="{CARD}; top: 20px">Card</div>
+<div id=zone role=region aria-label=Zone style="{CARD}; top: 300px">Zone</div><output></output><script>
+let overlay;
+card.onpointerdown = () => {{
+  let start;
+  onpointermove = event => {{
+    start ??= event;
+    if (Math.hypot(event.x - start.x, event.y - start.y) < 8) return;
+    if (!overlay) document.body.append(overlay = card.cloneNode(true));
+    overlay.id = "overlay";
+    overlay.style.position = "fixed";
+    overlay.style.left = event.x - 60 + "px";
+    overlay.style.top = event.y - 20 + "px";
+  }};
+}};
+onpointerup = event => {{
+  onpointermove = null;
+  const box = zone.getBoundingClientRect(), over = overlay?.getBoundingClientRect();
+  const middle = over && over.top + over.height / 2;
+  document.querySelector("output").textContent =
+    overlay && middle > box.top && middle < box.bottom ? "dropped on the zone" : "dropped beside";
+  overlay?.remove();
+}};
+</script>"""
+"""A copy of the card follows the pointer and lies on what is below, as the overlay of dnd-kit."""
+CAPTURED = """
+<style>li { height: 40px; width: 200px; touch-action: none; position: relative }</style>
+<ul id=list><li>One</li><li>Two</li><li>Three</li><li>Four</li></ul><output></output><script type=module>
+let row, from, moved = 0;
+list.onpointerdown = event => {
+  row = event.target;
+  from = event.y;
+  row.setPointerCapture(event.pointerId);
+};
+list.onpointermove = event => {
+  if (!row?.hasPointerCapture(event.pointerId)) return;
+  row.style.zIndex = 1;
+  row.style.top = event.y - from + "px";
+  const next = list.children[moved + 1];
+  if (next && event.y - from > 40 * moved + 20) {
+    next.style.top = "-40px";
+    moved += 1;
+  }
+};
+list.onpointerup = () => {
+  list.children[moved].after(row);
+  document.querySelector("output").textContent = [...list.children].map(e => e.textContent).join(" ");
+};
+</script>"""
+"""A list whose rows take the pointer and trade places one by one."""
+POLLED = f"""
+<div id=card role=button aria-label=Card style="{CARD}; top: 20px">Card</div>
+<div id=zone role=region aria-label=Zone style="{CARD}; top: 300px">Zone</div><output></output><script>
+let last, over = "beside", timer;
+card.onpointerdown = () => {{
+  onpointermove = event => {{ last = event; }};
+  timer = setInterval(() => {{
+    if (last) over = document.elementFromPoint(last.x, last.y).id;
+  }}, 50);
+}};
+onpointerup = () => {{
+  clearInterval(timer);
+  document.querySelector("output").textContent = "dropped on the " + over;
+}};
+</script>"""
+"""Looks every 50 ms at what is below the pointer, as SortableJS does without native drag and drop."""
+PULSING = (
+    OVERLAY
+    + "<style>@keyframes p { to { transform: scale(1.1) } } #zone { animation: p 1s infinite }</style>"
+)
+FAR = (
+    OVERLAY.replace("top: 300px", "top: 3000px") + "<style>html { scroll-behavior: smooth }</style>"
+)
 
 
 async def test_a_click_by_ref_answers_with_what_it_changed(browse: Browse, lab: str) -> None:
@@ -90,6 +166,39 @@ async def test_dragging_one_element_onto_another(browse: Browse, lab: str) -> No
     )
     assert "dropped parcel" in section(text, "Snapshot")
     assert ".drag_to(page.get_by_role(" in text
+
+
+async def show(browse: Browse, lab: str, body: str) -> None:
+    async def answer(route: Route) -> None:
+        await route.fulfill(body=f"<!doctype html>{body}", content_type="text/html")
+
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.page.route("**/drag-page", answer)
+    await browse.text("navigate", url=f"{lab}/drag-page")
+
+
+@pytest.mark.parametrize(
+    "body",
+    matrix(
+        pytest.param(OVERLAY, id="overlay"),
+        pytest.param(POLLED, id="polled"),
+        pytest.param(PULSING, id="pulsing"),
+        pytest.param(FAR, id="far"),
+    ),
+)
+async def test_a_card_is_dropped_on_a_zone(browse: Browse, lab: str, body: str) -> None:
+    await show(browse, lab, body)
+    start, end = await browse.ref("Card"), await browse.ref("Zone")
+    text = await browse.text("drag", startTarget=start, endTarget=end)
+    assert "dropped on the zone" in section(text, "Snapshot")
+
+
+async def test_a_row_that_captures_the_pointer_is_moved_past_others(
+    browse: Browse, lab: str
+) -> None:
+    await show(browse, lab, CAPTURED)
+    text = await browse.text("drag", startTarget="text=One", endTarget="text=Three")
+    assert "Two Three One Four" in section(text, "Snapshot")
 
 
 async def test_dropping_texts_and_files_of_the_session(browse: Browse, lab: str) -> None:

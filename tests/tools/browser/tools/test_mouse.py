@@ -41,10 +41,32 @@ async def test_the_mouse_moves_presses_and_releases(browse: Browse, lab: str) ->
 
 async def test_the_mouse_drags(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/pad")
-    text = await browse.text("mouse_drag_xy", startX=60, startY=290, endX=200, endY=350)
+    text = await browse.text(
+        "mouse_drag_xy", element="the pad", startX=60, startY=290, endX=200, endY=350
+    )
     assert "mouse.move(60, 290)\nawait page.mouse.down()" in text
     assert "mousedown 60,290 0" in section(text, "Snapshot")
     assert "mouseup 200,350 0" in section(text, "Snapshot")
+
+
+async def test_a_drag_draws_a_line_on_a_canvas(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.page.set_content("""<canvas width=300 height=200></canvas><script>
+      const canvas = document.querySelector("canvas"), pen = canvas.getContext("2d");
+      let at;
+      canvas.onmousemove = event => {
+        if (event.buttons && at) {
+          pen.beginPath();
+          pen.moveTo(at.offsetX, at.offsetY);
+          pen.lineTo(event.offsetX, event.offsetY);
+          pen.stroke();
+        }
+        at = event.buttons ? event : null;
+      };</script>""")
+    await browse.text("mouse_drag_xy", startX=40, startY=50, endX=240, endY=50)
+    row = "document.querySelector('canvas').getContext('2d').getImageData(0, 42, 300, 1).data"
+    drawn = await browse.value(f"() => [...{row}].filter((_, i) => i % 4 == 3 && _).length")
+    assert drawn > 150
 
 
 async def test_the_wheel_scrolls(browse: Browse, lab: str) -> None:

@@ -163,8 +163,13 @@ def shape(part: dict[str, Any]) -> object:
 
 LEFT_OUT = {"browser_annotate"}
 """Left out by design: in it a human draws in a dashboard of the peer."""
-OWN_ARGUMENTS = {"browser_snapshot": ["max_tokens"]}
-"""Arguments that the peer does not have; all are optional."""
+OWN_ARGUMENTS = {
+    "browser_snapshot": ["max_tokens"],
+    "browser_mouse_move_xy": ["element"],
+    "browser_mouse_click_xy": ["element"],
+    "browser_mouse_drag_xy": ["element"],
+}
+"""Arguments that this release of the peer does not have; all are optional. Others of its releases have `element`."""
 SWITCHES = {
     "browser_start_tracing",
     "browser_stop_tracing",
