@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ..answers.naming import role_of
 from ..call import Call
+from ..features.checkbox import set_checked
 from ..session.clipboard import uses_clipboard
 from ..session.failures import ToolFailed, describe_error
 from ..text_input import put_text
@@ -281,9 +282,7 @@ async def _fill_form_field(call: Call, field: FormField) -> None:
         is_checked = value == "true"
         if not is_checked and field.type == "radio":
             raise ToolFailed("A radio button goes out only when another one is chosen.")
-        await call.act(
-            lambda: locator.set_checked(is_checked, timeout=call.timeout), snapshot=False
-        )
+        await call.act(lambda: set_checked(locator, is_checked, call.timeout), snapshot=False)
         call.answer.code(f"await {code}.{'check' if is_checked else 'uncheck'}()")
     elif (
         field.type == "combobox"

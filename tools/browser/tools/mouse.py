@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import anyio
 from pydantic import Field
 
+from ..answers.naming import role_of
 from ..call import Call
+from ..features.checkbox import ROLES, label_of
 from ..session.failures import ToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
@@ -58,10 +60,25 @@ async def click(call: Call, arguments: Click) -> None:
     if call.session.has_touch and name == "click" and options.get("button", "left") == "left":
         name = "tap"
         options.pop("button", None)
-    press = getattr(locator, name)
-    await call.act(lambda: press(timeout=call.timeout, **options))
+
+    async def press() -> None:
+        label = (
+            await label_of(locator, call.timeout) if await _may_be_hidden(call, arguments) else None
+        )
+        clicked, place = (
+            (locator, {}) if label is None else (label.element, {"position": label.position})
+        )
+        await getattr(clicked, name)(timeout=call.timeout, **place, **options)
+
+    await call.act(press)
     code_options = ", ".join(f"{key}={value!r}" for key, value in options.items())
     call.answer.code(f"await {call.element_code}.{name}({code_options})")
+
+
+async def _may_be_hidden(call: Call, arguments: Click) -> bool:
+    """Return whether the element may be a checkbox, which pages hide. The snapshot knows it of a ref, without a query."""
+    role = role_of((await call.tab()).last_snapshot or "", arguments.target)
+    return role is None or role in ROLES
 
 
 class Hover(BrowserArguments):
