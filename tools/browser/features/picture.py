@@ -10,7 +10,7 @@ import anyio
 
 from ....sessions.errors import ServiceUnavailable
 from ..session.failures import describe_error
-from ..tools.snapshot import clip_of
+from ..tools.snapshot import clip_of, fonts_loaded
 
 if TYPE_CHECKING:
     from ..session.session import BrowserSession
@@ -21,6 +21,7 @@ PictureKind = Literal["png", "jpeg", "webp"]
 PICTURE_SECONDS: Final = 15.0
 FIRST_SECONDS: Final = 2.0
 """Seconds for the first attempt, and then for a pending navigation to load."""
+FONT_SECONDS: Final = 1.0
 PICTURE_BYTES: Final = 20 * 2**20
 
 
@@ -81,6 +82,7 @@ async def _take_with_retry(tab: Tab, kind: PictureKind, full_page: bool) -> byte
 
 
 async def _take(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+    await fonts_loaded(tab.page, FONT_SECONDS)
     options: dict[str, Any] = {"type": kind, "timeout": PICTURE_SECONDS * 1000, "scale": "css"}
     if kind == "jpeg":
         options["quality"] = 90

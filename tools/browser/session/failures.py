@@ -8,7 +8,7 @@ from typing import Final
 from ....sessions.errors import ServiceUnavailable
 
 _WAIT_REASON: Final = re.compile(
-    r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
+    r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish|waiting for fonts"
 )
 """Matches lines of Playwright's log that tell why it waited."""
 

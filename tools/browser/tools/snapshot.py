@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import anyio
 from pydantic import Field
 
 from ....sessions.json_codec import well_formed
@@ -27,6 +28,12 @@ CONTEXT_LINES: Final = 3
 LONGEST: Final = 8000
 """The longest side of a picture in pixels; models accept no larger ones."""
 INLINE_BYTES: Final = 3 * 2**20
+FONT_SECONDS: Final = 3.5
+"""Seconds to wait for fonts. For the first three of them the browser does not show a text whose font is missing."""
+_FONTS: Final = """milliseconds => Promise.race([
+  document.fonts.ready.then(() => true),
+  new Promise(done => setTimeout(done, milliseconds, false)),
+])"""
 _KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 
 
@@ -204,6 +211,10 @@ async def _take_picture(
 ) -> tuple[bytes, str, str]:
     """Return a picture, the words for its subject, and the code that takes it."""
     tab = await call.ready_tab()
+    if not await fonts_loaded(tab.page, min(FONT_SECONDS, call.config.action_seconds)):
+        call.answer.result(
+            "A font of the page has not arrived; the picture shows another one in its place."
+        )
     if arguments.target is not None:
         locator = await call.locate(arguments.target, arguments.element)
         return (
@@ -218,6 +229,13 @@ async def _take_picture(
         options["clip"] = clip
         call.answer.result("The page is longer than a picture may be; it shows the upper part.")
     return await tab.page.screenshot(full_page=True, **options), "full page", "page"
+
+
+async def fonts_loaded(page: Page, seconds: float) -> bool:
+    """Wait until the fonts of a page are loaded, for so many seconds at most; return whether they are."""
+    with anyio.move_on_after(seconds):
+        return bool(await page.evaluate(_FONTS, seconds * 1000))
+    return False
 
 
 async def clip_of(page: Page, scale: str) -> Any:

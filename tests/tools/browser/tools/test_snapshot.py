@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from changing import Changing
-from support.browsing import Browse, ref_of, section
+from lab import Lab
+from support.browsing import Browse, ref_of, section, text_of
 from support.selection import matrix
 
 from statehold.sessions.errors import InvalidArgument
@@ -264,3 +265,19 @@ async def test_a_script_that_leads_elsewhere_is_waited_for(browse: Browse, lab: 
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.text("evaluate", function="() => { location.href = '/frame?name=next' }")
     assert section(text, "Page").startswith(f"- Page URL: {lab}/frame?name=next")
+
+
+async def test_a_screenshot_does_not_wait_for_a_font_that_never_arrives(
+    browse: Browse, lab_site: Lab
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    await browse.value("""() => {
+      const font = new FontFace("late", "url(/api/gate/font)");
+      document.fonts.add(font);
+      void font.load();
+      document.body.style.fontFamily = "late";
+    }""")
+    result = await browse.call("take_screenshot")
+    assert not result.is_error
+    assert "A font of the page has not arrived; the picture shows another" in text_of(result)
+    assert any(block["type"] == "image" for block in result.payload["content"])
