@@ -455,8 +455,8 @@ class Call:
         elif (diff := changes(snapshot, before, mode, tokens)) is not None:
             self.answer.snapshot(diff, language="diff")
         else:
-            is_cut = mode == "auto"
-            self.answer.snapshot(fit(snapshot, tokens, self.acted_ref) if is_cut else snapshot)
+            shown = fit(snapshot, tokens, self.acted_ref, is_overview=not self.element_code)
+            self.answer.snapshot(shown if mode == "auto" else snapshot)
 
     async def snapshot_of(
         self, tab: Tab, locator: Locator | None = None, *, text: str | None = None, **options: Any

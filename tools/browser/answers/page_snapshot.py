@@ -27,6 +27,8 @@ TOKEN: Final = 4
 """The characters that count as one token."""
 ERROR_TOKENS: Final = 1000
 """The most tokens of a page in an error."""
+OUTLINE_TOKENS: Final = 1500
+"""The most tokens of an outline where no element was acted on, since the caller does not look for anything yet."""
 UNCHANGED: Final = "(nothing changed)"
 BODY_SECONDS: Final = 0.3
 """Seconds without a snapshot after which the page is asked whether it has a body at all."""
@@ -38,10 +40,24 @@ _REF: Final = re.compile(r"\[ref=([gtfe\d]+)\]")
 _REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 
 
-def fit(snapshot: str, tokens: int, ref: str | None = None, *, texts: bool = False) -> str:
-    """Return a snapshot if it has at most so many tokens, else its outline, as outline() makes it."""
+def fit(
+    snapshot: str,
+    tokens: int,
+    ref: str | None = None,
+    *,
+    texts: bool = False,
+    is_overview: bool = False,
+) -> str:
+    """Return a snapshot if it has at most so many tokens, else its outline, as outline() makes it.
+
+    The outline of an overview is shorter.
+    """
     limit = tokens * TOKEN
-    return snapshot if len(snapshot) <= limit else outline(snapshot, limit, ref, texts=texts)
+    if len(snapshot) <= limit:
+        return snapshot
+    if is_overview:
+        limit = min(limit, OUTLINE_TOKENS * TOKEN)
+    return outline(snapshot, limit, ref, texts=texts)
 
 
 def changes(snapshot: str, before: str | None, mode: Mode, tokens: int) -> str | None:
@@ -155,6 +171,7 @@ def _mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
 
 __all__ = [
     "ERROR_TOKENS",
+    "OUTLINE_TOKENS",
     "TOKEN",
     "Mode",
     "changes",

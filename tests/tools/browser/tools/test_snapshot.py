@@ -281,3 +281,14 @@ async def test_a_screenshot_does_not_wait_for_a_font_that_never_arrives(
     assert not result.is_error
     assert "A font of the page has not arrived; the picture shows another" in text_of(result)
     assert any(block["type"] == "image" for block in result.payload["content"])
+
+
+async def test_an_outline_is_short_until_an_element_is_acted_on(browse: Browse, lab: str) -> None:
+    overview = await browse.text("navigate", url=f"{lab}/many?refs=1600")
+    assert len(section(overview, "Snapshot")) < 6100
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"snapshot_tokens": 3000}
+    )
+    browse.tab.shown_snapshot = None
+    text = await browse.text("hover", target=ref_of(overview, "Buy 0"))
+    assert len(section(text, "Snapshot")) > 10_000
