@@ -179,7 +179,7 @@ class SharedServer:
         try:
             Config.model_validate(values)
         except ValidationError as error:
-            return describe(error, [Layer("flags", Path(), values)])
+            return describe(error.errors(include_url=False), [Layer("flags", Path(), values)])
         return None
 
     async def _serve_client(self, streams: ClientStreams, request: Request) -> None:

@@ -80,15 +80,15 @@ class BrowserTool(Tool):
     secret: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Names of arguments, also nested ones, that hold typed text, which may be secret."""
 
-    def parse(self, arguments: Mapping[str, Any]) -> Any:
-        """Return the arguments as the tool's model.
+    def parse(self, arguments: Mapping[str, Any], *, unlisted: Collection[str] = ()) -> Any:
+        """Return the arguments as the tool's model; see Tool.parse().
 
         Raises:
             InvalidArgument: One is wrong. The error begins as that of @playwright/mcp.
         """
         try:
             # The base class by name: a dataclass with slots is made anew, and super() would look for the old one.
-            return Tool.parse(self, arguments)
+            return Tool.parse(self, arguments, unlisted=unlisted)
         except InvalidArgument as error:
             text = f'Invalid arguments for tool "{self.name}": {error.message}'
             raise InvalidArgument(text) from None

@@ -100,9 +100,8 @@ async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFix
 
 
 async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arrival(
-    started: Any, monkeypatch: pytest.MonkeyPatch
+    started: Any,
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
     services = {"one": service("bad", "slow-start", "0.5"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,

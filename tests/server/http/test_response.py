@@ -30,13 +30,13 @@ def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_a_note_comes_after_the_first_block_of_the_result(count: int) -> None:
-    own: list[JSON] = [{"type": "text", "text": str(number)} for number in range(count)]
+def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
+    own: list[JSON] = [{"type": "text", "text": text} for text in "ab"[:count]]
     answer = Answer({"content": own}, {"id": "sh_x"}, "note")
     result = forwarded_result(answer, service="s", modern=True, info={})
     texts = [block["text"] for block in result["content"]]
-    assert texts == [*"01"[:count][:1], "note", *"01"[:count][1:]]
-    assert CallResult(result).text == "\n".join("01"[:count])
+    assert texts == (["note"], ["a\n\nnote"], ["a\n\nnote", "b"])[count]
+    assert CallResult(result).text == "\n".join("ab"[:count])
 
 
 def test_a_legacy_client_gets_an_unknown_block_as_text() -> None:

@@ -258,7 +258,12 @@ def test_status_and_stop(running: SharedClients, capsys: pytest.CaptureFixture[s
     assert "no server runs" in run("status")
     assert "no server runs" in run("stop")
     status = json.loads(run("status", "--json"))
-    nothing = {"running": False, "data": str(running.data), "processes": [], "keeper": None}
+    nothing: dict[str, Any] = {
+        "running": False,
+        "data": str(running.data),
+        "processes": [],
+        "keeper": None,
+    }
     assert status == nothing
     assert running.run().returncode == OK
     status = json.loads(run("status", "--json"))
