@@ -10,6 +10,9 @@ _UNSAFE: Final = re.compile(
 )
 """Control characters, line separators, marks that reorder text, and half surrogate pairs."""
 
+_FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\n:;,'\"]+/)*(?=[^/\s:;,'\"])")
+"""Matches the folders of an absolute path. The path of a URL has its host before it."""
+
 
 def escape_controls(text: str) -> str:
     r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
@@ -21,8 +24,13 @@ def one_line(text: str) -> str:
     return escape_controls(" ".join(text.split())) if not text.isprintable() else text
 
 
+def without_folders(text: str) -> str:
+    """Return a text in which each absolute path has become its last part: callers need not know the folders of a machine."""
+    return _FOLDERS.sub("", text)
+
+
 def _escape(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1] if match[0] != "\x7f" else r"\x7f"
 
 
-__all__ = ["escape_controls", "one_line"]
+__all__ = ["escape_controls", "one_line", "without_folders"]

@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
+from ...sessions.one_line import without_folders
 from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
@@ -407,7 +408,8 @@ class BrowserService:
     async def _require_paths(self) -> None:
         missing = await anyio.to_thread.run_sync(find_missing_path, self.config)
         if missing is not None:
-            raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {missing[1]}.")
+            problem = without_folders(missing[1])
+            raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {problem}.")
 
     async def _load_secrets(self) -> NamedSecrets:
         """Return the named secrets, which are read once.

@@ -18,6 +18,7 @@ from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, loads
+from ...sessions.one_line import without_folders
 from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
 from ..processes.child import KeeperHandle, ProcessLimits
@@ -413,7 +414,8 @@ class UpstreamService:
         """Connect over the first transport that works, and try that one first from then on."""
         if isinstance(self.config, UnusableConfig):
             raise ServiceUnavailable(
-                self.config.problem, recovery="Correct it, then start Statehold again."
+                without_folders(self.config.problem),
+                recovery="Correct it, then start Statehold again.",
             )
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)

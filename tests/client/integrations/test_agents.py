@@ -204,7 +204,7 @@ async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(
     client: Client,
 ) -> None:
     async with client.session(services=["pictures"]) as s:
-        [picture] = await s.langchain_tools()
+        [picture] = await s.langchain_tools(names=["picture"])
         shown = await picture.ainvoke(asks("picture"))
         [block] = shown.content
         assert block == {"type": "image", "base64": PIXEL, "mime_type": "image/png"}

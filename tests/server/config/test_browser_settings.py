@@ -156,7 +156,7 @@ def test_a_mistake_is_reported_in_one_line_that_names_it(
     (tmp_path / "wrong.env").write_text("P-IN=12345")
     path = written(tmp_path, f"[services.browser]\n{text}")
     with pytest.raises(ConfigError) as error_info:
-        load(config=path, environ={})
+        load(config=path, environ={}, flags={"strict": True})
     message = str(error_info.value)
     assert said in message
     assert message.startswith(f"{path}: services.browser")

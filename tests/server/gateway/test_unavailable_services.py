@@ -38,7 +38,7 @@ async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Pat
         "[services.browser]\ninit_script = ['none.js']\n"
     )
     with serving(config, tmp_path / "data", "--services", str(file)) as running:
-        await use(running, missing)
+        await use(running, tmp_path)
     assert running.log.count("service unset is not available: ") == 1
     assert running.log.count("these keys are not used: good: trust") == 1
     assert "service good is available: " in running.log
@@ -46,7 +46,7 @@ async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Pat
     assert main(["serve", "--strict", "--port", "0", *flags]) == USAGE
 
 
-async def use(running: Running, missing: Path) -> None:
+async def use(running: Running, folder: Path) -> None:
     async with Client(running.url + "/mcp", cache=None) as client:
         session = await opened_session(client)
         assert await count(client, session) == 1
@@ -55,7 +55,7 @@ async def use(running: Running, missing: Path) -> None:
         assert services["good"]["status"] == "available"
         reasons = {
             "unset": "GONE_FOR_THE_TEST is not set",
-            "folder": str(missing),
+            "folder": "its working folder cannot be used",
             "program": "there is no program",
             "typed": "services.typed.command: should be a valid string",
             "browser": "init_script: there is no file",
@@ -63,6 +63,8 @@ async def use(running: Running, missing: Path) -> None:
         for name, reason in reasons.items():
             assert services[name]["status"] == "unavailable"
             assert reason in services[name]["problem"]
+            # Callers need not know the folders of a machine.
+            assert str(folder) not in services[name]["problem"]
         failed = await client.call_tool("unset_inc", {"session_id": session})
         assert "GONE_FOR_THE_TEST is not set" in text_of(failed)
         names = {tool.name for tool in (await client.list_tools()).tools}

@@ -149,7 +149,7 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
         return f"the command, its arguments or its environment are not valid ({error})"
     if cwd is not None and error.filename == cwd:
-        return f"its working folder {cwd} cannot be used ({error.strerror})"
+        return f"its working folder cannot be used ({error.strerror})"
     if error.errno == errno.ENOENT:
         return f"there is no program {name!r} on this machine; install it or correct `command`"
     return f"the program {name!r} cannot be run ({error.strerror})"
