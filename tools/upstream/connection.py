@@ -16,6 +16,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
+from ...sessions.attribution import LAST_WORDS
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
@@ -130,8 +131,10 @@ class UpstreamConnection:
         output = self._rpc.last_output() if self._rpc is not None else ""
         if noise:
             # Without stderr, the last output is this text.
-            output = "" if output.removeprefix("it last said: ") in noise else output
-            remedy = f"; it wrote text to stdout that is not MCP: {noise}"
+            output = (
+                noise if output.removeprefix("it last said: ") in noise else f"{noise}; {output}"
+            )
+            remedy, output = "", f"it wrote text to stdout that is not MCP{LAST_WORDS}{output}"
         raise ServiceUnavailable(
             f"{self.service} did not answer within {seconds:g} seconds{'; ' if output else ''}{output}{remedy}."
         )

@@ -74,7 +74,8 @@ async def test_a_server_that_does_not_answer_is_told_by_its_noise(
     service = serving("bad", "talks-at-start", stderr, **seconds)
     with pytest.raises(ServiceUnavailable) as raised:
         await service.tools()
-    assert "that is not MCP: Welcome to the server Enter your API key:" in raised.value.message
+    words = "that is not MCP; it last said: Welcome to the server Enter your API key:"
+    assert words in raised.value.message
     assert "download" not in raised.value.message
     assert stderr in raised.value.message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -9,9 +10,11 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
+from ....sessions.attribution import LAST_WORDS
 from ....sessions.errors import ServiceUnavailable
 
 WORDS_LENGTH: Final = 300
+_CONTENT_TYPE: Final = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,80}", re.ASCII)
 
 CREDENTIALS_REFUSED: Final = (401, 403, 407)
 OTHER_ADDRESS: Final = (400, 404, 405)
@@ -76,10 +79,10 @@ class HttpRefused(ServiceUnavailable):
     def __init__(
         self, service: str, refusal: HttpRefusal, words: str = "", *, opening: bool = False
     ) -> None:
-        remark = f' (it said: "{words[:WORDS_LENGTH]}")' if words else ""
+        quoted = f"{LAST_WORDS}{words[:WORDS_LENGTH].rstrip('.')}" if words else ""
         remedy = _remedy(service, refusal)
         super().__init__(
-            f"{service} {_fault(refusal)}{remark}{'; ' if remedy else ''}{remedy}.",
+            f"{service} {_fault(refusal)}{'; ' if remedy else ''}{remedy}{quoted}.",
             recovery=None if opening else _recovery(refusal),
             retry_after=refusal.retry_after,
         )
@@ -95,7 +98,8 @@ def _fault(refusal: HttpRefusal) -> str:
     if status == 202:
         return "accepted the request without an answer (HTTP 202)"
     if status < 300:
-        return f"answered with {refusal.content_type or 'nothing'} instead of MCP (HTTP {status})"
+        kind = refusal.content_type if _CONTENT_TYPE.fullmatch(refusal.content_type) else "no type"
+        return f"answered with {kind} instead of MCP (HTTP {status})"
     try:
         phrase = f" ({HTTPStatus(status).phrase})"
     except ValueError:
