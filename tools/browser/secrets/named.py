@@ -163,6 +163,13 @@ class NamedSecrets:
         """Return a text in which each value that is not weak is replaced by its name, also as JSON and URLs write it."""
         return self._text.apply(text)
 
+    def mask_field(self, value: str) -> str:
+        """Return the value of a single field, masked also if the whole of it is a weak secret."""
+        for name in self._weak_names:
+            if value in self._secrets[name].values():
+                return f"%{name}%"
+        return self.mask(value)
+
     def mask_name(self, name: str) -> str:
         """Return the name of a file in which each value is replaced as in mask(), also where its signs became others."""
         for value, reference in self._names_in_files:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
-_LOGIN_HEADER: Final = re.compile(r"authorization$|api-?key|(auth|access|session)-?token")
+_LOGIN_HEADER: Final = re.compile(r"authorization$|(api|subscription)-?key|token$|secret|password")
 """Matches the names of headers that log in, besides those of cookies."""
 
 

@@ -154,7 +154,8 @@ async def verify_value(call: Call, arguments: VerifyValue) -> None:
         values, assertion = await _values(call, locator)
         code += assertion
     if _with_secrets(call, locator.page, arguments.value) not in values:
-        raise ToolFailed(f'Expected value "{arguments.value}", but got "{values[-1]}"')
+        found = call.session.secrets.named.mask_field(values[-1])
+        raise ToolFailed(f'Expected value "{arguments.value}", but got "{found}"')
     call.answer.result("Done")
     call.answer.code(code)
 

@@ -52,7 +52,7 @@ async def with_secrets(
         "KEY@http://shop.test=key-of-the-shop",
     )
     (folder / "secrets.env").write_text("\n".join(lines), "utf-8")
-    settings = {"caps": ["devtools", "storage"], "secrets": str(folder / "secrets.env")}
+    settings = {"caps": ["devtools", "storage", "testing"], "secrets": str(folder / "secrets.env")}
     async with running(folder / "data", shell, **settings) as service:
         yield service
 
@@ -149,6 +149,8 @@ async def test_a_value_that_can_be_guessed_is_hidden_in_the_field_that_it_was_pu
     assert await browse.value(fields) == [CODE, CODE, CODE]
     snapshot = section(await browse.text("snapshot"), "Snapshot")
     assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (2, 1)
+    field = {"type": "textbox", "element": "code", "target": "[name=code]"}
+    assert 'but got "%CODE%"' in await browse.error("verify_value", **field, value="other")
     await browse.text("type", target="[name=first]", text="plain")
     snapshot = section(await browse.text("snapshot"), "Snapshot")
     assert (snapshot.count("%CODE%"), snapshot.count("plain")) == (1, 1)
@@ -175,7 +177,7 @@ async def test_headers_that_log_in_are_masked(browse: Browse, shop: Changing) ->
     await browse.text("navigate", url=f"{shop.url}/")
     await browse.value("() => { document.cookie = 'a=s3cr3t-2'; document.cookie = 'b=s3cr3t-3'; }")
     headers = """{ AUTHORIZATION: "Bearer s3cr3t-4", "X-Api-Key": "s3cr3t-5", "x-auth-token": "s3cr3t-6",
-      "X-Mine": "kept" }"""
+      "Private-TOKEN": "s3cr3t-7", "X-Mine": "kept" }"""
     await browse.text("evaluate", function=f"() => fetch('/api', {{ headers: {headers} }})")
     texts = [await browse.text("network_request", index=2)]
     for part in ("request-headers", "response-headers"):
