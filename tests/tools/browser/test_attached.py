@@ -107,6 +107,7 @@ async def test_a_dialog_that_the_person_closes_is_closed_for_the_session(
         ask = "() => { setTimeout(() => { document.title = confirm('go on?'); }); }"
         text = await browse.text("evaluate", function=ask)
         assert "go on?" in section(text, "Modal state")
+        await until(lambda: dialogs)
         await dialogs[0].accept()
         await until(lambda: browse.tab.modal_text is None)
         assert "Page Title: true" in await browse.text("snapshot")
