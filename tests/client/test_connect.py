@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Awaitable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gateway_process import service
 
 from statehold.client import Question, connect, sync
-from statehold.client.errors import ServerUnreachable
+from statehold.client.errors import ConfigError, ServerUnreachable
 from statehold.client.transport.owner import ContextOwner
 from statehold.client.transport.stdio import StdioTransport
 
@@ -81,3 +84,21 @@ async def test_an_error_about_a_missing_program_has_whole_sentences() -> None:
             raise AssertionError
     assert "no-such-program-of-statehold" in caught.value.message
     assert ".." not in caught.value.message
+
+
+async def test_the_file_of_a_client_is_read_with_paths_relative_to_it(
+    tmp_path: Path,
+) -> None:
+    entry = service("quick", env={"A": "1"}, envFile="x.env", disabledTools=["fail"])
+    file = tmp_path / "there" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": {"quick": entry}}))
+    (file.parent / "x.env").write_text("B=2\n")
+    async with connect(services=file) as client:
+        names = [tool.name for tool in await client.list_tools()]
+        assert "inc" in names
+        assert "fail" not in names
+    (file.parent / "x.env").unlink()
+    with pytest.raises(ConfigError, match="envFile: there is no file"):
+        async with connect(services=file) as client:
+            await client.list_tools()
