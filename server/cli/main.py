@@ -124,9 +124,11 @@ def _is_shared(arguments: CommandLine) -> bool:
 
 def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     from ..sdk.deferred_models import defer_models
+    from ..sdk.deferred_packages import defer_packages
 
     if http and arguments.replace and _is_shared(arguments):
         return complain("--replace is not for --shared: a newer client replaces that server", USAGE)
+    defer_packages()
     with defer_models():
         if _is_shared(arguments):
             from ..serve_shared import run_shared

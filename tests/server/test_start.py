@@ -26,6 +26,7 @@ UNNEEDED = {
     *("jsonschema", "pydantic_settings", "playwright", "difflib"),
     *("statehold.sessions.store.sql", "statehold.server.http.app"),
     "statehold.server.control.handler",
+    *("mcp.client.client", "mcp.client.session", "mcp.server.mcpserver"),
 }
 """Modules that a list of the tools does not need."""
 
