@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from callers import NOTHING, Caller, Serving, text_of, view
+from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
+from support.fork_server import ForkServer
 from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
@@ -122,9 +123,10 @@ async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory
 
 
 async def test_a_tool_that_asks_by_the_newer_revision_names_the_era_to_set(
-    serving: Serving,
+    serving: Serving, fork_server: ForkServer
 ) -> None:
-    connection = await serving("asks_modern").open(view(), None)
+    program = fork_server.service(UPSTREAMS / "asks_modern.py")
+    connection = await serving("asks_modern", **program).open(view(), None)
     assert not connection.peer.modern
     with pytest.raises(UpstreamRefused) as raised:
         await connection.call("ask", {}, Caller())
@@ -134,7 +136,7 @@ async def test_a_tool_that_asks_by_the_newer_revision_names_the_era_to_set(
     async def answer(_method: str, _params: object) -> Any:
         return {"action": "accept", "content": {"answer": "42"}}
 
-    connection = await serving("asks_modern", era="modern").open(view(), None)
+    connection = await serving("asks_modern", **program, era="modern").open(view(), None)
     assert text_of(await connection.call("ask", {}, Caller(answer=answer))) == "answered"
     await connection.aclose()
 
