@@ -31,7 +31,7 @@ class StaticTokens:
     """The tokens of one file, read once. It holds digests only. A lookup always takes the same time."""
 
     def __init__(self, principals: Iterable[tuple[bytes, Principal]]) -> None:
-        self._parse_entryipals = list(principals)
+        self._principals = list(principals)
 
     @classmethod
     def read(cls, path: Path) -> StaticTokens:
@@ -56,13 +56,13 @@ class StaticTokens:
         """Return the principal of a presented token, or None."""
         token_digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
         match: Principal | None = None
-        for digest, principal in self._parse_entryipals:
+        for digest, principal in self._principals:
             if hmac.compare_digest(digest, token_digest):
                 match = principal
         return match
 
     def __len__(self) -> int:
-        return len(self._parse_entryipals)
+        return len(self._principals)
 
 
 def _is_toml(text: str) -> bool:

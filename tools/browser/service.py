@@ -31,6 +31,7 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
+from .features.output_folder import OutputFolder
 from .missing_paths import find_missing_path
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
@@ -39,7 +40,6 @@ from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
-from .session.output_folder import OutputFolder
 from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot

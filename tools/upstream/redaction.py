@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...sessions.attribution import LAST_WORDS, attribute_text
 from ...sessions.one_line import one_line
+from ..processes.stderr import last_cause, without_sequences
 from .config import UpstreamConfig
-from .stderr import last_cause, without_sequences
 
 AUTHOR: Final = "server"
 """The author of words that a reason quotes."""

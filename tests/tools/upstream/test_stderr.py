@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.processes.stderr import last_cause
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.redaction import Secrets
 from statehold.tools.upstream.service import UpstreamService
-from statehold.tools.upstream.stderr import last_cause
 
 NODE = """node:internal/modules/cjs/loader:1080
   throw err;

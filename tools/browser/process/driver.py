@@ -41,7 +41,7 @@ LEAN: Final = ("--max-semi-space-size=4",)
 
 HOOKS: Final = (
     *("--require", str(USER_AGENT_HOOK)),
-    *("--require", str(Path(__file__).with_name("registry.cjs"))),
+    *("--require", str(Path(__file__).with_name("hooks") / "registry.cjs")),
 )
 """The scripts that a process of Playwright loads first."""
 

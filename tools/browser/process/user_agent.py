@@ -1,7 +1,8 @@
 """The user agent and client hints of pages: those that the same browser has with a window.
 
 A headless browser names itself HeadlessChrome. Flags change the user agent of every request. The client hints of a headless
-shell cannot be changed by flags, only emptied; the driver sends them with the user agent of each context (user_agent.cjs).
+shell cannot be changed by flags, only emptied; the driver sends them with the user agent of each context
+(hooks/user_agent.cjs).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Brand: TypeAlias = Literal["Google Chrome", "Microsoft Edge"] | None
 """The brand of a browser beside Chromium."""
 
-HOOK: Final = Path(__file__).with_name("user_agent.cjs")
+HOOK: Final = Path(__file__).with_name("hooks") / "user_agent.cjs"
 """The script that adds client hints to the user agents that the driver sends."""
 LANGUAGES: Final = "en-US,en"
 """The languages of a headless shell, which by itself sends no Accept-Language."""

@@ -20,9 +20,9 @@ import anyio.to_thread
 from ....sessions.errors import InvalidArgument
 from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
+from ..features.output_folder import OutputFolder, new_file
 from ..process.sdk import artifact_of
 from .failures import describe_error
-from .output_folder import OutputFolder, new_file
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
