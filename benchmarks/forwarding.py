@@ -34,6 +34,7 @@ UNIX = Hop("owner", "forwarded", "", ("data", "data"))
 ADDED_P50_MS = 0.5
 ADDED_P99_MS = 2.0
 LARGE_RATIO = 1.25
+KEY = "0123456789-a-key-of-the-measurements"
 CLUSTER = """\
 [store]
 url = "{url}"
@@ -62,7 +63,7 @@ async def measure(plan: Plan) -> Table:
 
 
 def _peer_port(url: str) -> Hop:
-    settings = CLUSTER.format(url=url, key="k" * 32)
+    settings = CLUSTER.format(url=url, key=KEY)
     return Hop("owner in a cluster", "over the peer port", settings, ("one", "other"))
 
 

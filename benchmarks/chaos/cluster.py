@@ -33,6 +33,7 @@ FENCED: Final = 75
 RESTART_SECONDS: Final = 0.2
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
+KEY: Final = "0123456789-a-key-of-the-chaos-alone"
 
 CONFIG: Final = """\
 [server]
@@ -149,7 +150,7 @@ class Cluster:
         listen = free_port()
         text = CONFIG.format(
             url=await self.database.link(node.database_link),
-            key="k" * 32,
+            key=KEY,
             listen=listen,
             advertise=await self._relays.lead(node.peer_link, f"127.0.0.1:{listen}"),
             lease=self.lease_seconds,

@@ -115,7 +115,7 @@ async def goes_on(agent: Agent, name: str, session: str, site: str) -> JSON:
     )
     [result] = listed["structuredContent"]["sessions"]
     assert (result["session_id"], result["name"], result["status"]) == (session, name, "paused")
-    notice = first["content"][1]["text"]
+    notice = first["content"][0]["text"]
     assert "generation 1 to 2; the server was restarted" in notice
     assert "Restored: the login (cookies and local storage)." in notice
     # A busy machine is killed before it saved the last call, which the notice then says too.

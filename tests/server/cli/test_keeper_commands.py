@@ -148,6 +148,7 @@ def test_the_processes_of_a_killed_shared_server_are_shown_and_ended(
     assert statehold("status", "--json").json == {
         "running": False,
         "data": str(data),
+        "processes": [],
         "keeper": None,
     }
 

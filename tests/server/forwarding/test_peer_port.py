@@ -372,7 +372,7 @@ async def two_nodes(
 async def test_nodes_understand_each_other_while_a_key_is_replaced(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    old, new = "o" * 32, "n" * 32
+    old, new = (f"0123456789-abcdefghij-{age}-key-of-a-test" for age in ("old", "new"))
     url = postgresql.fresh()
     async with two_nodes(tmp_path, url, {"keys": [new, old]}, {"keys": [old, new]}) as clients:
         owner, edge = clients

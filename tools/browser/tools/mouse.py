@@ -117,12 +117,24 @@ async def drag(call: Call, arguments: Drag) -> None:
             x, y = await _center(start, call.timeout)
             await mouse.down()
             await mouse.move(x + DRAG_PIXELS, y + DRAG_PIXELS, steps=2)
-            await end.wait_for(state="visible", timeout=call.timeout)
+            await _require_visible(end, call.timeout)
             await end.evaluate(SCROLL, timeout=call.timeout)
             await _move_and_drop(mouse, *await _resting_center(end, call.timeout))
 
     await call.act(pull)
     call.answer.code(f"await {start_code}.drag_to({call.element_code})")
+
+
+async def _require_visible(locator: Locator, timeout: float) -> None:
+    """Wait until the end of a drag is visible. Raises ToolFailed after `timeout` milliseconds."""
+    from playwright.async_api import TimeoutError as Expired
+
+    try:
+        await locator.wait_for(state="visible", timeout=timeout)
+    except Expired:
+        raise ToolFailed(
+            f"Timeout {timeout:g}ms exceeded: the end element is not visible."
+        ) from None
 
 
 async def _center(locator: Locator, timeout: float) -> tuple[float, float]:
