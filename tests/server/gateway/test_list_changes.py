@@ -329,9 +329,8 @@ async def test_a_new_tool_takes_no_name_from_another_service(
             with anyio.fail_after(15):
                 await anext(aiter(changes))
         assert await names(client) == [*before[:-1], "a_extra", "extra"]
-        for name in ("a_extra", "extra"):
-            result = await client.call_tool(name, {"session_id": session})
-            assert not result.is_error
+        result = await client.call_tool("extra", {"session_id": session})
+        assert not result.is_error
         assert await count(client, session) == 1
 
 
