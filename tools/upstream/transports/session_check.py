@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 import anyio
 from mcp_types import METHOD_NOT_FOUND
 
-from ....sessions.errors import ConnectionLost, SessionError
+from ....sessions.errors import ConnectionLost, OutcomeUnknown, SessionError
 from ....sessions.json_codec import JSON
 from ..errors import UpstreamRefused
 from .http_errors import TOO_MUCH, HttpRefused
@@ -53,7 +53,8 @@ class SessionCheck:
     ) -> SessionError:
         """Return the error of a refused request: its own, or the loss of a session that the upstream has forgotten.
 
-        A connection without its session is given up as lost.
+        A connection without its session is given up as lost. ConnectionLost says that the request did not run, and
+        OutcomeUnknown that it may have run before its server or a proxy lost the session.
         """
         if open_another is None or not rpc.transport.has_session or not _is_suspicious(error):
             return error
@@ -64,9 +65,14 @@ class SessionCheck:
                     self._refusal = await find_refusal(rpc, open_another, questions)
                     if self._refusal is not None:
                         await rpc.give_up(FORGOTTEN)
-        if self._refusal is None or not _did_not_run(error, self._refusal):
+        if self._refusal is None:
             return error
-        return ConnectionLost(f"The connection to {self._service} is gone: {FORGOTTEN}.")
+        message = f"The connection to {self._service} is gone: {FORGOTTEN}."
+        if error.refusal is not None and not error.refusal.may_have_run:
+            return ConnectionLost(message)
+        if _answer(error) != _answer(self._refusal):
+            return error
+        return ConnectionLost(message) if _names_session(error) else OutcomeUnknown(message)
 
 
 async def find_refusal(
@@ -118,13 +124,6 @@ def _is_suspicious(error: Refusal) -> bool:
         return error.refusal.status not in TOO_MUCH
     # A server without this method says so in any session that it knows.
     return error.rpc_code != METHOD_NOT_FOUND
-
-
-def _did_not_run(error: Refusal, refusal_of_question: Refusal) -> bool:
-    """Return whether a request did not run that was refused in a forgotten session."""
-    if error.refusal is not None and not error.refusal.may_have_run:
-        return True
-    return _answer(error) == _answer(refusal_of_question)
 
 
 def _answer(error: Refusal) -> tuple[int, str]:
