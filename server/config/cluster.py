@@ -12,9 +12,9 @@ from pydantic_core import PydanticCustomError
 from .types import Count, Names, Section, not_bool, split
 
 KEY_LENGTH: Final = 32
-DIFFERENT: Final = 8
-"""Different characters in a key."""
 """The fewest characters of a key."""
+DIFFERENT: Final = 8
+"""The fewest different characters in a key."""
 
 
 class ClusterSettings(Section):

@@ -184,11 +184,11 @@ class Session:
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
         self.on_fenced: Callable[[Session], None] = _nothing
+        """Called once when a write was refused: another node owns the session."""
         self.quota: Quota | None = None
         """Counts the bytes that it stores, for its owner; the registry sets it."""
         self._snapshot_bytes: dict[str, list[int]] = {}
         """The sizes of the snapshots that this process has stored and that the store keeps, by service."""
-        """Called once when a write was refused: another node owns the session."""
         self._store = store
         self._node = node
         self._clock = clock
