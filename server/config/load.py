@@ -24,7 +24,7 @@ from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .messages import FLAGS, Layer, describe, nearest
 from .missing_paths import find_missing_path
 from .model import PREFIX, Config, ConfigError, is_name_of_service
-from .service_layers import MergedServices, add_missing, is_true, merge_services
+from .service_layers import MergedServices, add_missing, is_disabled, is_true, merge_services
 from .toml_file import parse_toml
 from .variables import Location, expand
 
@@ -181,7 +181,7 @@ def _with_services(values: JSON, services: MergedServices, layers: list[Layer]) 
             entries[name] = entry
         else:
             entries[_listable(name, {*services.entries, *entries})] = UnusableConfig.of(
-                entry, problem
+                entry, problem, disabled=is_disabled(entry)
             )
     return {**values, "services": entries}
 

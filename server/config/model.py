@@ -220,7 +220,7 @@ class Config(Section):
         return {
             name: service.problem
             for name, service in self.services.items()
-            if isinstance(service, UnusableConfig)
+            if isinstance(service, UnusableConfig) and not service.disabled
         }
 
     def upstreams(self) -> dict[str, UpstreamConfig]:

@@ -237,7 +237,7 @@ class UnusableConfig(UpstreamConfig):
     problem: str = Field(default="", description="The mistake and its remedy, in one line.")
 
     @classmethod
-    def of(cls, settings: object, problem: str) -> UnusableConfig:
+    def of(cls, settings: object, problem: str, *, disabled: bool = False) -> UnusableConfig:
         """Return the remains of wrong settings, whatever these are."""
         given = cast("dict[str, object]", settings) if isinstance(settings, dict) else {}
         prefix, command = given.get("prefix"), given.get("command")
@@ -246,6 +246,7 @@ class UnusableConfig(UpstreamConfig):
             prefix=prefix if isinstance(prefix, str) and _PREFIX.fullmatch(prefix) else "",
             command=command if isinstance(command, str) else None,
             type="sse" if given.get("type") == "sse" else None,
+            disabled=disabled,
         )
 
     def _problems(self) -> Generator[tuple[str, str]]:

@@ -117,3 +117,11 @@ def test_a_disabled_service_has_no_problem(tmp_path: Path) -> None:
     services = client_file(tmp_path, {"mcpServers": {"bad": {"command": "ls", "disabled": True}}})
     config = toml(tmp_path, "[services.bad]\nargs = ['${GONE}']")
     assert load(config=config, services=services, environ={}).unusable_services() == {}
+
+
+def test_a_disabled_service_with_a_mistake_stays_disabled(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[services.bad]\ncommand = 'ls'\nbogus = 1\ndisabled = true\n")
+    config = load(config=path, environ={})
+    assert config.services["bad"].disabled
+    assert config.enabled_services() == {}
+    assert config.unusable_services() == {}
