@@ -25,6 +25,8 @@ INSTANCE_META = "statehold/instance"
 """The key of the name of the process that answers; see gateway/own_tools.py."""
 ERROR_HEADING = "### Error\n"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+_JSON_STARTS = tuple('{["-0123456789tfnIN')
+"""The first characters of a JSON value, and of the `Infinity` and `NaN` that Python writes into JSON."""
 _LEGACY_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
@@ -88,8 +90,8 @@ def _with_notice(content: list[JSON], notice: str) -> list[JSON]:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is a JSON object or array."""
-    if not text.lstrip().startswith(("{", "[")):
+    """Whether a text is a JSON value."""
+    if not text.lstrip().startswith(_JSON_STARTS):
         return False
     try:
         json.loads(text)

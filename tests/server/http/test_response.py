@@ -39,6 +39,13 @@ def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
     assert CallResult(result).text == "\n".join("ab"[:count])
 
 
+@pytest.mark.parametrize("text", ["42", "-1.5", "true", "null", '"x"', " [1]\n", "NaN"])
+def test_a_note_leaves_a_json_text_as_it_is(text: str) -> None:
+    answer = Answer({"content": [{"type": "text", "text": text}]}, {"id": "sh_x"}, "note")
+    result = forwarded_result(answer, service="s", modern=True, info={})
+    assert [block["text"] for block in result["content"]] == [text, "note"]
+
+
 def test_a_legacy_client_gets_an_unknown_block_as_text() -> None:
     known: JSON = {"type": "text", "text": "a"}
     unknown: JSON = {"type": "hologram", "size": 2**70}

@@ -78,7 +78,7 @@ async def test_a_call_whose_schema_has_no_place_for_the_note_runs_with_the_note_
     assert structured(result) == {"count": 1}
     note = meta_of(result)["statehold/notice"]
     assert "generation 1 to 2" in note
-    assert text_of(result) == f"1\n\n{note}"
+    assert [getattr(block, "text", None) for block in result.content] == ["1", note]
 
 
 async def test_the_note_is_a_second_block_beside_json(client: Client) -> None:
