@@ -10,8 +10,9 @@ import re
 import string
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, islice, pairwise
 from typing import Any, Final, cast
 
 import orjson
@@ -30,30 +31,39 @@ LAST_WORDS: Final = "; it last said: "
 """Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
 
 _LOOK_ALIKES: Final = {
-    "a": "\u0430\u03b1\u0251\u1d00\u2c81",
-    "b": "\u044c\u0299",
-    "c": "\u0441\u03f2\u1d04\u217d",
-    "d": "\u0501\u1d05\u0257\u0111",
-    "e": "\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c893",
-    "f": "\u0493\u017f\u0192\ua730\u1e9d",
-    "g": "\u0261\u0262",
-    "h": "\u04bb\u043d\u029c\u0570\u0127",
-    "i": "\u0456\u0131\u03b9\u02691l\u04cf",
-    "k": "\u03ba\u043a\u1d0b",
-    "l": "\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142",
-    "m": "\u043c\u1d0d\u2c99",
-    "n": "\u043f\u03b7\u0578\u0274\u2c9b",
-    "o": "\u043e\u03bf\u0585\u1d0f\u03c3\u2c9f0\u00f8",
-    "p": "\u0440\u03c1\u1d18",
-    "r": "\u0433\u0280\u1d26\u2c85",
-    "s": "\u0455\ua731\u01bd5\uabaa",
-    "t": "\u0442\u03c4\u1d1b\u2ca77\u0167",
+    "a": "\u0430\u03b1\u0251\u1d00\u2c81\u13aa\ua4ee4",
+    "b": "\u044c\u0299\u13cf\ua4d0",
+    "c": "\u0441\u03f2\u1d04\u217d\u2ca5\u13df\ua4da",
+    "d": "\u0501\u1d05\u0257\u0111\u13a0\u13e7\ua4d3",
+    "e": "\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c89\u13ac\ua4f03",
+    "f": "\u0493\u017f\u0192\ua730\u1e9d\u03dd\ua4dd",
+    "g": "\u0261\u0262\u13c0\ua4d6",
+    "h": "\u04bb\u043d\u029c\u0570\u0127\u2c8f\u13bb\u13c2\ua4e7",
+    "i": "\u0456\u0131\u03b9\u02691l\u04cf\u2c93\u13a5\ua4f2",
+    "k": "\u03ba\u043a\u1d0b\u13e6\ua4d7",
+    "l": "\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142\u13de\ua4e1\ua4f2",
+    "m": "\u043c\u1d0d\u2c99\u13b7\ua4df",
+    "n": "\u043f\u03b7\u0578\u0274\u2c9b\ua4e0",
+    "o": "\u043e\u03bf\u0585\u1d0f\u03c3\u03b8\u04e9\u0275\u2c9f\ua4f30\u00f8",
+    "p": "\u0440\u03c1\u1d18\u13e2\ua4d1",
+    "r": "\u0433\u0280\u1d26\u2c85\u13a1\u13d2\ua4e3",
+    "s": "\u0455\ua731\u01bd5\uabaa\u13da\u13d5\ua4e2",
+    "t": "\u0442\u03c4\u1d1b\u2ca77\u0167\u13a2\ua4d4",
     "u": "\u03c5\u057d\u1d1c",
     "v": "\u0475\u03bd\u1d20",
     "w": "\u051d\u1d21",
     "y": "\u0443\u028f\u04af",
 }
 """Characters that look like a letter and that Unicode does not decompose to it."""
+_CAPITALS: Final = str.maketrans(
+    "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03f9",
+    "abehikmnoptyc",
+)
+"""The Greek capitals that look like other letters than their small ones."""
+_GREEK_CAPITAL: Final = re.compile("[\u0391-\u03a9\u03f9]")
+_SIGN_LETTERS: Final = str.maketrans("@$!|\u20ac", "asile")
+"""Signs that may stand for a letter, or only separate letters; a text is read in both ways."""
+_SIGN_LETTER: Final = re.compile("[@$!|\u20ac\ufe57\ufe69\ufe6b\uff01\uff04\uff20\uff5c]")
 _ENCLOSED: Final = (0x1F150, 0x1F170, 0x1F1E6)
 """The first letters of alphabets in black circles, in black squares, and of regional indicators."""
 _SIGNS: Final = re.compile("(?:[^\\w\U0001f150-\U0001f189\U0001f1e6-\U0001f1ff]|_)+")
@@ -85,20 +95,39 @@ _MEMBER: Final = re.compile(_any_spelling("stateholdnotice"))
 _JSON_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 
-def attribute(texts: Sequence[str], author: str) -> list[str]:
-    """Return texts that a client shows one after the other, with `[author] ` before each imitation of a note."""
-    skeletons = [_skeleton(text) for text in texts]
-    starts = _starts("".join(skeletons))
-    if not starts:
-        return list(texts)
-    if len(starts) > MOST:
-        return [f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts]
-    ends = list(accumulate(map(len, skeletons)))
-    places: list[list[int]] = [[] for _ in texts]
-    for start in starts:
-        index = bisect_right(ends, start)
-        places[index].append(start - (ends[index - 1] if index else 0))
-    return [_mark(text, found, author) for text, found in zip(texts, places, strict=True)]
+def attribute(
+    texts: Sequence[str], author: str, readings: Iterable[Sequence[int]] = ()
+) -> list[str]:
+    """Return texts with `[author] ` before each imitation of a note.
+
+    `readings` are the orders in which a client may show them one after the other, as indices; without any, as they stand.
+    """
+    readings = tuple(readings) or (range(len(texts)),)
+    places: list[set[int]] = [set() for _ in texts]
+    for with_letters in (False, True):
+        if with_letters and not any(map(_SIGN_LETTER.search, texts)):
+            break
+        skeletons = [_skeleton(text, with_letters=with_letters) for text in texts]
+        offsets = _offsets(skeletons, readings)
+        if sum(map(len, offsets)) > MOST:
+            return [
+                f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts
+            ]
+        for text, found, place in zip(texts, offsets, places, strict=True):
+            place.update(_positions(text, sorted(found), with_letters=with_letters))
+    return [_mark(text, sorted(place), author) for text, place in zip(texts, places, strict=True)]
+
+
+def _offsets(skeletons: Sequence[str], readings: Iterable[Sequence[int]]) -> list[set[int]]:
+    """Return for each skeleton the offsets at which an imitation begins in one of the readings."""
+    offsets: list[set[int]] = [set() for _ in skeletons]
+    for reading in readings:
+        parts = [skeletons[index] for index in reading]
+        ends = list(accumulate(map(len, parts)))
+        for start in _starts("".join(parts)):
+            number = bisect_right(ends, start)
+            offsets[reading[number]].add(start - (ends[number - 1] if number else 0))
+    return offsets
 
 
 def attribute_text(text: str, author: str) -> str:
@@ -109,12 +138,15 @@ def attribute_text(text: str, author: str) -> str:
 def attribute_value(value: Any, author: str) -> Any:
     """Return a JSON value whose texts and names are attributed, and no name of which is that of our notice."""
     try:
-        skeleton = _skeleton(_JSON_ESCAPES.sub(" ", orjson.dumps(value).decode()))
+        text = _JSON_ESCAPES.sub(" ", orjson.dumps(value).decode())
     except (orjson.JSONEncodeError, RecursionError):
-        skeleton = None
-    if skeleton is not None and not _starts(skeleton) and not _MEMBER.search(skeleton):
-        return value
-    return _attribute_members(value, author)
+        return _attribute_members(value, author)
+    skeletons = [_skeleton(text)]
+    if _SIGN_LETTER.search(text):
+        skeletons.append(_skeleton(text, with_letters=True))
+    if any(_starts(skeleton) or _MEMBER.search(skeleton) for skeleton in skeletons):
+        return _attribute_members(value, author)
+    return value
 
 
 def _attribute_members(value: Any, author: str) -> Any:
@@ -132,7 +164,11 @@ def _attribute_members(value: Any, author: str) -> Any:
 
 
 def _attribute_name(name: str, author: str) -> str:
-    is_ours = _MEMBER.fullmatch(_skeleton(name[:PIECE])) is not None
+    beginning = name[:PIECE]
+    is_ours = any(
+        _MEMBER.fullmatch(_skeleton(beginning, with_letters=with_letters))
+        for with_letters in (False, True)
+    )
     return f"[{author}] {name}" if is_ours else attribute_text(name, author)
 
 
@@ -143,42 +179,54 @@ def similar(*headings: str) -> Callable[[str], bool]:
     return lambda text: pattern.match(_skeleton(text)) is not None
 
 
-def _skeleton(text: str) -> str:
-    """Return the letters and digits of a text in lower case, without marks, signs, blanks and format characters."""
+def _skeleton(text: str, *, with_letters: bool = False) -> str:
+    """Return the letters and digits of a text in lower case, without marks, signs, blanks and format characters.
+
+    `with_letters`: signs that look like a letter become it.
+    """
     if text.isascii():
+        if with_letters:
+            text = text.translate(_SIGN_LETTERS)
         return text.lower().translate(_ASCII_SIGNS)
-    return _SIGNS.sub("", unicodedata.normalize("NFKD", text).casefold())
+    text = unicodedata.normalize("NFKD", text)
+    if with_letters:
+        text = text.translate(_SIGN_LETTERS)
+    if _GREEK_CAPITAL.search(text):
+        text = text.translate(_CAPITALS)
+    return _SIGNS.sub("", text.casefold())
 
 
 def _starts(skeleton: str) -> list[int]:
     return [match.start() for match in islice(_WORDS.finditer(skeleton), MOST + 1)]
 
 
-def _mark(text: str, offsets: Sequence[int], author: str) -> str:
-    """Put the author before the characters with these offsets in the skeleton of a text."""
+def _positions(text: str, offsets: Sequence[int], *, with_letters: bool) -> Iterator[int]:
+    """Yield the positions of the characters with these offsets in the skeleton of a text."""
     if not offsets:
-        return text
-    ends = list(accumulate(len(_skeleton(piece)) for piece in _pieces(text)))
-    parts: list[str] = []
-    last = 0
+        return
+    skeleton = partial(_skeleton, with_letters=with_letters)
+    ends = list(accumulate(len(skeleton(piece)) for piece in _pieces(text)))
     for offset in offsets:
         index = bisect_right(ends, offset)
-        place = _position(text, index * PIECE, offset - (ends[index - 1] if index else 0))
-        parts += text[last:place], f"[{author}] "
-        last = place
-    return "".join((*parts, text[last:]))
+        yield _position(text, index * PIECE, offset - (ends[index - 1] if index else 0), skeleton)
+
+
+def _mark(text: str, places: Sequence[int], author: str) -> str:
+    """Put the author before the characters at these positions of a text."""
+    bounds = [0, *places, len(text)]
+    return f"[{author}] ".join(text[start:end] for start, end in pairwise(bounds))
 
 
 def _pieces(text: str) -> Iterator[str]:
     return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
 
-def _position(text: str, start: int, offset: int) -> int:
+def _position(text: str, start: int, offset: int, skeleton: Callable[[str], str]) -> int:
     """Return the position of the character, at or after `start`, that has this offset in the skeleton from there."""
     low, high = 0, min(PIECE, len(text) - start) - 1
     while low < high:
         middle = (low + high) // 2
-        if len(_skeleton(text[start : start + middle + 1])) > offset:
+        if len(skeleton(text[start : start + middle + 1])) > offset:
             high = middle
         else:
             low = middle + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, Final, cast
 
 from ...sessions.attribution import attribute, attribute_text, attribute_value
@@ -56,9 +56,26 @@ def attribute_notes(result: JSON, service: str) -> None:
 
 def _attribute_texts(fields: JSON, service: str) -> None:
     places = list(_texts_of(fields))
-    texts = attribute([place[name] for place, name in places], service)
+    texts = attribute([place[name] for place, name in places], service, _readings(places))
     for (place, name), text in zip(places, texts, strict=True):
         place[name] = text
+
+
+def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
+    """Return the orders in which a client may show texts: all of them, or one member of each object.
+
+    Such a member is its text; clients may show or omit the other members.
+    """
+    with_text = {id(place) for place, name in places if name == "text"}
+    one_each = (
+        tuple(
+            index
+            for index, (place, name) in enumerate(places)
+            if name == "text" or (name == member and id(place) not in with_text)
+        )
+        for member in ("text", *sorted({name for _, name in places} - {"text"}))
+    )
+    return dict.fromkeys((tuple(range(len(places))), *one_each))
 
 
 def _texts_of(
