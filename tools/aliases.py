@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from ..sessions.attribution import attribute_text
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import one_line
 
@@ -50,25 +51,29 @@ def listed_name(name: str, prefix: str) -> str:
     return f"{prefix}{words[:room].rstrip('_-')}_{digits}"
 
 
-def with_original_name(definition: JSON, name: str) -> JSON:
-    """Return the definition of a tool with a sentence about its own name after its description."""
+def with_original_name(definition: JSON, name: str, service: str) -> JSON:
+    """Return the definition of a tool with a sentence about its own name after its description.
+
+    A name that looks like a note of Statehold gets the name of the service.
+    """
     description: object = definition.get("description")
-    sentence = f"The server calls this tool {_quote(name)}."
+    sentence = f"The server calls this tool {_quote(name, service)}."
     text = f"{description}\n\n{sentence}" if isinstance(description, str) else sentence
     return {**definition, "description": text}
 
 
-def describe_aliases(aliases: Sequence[Alias]) -> str:
-    """Return one line for a log or a report: the aliases of the tools of one service, and the reason."""
+def describe_aliases(aliases: Sequence[Alias], service: str) -> str:
+    """Return one line for a log or a report: the aliases of the tools of this service, and the reason."""
     examples = ", ".join(
-        f"{_quote(alias.original_name)} is {alias.name}" for alias in aliases[:LISTED_ALIASES]
+        f"{_quote(alias.original_name, service)} is {alias.name}"
+        for alias in aliases[:LISTED_ALIASES]
     )
     more = f" and {len(aliases) - LISTED_ALIASES} more" if len(aliases) > LISTED_ALIASES else ""
     return f"clients would reject {'this name' if len(aliases) == 1 else 'these names'}: {examples}{more}"
 
 
-def _quote(name: str) -> str:
-    return f'"{one_line(name)[:128]}"'
+def _quote(name: str, service: str) -> str:
+    return f'"{attribute_text(one_line(name)[:128], service)}"'
 
 
 __all__ = ["Alias", "describe_aliases", "has_alias", "listed_name", "with_original_name"]

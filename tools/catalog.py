@@ -176,7 +176,7 @@ class Catalog:
         by_service = itertools.groupby(self.renames, key=lambda rename: rename.service)
         lines = {service: describe_renames(list(renames)) for service, renames in by_service}
         for service, aliases in self.aliases.items():
-            parts = (lines.get(service), describe_aliases(aliases))
+            parts = (lines.get(service), describe_aliases(aliases, service))
             lines[service] = "; ".join(part for part in parts if part is not None)
         return lines
 
@@ -215,7 +215,7 @@ class Catalog:
         if definition is None:
             return
         if has_alias(spec.name, offer.prefix):
-            definition = with_original_name(definition, spec.name)
+            definition = with_original_name(definition, spec.name, offer.service)
         meta: JSON = definition.get("_meta") or {}
         if self._address is not None:
             meta = with_app_page(meta, partial(self._address, offer.service))
