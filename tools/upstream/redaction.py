@@ -18,18 +18,20 @@ REASON_LENGTH: Final = 2048
 SHORTEST_SECRET: Final = 4
 
 _SECRET_NAME: Final = re.compile(
-    r"(?i)key|token|secret|passw|passphrase|credential|auth|dsn|bearer|signature|jwt|cvv"
-    r"|(?<![a-z])(?:pass|pwd|pin|otp)(?![a-z])"
+    r"(?i)key|token|secret|passw|passphrase|credential|auth|dsn|bearer|signature|jwt|cvv|webhook"
+    r"|(?<![a-z])(?:pass|pwd|pin|otp|code)(?![a-z])"
 )
 _SETTING_NAME: Final = re.compile(
     r"(?i)(?:^|[_-])(?:models?|mode|level|debug|verbose|host|hostname|port|region|locale|lang|language|timezone|tz"
-    r"|path|dir|directory|folder|file|format|timeout|version|provider|engine|env|environment|stage)(?:[_-](?:name|id))?$"
+    r"|dir|directory|folder|file|timeout|version|provider|engine|env|environment|stage)(?:[_-](?:name|id))?$"
     r"|^(?:accept|content-type|user-agent)$"
 )
 """Names of variables and headers whose values are settings, such as the name of a model, and no secrets."""
+_MIXED: Final = re.compile(r"(?i)[a-z]{6}\d|[a-z]\d+[a-z]{2}")
+"""Digits among letters, as in a token; a value with them is no setting, whatever its name."""
 _PLAIN_VALUE: Final = re.compile(r"(?i)true|false|yes|no|on|off|none|null|auto|default|-?\d{1,5}")
 _PLAIN_USER: Final = re.compile(r"(?i)[a-z]{1,24}(?:[._-][a-z]{1,24}){0,3}\d{0,4}")
-"""A user name of this form is a word, and no token."""
+"""A user name of this form, beside a password, is a word, and no token."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _SECRET_LOOK: Final = re.compile(
     r"""(?x) (?<![A-Za-z0-9])
@@ -109,7 +111,8 @@ def _is_setting(name: str, value: str) -> bool:
     """Whether a variable or a header holds a setting, and no secret."""
     if _SECRET_NAME.search(name):
         return False
-    return bool(_SETTING_NAME.search(name) or _PLAIN_VALUE.fullmatch(value))
+    has_setting_name = _SETTING_NAME.search(name) and not _MIXED.search(value)
+    return bool(has_setting_name or _PLAIN_VALUE.fullmatch(value))
 
 
 def _of_inherited(variables: Mapping[str, str]) -> Generator[str]:
@@ -143,7 +146,8 @@ def _of_text(text: str) -> Generator[str]:
 def _of_url(url: str) -> Generator[str]:
     try:
         parts = urlsplit(url)
-        user = parts.username if not _PLAIN_USER.fullmatch(parts.username or "") else None
+        is_plain = parts.password and _PLAIN_USER.fullmatch(parts.username or "")
+        user = None if is_plain else parts.username
         pieces = [user, parts.password, parts.query, parts.fragment]
     except ValueError:
         # Not a valid URL, but the part before an @ may still be a password.

@@ -92,6 +92,26 @@ def test_a_user_name_that_may_be_a_token_is_not_shown() -> None:
     assert S not in secrets.redact(f"it said: {S}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WEBHOOK_PATH", "T000/B000/XXXXsecret"),
+        ("SIGNING_VERSION", "topsecretvalue123"),
+        ("DB_URL_FORMAT", "s3cr3tvalue"),
+        ("DEPLOY_MODE", S),
+        ("UNLOCK_CODE", "48213"),
+    ],
+)
+def test_a_secret_under_the_name_of_a_setting_is_not_shown(name: str, value: str) -> None:
+    secrets = Secrets.of(UpstreamConfig(command="serve", env={name: value}))
+    assert value not in secrets.redact(f"it said: {value}")
+
+
+def test_a_user_name_without_a_password_may_be_a_token() -> None:
+    secrets = Secrets.of(UpstreamConfig(url="https://deploytokenabcdefgh@site.example/mcp"))
+    assert "deploytoken" not in secrets.redact("it said: deploytokenabcdefgh")
+
+
 def test_an_argument_that_is_no_secret_is_shown() -> None:
     args = ["-y", "@scope/server-name", "--port", "8931", "--root=/srv/data", "task-runner"]
     line = " ".join(["npx", *args])
