@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from ..secrets.snapshot_line import parse_line
 from ..session.failures import ToolFailed, describe_error
 from .difference import difference
 from .outline import outline
@@ -36,7 +37,6 @@ BODILESS: Final = (
     """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
 )
 
-_REF: Final = re.compile(r"\[ref=([gtfe\d]+)\]")
 _REF_MARK: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 
 
@@ -146,8 +146,8 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
 
 def ref_in(snapshot: str) -> str | None:
     """Return the first ref in a snapshot."""
-    match = _REF.search(snapshot)
-    return match and match[1]
+    lines = map(parse_line, snapshot.split("\n"))
+    return next((line.ref for line in lines if line is not None and line.ref), None)
 
 
 def _mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
@@ -162,10 +162,9 @@ def _mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
             is_value = line.lstrip().startswith(marker)
             lines.append(f"{line[:indent]}{marker}{text}" if is_value else line)
             continue
-        match = _REF.search(line)
-        text, depth = fields.get(match[1], "") if match else "", indent
-        head, mark, value = line.partition("]: ")
-        lines.append(f"{head}{mark}{text}" if text and value else line)
+        parts = parse_line(line)
+        text, depth = fields.get(parts.ref, "") if parts else "", indent
+        lines.append(f"{parts.key}: {text}" if parts and text and parts.value else line)
     return "\n".join(lines)
 
 

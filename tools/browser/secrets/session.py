@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from .named import NamedSecrets
+from .snapshot_line import parse_line
 
 MASK: Final = "••••••"
 SHORTEST: Final = 3
@@ -16,8 +17,8 @@ SHORTEST_INSIDE: Final = 4
 """The shortest text that is masked inside the value of a field; a shorter one is masked only as the whole value."""
 MOST: Final = 100
 
-_FIELDS: Final = ("- textbox", "- searchbox", "- spinbutton", "- combobox", "- text: ")
-"""The beginnings of those lines of a snapshot that may end with the value of a field."""
+_FIELDS: Final = frozenset({"textbox", "searchbox", "spinbutton", "combobox", "text"})
+"""The roles of those lines of a snapshot that may end with the value of a field."""
 
 _SOURCE: Final = (Path(__file__).parents[1] / "snapshot" / "page" / "secrets.js").read_text("utf-8")
 IS_SECRET: Final = f"""element => {{
@@ -68,14 +69,17 @@ class SessionSecrets:
 
 
 def _mask_line(line: str, forms: Sequence[str]) -> str:
-    if not line.lstrip().startswith(_FIELDS):
+    parts = parse_line(line)
+    if parts is None or parts.role not in _FIELDS:
         return line
     for form in forms:
         if line.endswith(f": {form}"):
             return line.removesuffix(form) + MASK
-    head, end, value = line.partition("]: ")
-    if any(len(form) >= SHORTEST_INSIDE and form in value for form in forms):
-        return f"{head}{end}{MASK}"
+    # A text without a field around it may be any text of the page.
+    if parts.role != "text" and any(
+        len(form) >= SHORTEST_INSIDE and form in parts.value for form in forms
+    ):
+        return f"{parts.key}: {MASK}"
     return line
 
 

@@ -159,6 +159,34 @@ async def test_a_value_that_can_be_guessed_is_hidden_in_the_field_that_it_was_pu
     assert "%CODE% would be in a trace" in error
 
 
+NAMES = ("Code: 6 digits", "it's {6} `digits`: [ref=e1] ]: x", "Digits # [ref=e2]")
+
+
+async def test_fields_whose_names_have_signs_of_a_snapshot_are_hidden(
+    browse: Browse, shop: Changing
+) -> None:
+    shop.pages["/"] = "".join(f'<input aria-label="{name}">' for name in NAMES)
+    await browse.text("navigate", url=f"{shop.url}/")
+    for number in range(len(NAMES)):
+        await browse.text("type", target=f"input >> nth={number}", text="%CODE%")
+    snapshot = section(await browse.text("snapshot"), "Snapshot")
+    assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (len(NAMES), 0)
+
+
+async def test_texts_typed_into_secret_fields_with_such_names_are_hidden(
+    browse: Browse, shop: Changing
+) -> None:
+    names = [f"{name} password" for name in NAMES]
+    shop.pages["/"] = "".join(f'<input aria-label="{name}">' for name in names)
+    await browse.text("navigate", url=f"{shop.url}/")
+    for number in range(len(names)):
+        await browse.text("type", target=f"input >> nth={number}", text="tr0ub4dor")
+    await browse.page.locator("input").evaluate_all(
+        "all => all.forEach(e => { e.value = `Is ${e.value}`; })"
+    )
+    assert "tr0ub4dor" not in await browse.text("snapshot")
+
+
 async def test_the_name_of_a_download_has_no_value(browse: Browse, shop: Changing) -> None:
     shop.pages["/"] = "<a download>x</a>"
     await browse.text("navigate", url=f"{shop.url}/")
