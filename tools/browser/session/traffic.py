@@ -4,7 +4,8 @@ An action waits for the requests that it caused. Pages also send requests of the
 and an action cannot tell them apart for sure. So each endpoint, a method with an address without its query, has a time:
 
 - A request that was open before the action is not waited for.
-- An endpoint that the page also asks between actions, or more than REPEATS times during one, is the page's own.
+- An endpoint that the page also asks between actions is the page's own, and so is one that it asks again after REPEATS
+  answers during an action. Requests that were sent at once are all waited for.
 - The data that a page asks for while it loads are waited for a short time.
 - An endpoint that an action waited for in vain is not waited for again, also on the next pages.
 """
@@ -61,6 +62,8 @@ class Traffic:
         self._first: dict[Endpoint, float] = {}
         """The time of the first request to each endpoint since the start of the last action."""
         self._ended: Counter[Endpoint] = Counter()
+        self._repeated_at: dict[Endpoint, float] = {}
+        """By endpoint, the time at which REPEATS requests had ended since the start of the last action."""
         self._idle: Counter[Endpoint] = Counter()
         self._own: set[Endpoint] = set()
         self._endless: dict[Endpoint, _Endless] = {}
@@ -72,6 +75,7 @@ class Traffic:
         self.recent = deque(maxlen=KEPT)
         self._first.clear()
         self._ended.clear()
+        self._repeated_at.clear()
         self._own = {endpoint for endpoint, count in self._idle.items() if count >= IDLE_REPEATS}
         self._own.update(map(_endpoint, self.pending))
         self._is_acting = True
@@ -103,6 +107,8 @@ class Traffic:
         endpoint = _endpoint(request)
         if len(self._ended) < KEPT:
             self._ended[endpoint] += 1
+        if self._ended[endpoint] >= REPEATS:
+            self._repeated_at.setdefault(endpoint, time.monotonic())
         endless = self._endless.get(endpoint)
         if endless is not None and time.monotonic() - endless.noted_at < SLOW_SECONDS:
             del self._endless[endpoint]
@@ -136,7 +142,7 @@ class Traffic:
             return 0.0
         if request.resource_type not in DATA_TYPES:
             return inf
-        if self._ended[endpoint] >= REPEATS:
+        if self.pending.get(request, inf) > self._repeated_at.get(endpoint, inf):
             return 0.0
         is_own = endpoint in self._own
         if answered_at is not None and request.resource_type == "fetch" and not is_own:

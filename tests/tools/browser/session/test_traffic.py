@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import anyio
 import pytest
 from lab import Lab
 from support.browsing import Browse, section
 from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.browser.session import traffic
 
@@ -83,3 +86,23 @@ async def test_a_click_waits_for_its_own_request_on_a_page_that_talks(
         await lab_site.hits.wait_for("/api/slow", count=len(lab_site.hits) + 40)
         lab_site.open("click")
     assert "through the gate" in section(texts[0], "Snapshot")
+
+
+async def test_parallel_requests_to_an_endpoint_are_all_waited_for(
+    browse: Browse, lab_site: Lab
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/counter")
+    page_traffic = browse.tab.traffic
+    requests = page_traffic.begin_action()
+    await browse.page.evaluate("""async () => {
+      const ask = () => fetch("/frame?name=quick").then(answer => answer.text());
+      for (let n = 0; n < 2; n++) void fetch("/frame?gate=late");
+      await Promise.all([ask(), ask(), ask()]);
+    }""")
+    await until(lambda: len(page_traffic.pending) == 2)
+    assert page_traffic.seconds_to_wait(requests, loads=False) == inf
+    async with browse.page.expect_request("**/frame?gate=late&again"):
+        await browse.page.evaluate("() => void fetch('/frame?gate=late&again')")
+    assert len(page_traffic.pending) == 3
+    assert page_traffic.seconds_to_wait([requests[-1]], loads=False) == 0
+    lab_site.open("late")
