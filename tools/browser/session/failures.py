@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ....sessions.errors import ServiceUnavailable
+from ....sessions.one_line import without_folders
 
 _WAIT_REASON: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish|waiting for fonts"
@@ -71,8 +72,11 @@ def describe_error(error: BaseException) -> str:
 def describe_exception(error: BaseException) -> str:
     """Return the type and the message of an error of any kind, without the paths of this machine."""
     # The message of an OSError has a path.
-    message = error.strerror if isinstance(error, OSError) else describe_error(error)
-    return f"{type(error).__name__}: {str(message).rstrip('.')}"
+    message = error.strerror if isinstance(error, OSError) else None
+    if isinstance(error, TimeoutError) and not str(error):
+        message = "it took too long"
+    message = without_folders(message or describe_error(error))
+    return f"{type(error).__name__}: {message.rstrip('.')}"
 
 
 def explain_failed_start(error: BaseException) -> str:
