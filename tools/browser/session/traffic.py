@@ -7,7 +7,8 @@ and an action cannot tell them apart for sure. So each endpoint, a method with a
 - An endpoint that the page also asks between actions is the page's own, and so is one that it asks again after REPEATS
   answers during an action. Requests that were sent at once are all waited for.
 - The data that a page asks for while it loads are waited for a short time.
-- An endpoint that an action waited for in vain is not waited for again, also on the next pages.
+- An endpoint that an action waited for in vain is not waited for again, also on the next pages, until it answers in time.
+  Each kind of request counts for itself: the address of a stream may also be that of a document.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DATA_SECONDS: Final = 1.0
 BODY_SECONDS: Final = 0.5
 """Seconds that the body of a fetch may take after its headers; it may never end, and the page need not read it."""
 SLOW_SECONDS: Final = 2.0
-"""An endpoint that answers within so many seconds after an action waited in vain is slow, not endless."""
+"""An endpoint is not endless if it answers within so many seconds after its request, or after an action waited in vain."""
 
 _AWAITED_TYPES: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
@@ -66,7 +67,8 @@ class Traffic:
         """By endpoint, the time at which REPEATS requests had ended since the start of the last action."""
         self._idle: Counter[Endpoint] = Counter()
         self._own: set[Endpoint] = set()
-        self._endless: dict[Endpoint, _Endless] = {}
+        self._endless: dict[tuple[Endpoint, str], _Endless] = {}
+        """By endpoint and kind of request."""
         self._reported: set[Endpoint] = set()
         self._is_acting = False
 
@@ -99,7 +101,8 @@ class Traffic:
             self._answered[request] = time.monotonic()
 
     def note_end(self, request: Request) -> None:
-        self.pending.pop(request, None)
+        now = time.monotonic()
+        started_at = self.pending.pop(request, -inf)
         self._answered.pop(request, None)
         if request.failure is not None:
             # A new page ends the requests of the one before.
@@ -108,10 +111,10 @@ class Traffic:
         if len(self._ended) < KEPT:
             self._ended[endpoint] += 1
         if self._ended[endpoint] >= REPEATS:
-            self._repeated_at.setdefault(endpoint, time.monotonic())
-        endless = self._endless.get(endpoint)
-        if endless is not None and time.monotonic() - endless.noted_at < SLOW_SECONDS:
-            del self._endless[endpoint]
+            self._repeated_at.setdefault(endpoint, now)
+        endless = self._endless.get((endpoint, request.resource_type))
+        if endless is not None and now - max(endless.noted_at, started_at) < SLOW_SECONDS:
+            del self._endless[endpoint, request.resource_type]
 
     def begin_document(self, requests: Collection[Request]) -> None:
         """Note that the page has a new document, of which these are the requests so far."""
@@ -137,7 +140,8 @@ class Traffic:
         if request.resource_type not in _AWAITED_TYPES:
             return 0.0
         endpoint, now = _endpoint(request), time.monotonic()
-        endless, answered_at = self._endless.get(endpoint), self._answered.get(request)
+        endless = self._endless.get((endpoint, request.resource_type))
+        answered_at = self._answered.get(request)
         if endless is not None and (answered_at is not None or not endless.was_answered):
             return 0.0
         if request.resource_type not in DATA_TYPES:
@@ -166,8 +170,9 @@ class Traffic:
         for request in open_requests:
             endpoint = _endpoint(request)
             self._reported.add(endpoint)
-            self._endless.pop(endpoint, None)
-            self._endless[endpoint] = _Endless(request in self._answered, now)
+            key = endpoint, request.resource_type
+            self._endless.pop(key, None)
+            self._endless[key] = _Endless(request in self._answered, now)
         while len(self._endless) > KEPT:
             del self._endless[next(iter(self._endless))]
         return open_requests

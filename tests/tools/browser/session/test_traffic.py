@@ -106,3 +106,34 @@ async def test_parallel_requests_to_an_endpoint_are_all_waited_for(
     assert len(page_traffic.pending) == 3
     assert page_traffic.seconds_to_wait([requests[-1]], loads=False) == 0
     lab_site.open("late")
+
+
+async def test_an_endpoint_that_was_slow_once_is_waited_for_again(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/counter")
+    page_traffic = browse.tab.traffic
+
+    async def ask(gate: str) -> float:
+        """Send a request and return the seconds for which an action waits for it."""
+        requests = page_traffic.begin_action()
+        async with browse.page.expect_request(f"**/frame?gate={gate}"):
+            await browse.page.evaluate(
+                f"() => void fetch('/frame?gate={gate}').then(a => a.text())"
+            )
+        assert len(page_traffic.pending) == 1
+        return page_traffic.seconds_to_wait(requests, loads=False)
+
+    async def answer(gate: str) -> None:
+        lab_site.open(gate)
+        await until(lambda: not page_traffic.pending)
+
+    assert await ask("slow") == inf
+    assert len(page_traffic.take_open(page_traffic.recent)) == 1
+    monkeypatch.setattr(traffic, "SLOW_SECONDS", 0.0)
+    await answer("slow")
+    assert await ask("quick") == 0
+    monkeypatch.setattr(traffic, "SLOW_SECONDS", 1000.0)
+    await answer("quick")
+    assert await ask("next") == inf
+    lab_site.open("next")
