@@ -44,7 +44,7 @@ REPORT: Final = (
 ANSWER_SECONDS: Final = 0.15
 """Most seconds that the shop takes to answer after it wrote an order down: a kill meanwhile cuts the order off."""
 WAITING_SECONDS: Final = 100.0
-"""Seconds after which an order that neither arrived nor failed counts as lost. Nobody may call its session for a while."""
+"""Seconds after which an order that neither arrived nor failed counts as lost. Its session may get no call for a while."""
 CALL_SECONDS: Final = 90.0
 REST_SECONDS: Final = (0.2, 1.0)
 

@@ -256,8 +256,8 @@ class BrowserConfig(BaseModel):
     output_dir: str | None = Field(
         default=None,
         description=(
-            "Folder that gets a copy of every file of a session, such as a download or a screenshot. Copies have "
-            "no limit and stay when the session is deleted."
+            "Folder that gets a copy of every file of a session, such as a download or a screenshot. Copies "
+            "stay when the session is deleted, and have no limit but `output_max_size`."
         ),
     )
     output_max_size: Annotated[int, Field(gt=0)] | None = Field(

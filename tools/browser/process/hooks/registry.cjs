@@ -1,5 +1,5 @@
 // Loaded into Playwright's driver and into hosts. Playwright writes the endpoint of a bound browser, which is secret, to a file
-// in the cache folder of the user, for tools that look for browsers. Nobody looks for ours: the file is not written. The
+// in the cache folder of the user, for tools that look for browsers. No such tool needs our browsers: the file is not written. The
 // folder is moved to that of temporary files, so that a cache that cannot be written stops no browser.
 "use strict";
 
