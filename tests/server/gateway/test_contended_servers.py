@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from support.gateway_process import JSON, opened_session, service, structured, text_of, toml
+from support.gateway_process import JSON, meta_of, opened_session, service, structured, toml
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
@@ -43,4 +43,4 @@ async def test_two_sessions_that_kill_each_others_server_are_paused_and_told_the
             assert 'scope = "shared"' in (await info(session))["services"][0]["last_error"]
         result = await client.call_tool("inc", {"session_id": sessions[0]})
         assert structured(result)["count"] == 1
-        assert 'scope = "shared"' in text_of(result)
+        assert 'scope = "shared"' in meta_of(result)["statehold/notice"]

@@ -149,7 +149,7 @@ async def test_our_own_tools_work_on_the_pinned_session_only(http: Way) -> None:
         result = await client.call_tool("inc", {})
         assert structured(result)["count"] == 1
         assert meta_of(result)["statehold/session"]["id"] not in (first, other)
-        assert "this is a new session" in text_of(result)
+        assert "this is a new session" in meta_of(result)["statehold/notice"]
 
 
 @pytest.mark.parametrize("name", ["sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", "x" * 129])

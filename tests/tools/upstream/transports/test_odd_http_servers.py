@@ -114,6 +114,7 @@ LOSSES: dict[str, Callable[[JSON], Response]] = {
     "400": lambda message: rpc_error(400, -32000, "Bad Request: No valid session ID provided"),
     "404": lambda message: page(404),
     "401": lambda message: page(401, WWW_Authenticate="Bearer"),
+    "502": lambda message: page(502),
     "503": lambda message: page(503),
     "500": lambda message: rpc_error(500, -32603, "KeyError"),
     "403": lambda message: Response(403, b'{"detail": "unknown session"}'),
@@ -124,7 +125,7 @@ LOSSES: dict[str, Callable[[JSON], Response]] = {
     "page": lambda message: Response(200, b"<html>Log in</html>", "text/html"),
     "internal": lambda message: rpc_error(200, -32603, "Internal error", message["id"]),
 }
-AMBIGUOUS = {"503", "500", "page", "internal"}
+AMBIGUOUS = {"502", "503", "500", "page", "internal"}
 """A server may answer so after it ran the call."""
 
 
@@ -145,7 +146,7 @@ async def test_a_session_that_the_server_forgot_is_lost_whatever_it_answers(answ
 
 async def test_a_call_that_may_have_run_before_its_session_was_lost_is_not_lost_unsent() -> None:
     """The server runs the call and dies; the proxy before it answers the call and `ping` alike."""
-    with odd_server(forgotten=lambda message: page(502)) as odd:
+    with odd_server(forgotten=LOSSES["502"]) as odd:
         connection = await service_at(odd.url).open(view(), None)
         odd.counts.clear()
         with anyio.fail_after(60), pytest.raises(OutcomeUnknown):
