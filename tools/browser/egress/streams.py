@@ -28,6 +28,19 @@ async def reset(stream: SocketStream) -> None:
     await close(stream)
 
 
+async def send_end(stream: SocketStream) -> None:
+    """Send the end of the stream.
+
+    Raises:
+        anyio.BrokenResourceError: It has ended meanwhile.
+    """
+    try:
+        await stream.send_eof()
+    except RuntimeError as error:
+        # uvloop raises it for a transport that is closed.
+        raise anyio.BrokenResourceError from error
+
+
 async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20) -> None:
     """Send the end of the stream and read on: a close with unread bytes would destroy the answer on its way.
 
@@ -35,7 +48,7 @@ async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20
     """
     with anyio.move_on_after(seconds):
         try:
-            await stream.send_eof()
+            await send_end(stream)
             while most > 0:
                 most -= len(await stream.receive())
         except BROKEN:
@@ -49,4 +62,4 @@ def keep_alive(stream: SocketStream) -> None:
     )
 
 
-__all__ = ["BROKEN", "close", "drain", "keep_alive", "reset"]
+__all__ = ["BROKEN", "close", "drain", "keep_alive", "reset", "send_end"]

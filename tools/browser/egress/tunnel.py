@@ -11,7 +11,7 @@ from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
 from .access import EgressAccess
-from .streams import BROKEN
+from .streams import BROKEN, send_end
 
 LINGER_SECONDS: Final = 60.0
 """Seconds for which one direction of a tunnel may be silent after the other has ended."""
@@ -77,7 +77,7 @@ class Tunnel:
             with suppress(anyio.EndOfStream):
                 while True:
                     await self._carry(await source.receive(piece), sink, to_browser=to_browser)
-            await sink.send_eof()
+            await send_end(sink)
             self._half_closed = True
             self._scope.deadline = anyio.current_time() + LINGER_SECONDS
         except Overfull:
