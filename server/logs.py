@@ -109,6 +109,8 @@ def configure(settings: LogSettings) -> None:
     # Only warnings of libraries: their information and debug messages quote callers.
     for name in ("mcp", "uvicorn", "httpx2", "httpcore2", "aiosqlite", "sqlalchemy", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Its errors are network errors of upstreams, with a traceback. Our connections report each loss in one line.
+    logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
 
 
 __all__ = ["ClientMistakes", "configure"]
