@@ -129,7 +129,6 @@ class Dialer:
         """
         with self._explained(target):
             stream = await _fastest([proxy.host], proxy.port)
-        keep_alive(stream)
         connection = SiteConnection(stream, _literal_addresses(target), proxy=proxy)
         return await self.open_tunnel(target, connection) if target.port == HTTPS else connection
 

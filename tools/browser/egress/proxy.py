@@ -32,7 +32,7 @@ from .policy import NetworkPolicy
 from .quota import Quota, affordable
 from .refusal import unreachable
 from .resolver import Resolver
-from .streams import close
+from .streams import GONE, close
 from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class FilteringProxy:
         assert self._peers is not None
         try:
             return self._peers.are_ours(stream.extra(SocketAttribute.raw_socket))
-        except OSError:
+        except GONE:
             return False
 
 

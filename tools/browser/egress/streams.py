@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 """The exceptions of a connection that has ended."""
+
+GONE = (OSError, AttributeError, ValueError)
+"""The exceptions of the socket of such a connection. uvloop raises ValueError, as its descriptor is negative."""
 
 
 async def close(stream: SocketStream) -> None:
@@ -20,11 +24,7 @@ async def close(stream: SocketStream) -> None:
 
 async def reset(stream: SocketStream) -> None:
     """Reset a connection, so that the other side does not take an incomplete answer for a complete one."""
-    try:
-        raw = stream.extra(SocketAttribute.raw_socket)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    except (OSError, AttributeError):
-        pass  # it is gone already
+    _set_option(stream, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await close(stream)
 
 
@@ -57,9 +57,13 @@ async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20
 
 def keep_alive(stream: SocketStream) -> None:
     """Turn on TCP keepalive, so that a vanished peer is noticed in the end."""
-    stream.extra(SocketAttribute.raw_socket).setsockopt(
-        socket.SOL_SOCKET, socket.SO_KEEPALIVE, True
-    )
+    _set_option(stream, socket.SO_KEEPALIVE, True)
 
 
-__all__ = ["BROKEN", "close", "drain", "keep_alive", "reset", "send_end"]
+def _set_option(stream: SocketStream, option: int, value: int | bytes) -> None:
+    """Set an option of a socket, unless its connection has ended."""
+    with suppress(*GONE):
+        stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, option, value)
+
+
+__all__ = ["BROKEN", "GONE", "close", "drain", "keep_alive", "reset", "send_end"]
