@@ -46,8 +46,6 @@ SERVICE_META = "statehold/service"
 LISTED_RENAMES = 5
 """Most renamed tools that describe_renames() lists by name."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -268,7 +266,7 @@ def repair_definition(definition: JSON, service: str) -> JSON | None:
     A client rejects the whole list if one tool in it is malformed.
     """
     name = definition.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or has_alias(name, ""):
         logger.warning("service %s: tool %.100r dropped: not a tool name", service, name)
         return None
     repaired: JSON = {}

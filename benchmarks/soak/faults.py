@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import anyio
 import psutil
 
-from .deployment import Deployment
+from .deployment import Deployment, Node
 from .findings import Findings
 from .orphans import command_of, living
 from .programs import fill_disk
@@ -58,24 +58,18 @@ async def run_faults(
 def faults_of(deployment: Deployment, random: Random) -> dict[str, Fault]:
     """Return the faults of a deployment by their names. The choice of victims depends on `random` alone."""
 
-    async def kill_node() -> bool:
-        node = random.choice(deployment.nodes)
-        assert node.process is not None
-        node.process.kill()
-        node.process.wait()
-        await deployment.start_node(node)
-        return True
-
-    async def kill_nodes() -> bool:
-        """Kill both, so that no page has a server meanwhile."""
-        for node in deployment.nodes:
-            assert node.process is not None
-            node.process.kill()
-        for node in deployment.nodes:
-            assert node.process is not None
-            node.process.wait()
+    async def kill(nodes: Sequence[Node]) -> bool:
+        """Kill nodes at once: while both are killed, no page has a server."""
+        processes = [node.process for node in nodes if node.process is not None]
+        for process in processes:
+            process.kill()
+        for node, process in zip(nodes, processes, strict=True):
+            process.wait()
             await deployment.start_node(node)
         return True
+
+    async def kill_node() -> bool:
+        return await kill([random.choice(deployment.nodes)])
 
     async def stop_node() -> bool:
         node = random.choice(deployment.nodes)
@@ -93,7 +87,11 @@ def faults_of(deployment: Deployment, random: Random) -> dict[str, Fault]:
         return True
 
     faults: dict[str, Fault] = {kind: partial(kill_part, kind, random) for kind in PARTS}
-    faults |= {"node": kill_node, "both nodes": kill_nodes, "graceful stop": stop_node}
+    faults |= {
+        "node": kill_node,
+        "both nodes": partial(kill, deployment.nodes),
+        "graceful stop": stop_node,
+    }
     faults |= {"HTTP upstream": kill_upstream}
     return faults | ({"full disk": exhaust_disk} if deployment.has_disk else {})
 

@@ -12,7 +12,7 @@ from ...sessions.json_codec import JSON
 from .client_entries import ENV_FILE, transport_name
 from .messages import Layer
 from .model import ConfigError
-from .variables import Location, expand
+from .variables import Location, expand, unreadable
 
 _EXPANDED_SETTINGS: Final = (
     *("command", "args", "cwd", "url", "headers"),
@@ -139,12 +139,8 @@ def _read_env_file(
         raise ConfigError(
             f"{where}: there is no file {path}; make it, or correct the path"
         ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: {path} is not UTF-8 text; save it as UTF-8") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{where}: {path} cannot be read ({error.strerror}); correct the path or its permissions"
-        ) from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise unreadable(path, where, error) from None
     env = additions.setdefault("env", {})
     if isinstance(env, dict):
         given = cast(JSON, env).keys() | _texts_of(merged.get("env")).keys()

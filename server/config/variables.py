@@ -98,12 +98,17 @@ def _read_file(path: Path, where: Location) -> str:
     """Return the text of a file without the white space around it."""
     try:
         return path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: {path} is not UTF-8 text; save it as UTF-8") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{where}: {path} cannot be read ({error.strerror}); correct the path or its permissions"
-        ) from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise unreadable(path, where, error) from None
+
+
+def unreadable(path: Path, where: Location, error: UnicodeDecodeError | OSError) -> ConfigError:
+    """Return the error about a file that a setting names, and that cannot be read as text."""
+    if isinstance(error, UnicodeDecodeError):
+        return ConfigError(f"{where}: {path} is not UTF-8 text; save it as UTF-8")
+    return ConfigError(
+        f"{where}: {path} cannot be read ({error.strerror}); correct the path or its permissions"
+    )
 
 
 def _editor_variables(folder: Path) -> dict[str, str]:
@@ -117,4 +122,4 @@ def _editor_variables(folder: Path) -> dict[str, str]:
     }
 
 
-__all__ = ["Location", "expand"]
+__all__ = ["Location", "expand", "unreadable"]

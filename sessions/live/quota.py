@@ -37,6 +37,11 @@ class Usage:
     """Bytes counted since the running measurement began. It may miss them, so they are added to its result."""
     measuring: bool = False
 
+    def add(self, growth: int) -> None:
+        """Count bytes that the principal stores or, if negative, no longer stores."""
+        self.bytes = max(0, self.bytes + growth)
+        self.growth += growth
+
 
 class Quota:
     """Counts the bytes that principals store: writes of this process at once, the rest by measuring in the background.
@@ -81,16 +86,14 @@ class Quota:
         self._measure_when_due(owner, usage, over=over)
         if over:
             raise self._exceeded(usage)
-        usage.bytes = max(0, usage.bytes + growth)
-        usage.growth += growth
+        usage.add(growth)
 
     def count(self, owner: str, growth: int) -> None:
         """Count bytes that a principal stores whatever its budget, because they follow something that has happened."""
         if self._most and growth:
             usage = self._usage.setdefault(owner, Usage())
             self._measure_when_due(owner, usage, over=False)
-            usage.bytes = max(0, usage.bytes + growth)
-            usage.growth += growth
+            usage.add(growth)
 
     def room(self, owner: str) -> int:
         """Return the bytes of texts and results that a principal may still store; nothing while the disk is nearly full."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import anyio
 import pytest
 from mcp import Client
 from support.gateway_process import JSON, meta_of, opened_session, service, structured, toml
+from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.protocol.server import StateholdServer
@@ -36,9 +36,10 @@ async def test_two_sessions_that_kill_each_others_server_are_paused_and_told_the
         async def info(session: str) -> JSON:
             return structured(await client.call_tool("session_info", {"session_id": session}))
 
-        with anyio.fail_after(60):
-            while {(await info(session))["status"] for session in sessions} != {"paused"}:  # noqa: ASYNC110 nothing tells
-                await anyio.sleep(0.05)
+        async def are_paused() -> bool:
+            return {(await info(session))["status"] for session in sessions} == {"paused"}
+
+        await until(are_paused, within=60)
         for session in sessions:
             assert 'scope = "shared"' in (await info(session))["services"][0]["last_error"]
         result = await client.call_tool("inc", {"session_id": sessions[0]})
