@@ -138,7 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results |= {part: table.json() for part, table in tables.items()}
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     tests = [tables[part] for part in parts if part in ONLY_BY_NAME]
-    return 0 if all(target.met for table in tests for target in table.targets) else 1
+    misses = [target for table in tests for target in table.targets if not target.met]
+    # At the end, as of a long output the end is kept.
+    for miss in misses:
+        print(f"\nmissed: {miss.name}\n{miss.evidence}")
+    return 1 if misses else 0
 
 
 def _measure(part: str, plan: Plan) -> Table:

@@ -15,6 +15,7 @@ class Target:
     """One target number. `ceiling`: the value must not be more, else not less.
 
     `between` is the 95 % confidence interval of the value; the target is missed only when all of the interval misses it.
+    `evidence` is shown where it is missed.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Target:
     unit: str
     ceiling: bool = True
     between: tuple[float, float] | None = None
+    evidence: str = ""
 
     @property
     def met(self) -> bool:

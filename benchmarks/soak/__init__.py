@@ -76,8 +76,8 @@ def table_of(findings: Findings, part: str, title: str) -> Table:
     for kind in KINDS:
         texts = findings.of(kind)
         table.rows.append({"what": kind, "found": len(texts)})
-        table.targets.append(Target(f"{part}: {kind}", len(texts), 0, ""))
-        table.notes += [f"{kind}: {text}" for text in texts[:5]]
+        evidence = "\n".join(texts[:5])
+        table.targets.append(Target(f"{part}: {kind}", len(texts), 0, "", evidence=evidence))
     format_counts: Callable[[dict[str, int]], str] = lambda counts: ", ".join(  # noqa: E731
         f"{name} {count}" for name, count in sorted(counts.items())
     )
