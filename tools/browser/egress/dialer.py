@@ -19,7 +19,7 @@ from .addresses import LOOPBACK, IPAddress, is_here, meanings
 from .policy import Target
 from .refusal import not_allowed, unreachable
 from .resolver import NotFound, Resolver, is_loopback
-from .streams import BROKEN, close, keep_alive
+from .streams import BROKEN, GONE, close, keep_alive
 from .upstream import UpstreamProxy
 
 HTTPS: Final = 443
@@ -66,7 +66,11 @@ class Dialer:
             return await self._connect_through(access.upstream, target)
         addresses = await self._addresses(target, access)
         stream = await self._connect(target, self._allowed_addresses(target, addresses, access))
-        return SiteConnection(stream, [_remote_address(stream)])
+        try:
+            return SiteConnection(stream, [_remote_address(stream)])
+        except GONE:
+            await close(stream)
+            raise unreachable(target, f"{target} closed the connection at once") from None
 
     def require_allowed(
         self, target: Target, connection: SiteConnection, access: EgressAccess

@@ -12,8 +12,8 @@ from anyio.abc import SocketAttribute, SocketStream
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 """The exceptions of a connection that has ended."""
 
-GONE = (OSError, AttributeError, ValueError)
-"""The exceptions of the socket of such a connection. uvloop raises ValueError, as its descriptor is negative."""
+GONE = (OSError, AttributeError, ValueError, anyio.TypedAttributeLookupError)
+"""The exceptions of the socket of such a connection, or of a question about it. uvloop raises those that are no OSError."""
 
 
 async def close(stream: SocketStream) -> None:

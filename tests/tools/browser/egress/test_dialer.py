@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from contextlib import suppress
+
+import anyio
 import pytest
 from support.proxy_ends import (
     LOCAL,
+    OVER,
     Names,
     Refusals,
     connect,
@@ -189,3 +195,26 @@ async def test_a_site_that_cannot_be_reached_is_no_refusal() -> None:
         ("127.0.0.1:1", "127.0.0.1:1 refuses connections"),
     ]
     assert (access.statistics().refusals, access.statistics().failures) == (0, 2)
+
+
+async def test_a_site_that_resets_each_connection_is_reported_as_one_that_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # In a thread: the reset has to arrive while the connection is set up here.
+    def reset_next() -> None:
+        connection, _ = listener.accept()
+        linger = struct.pack("ii", True, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        site_address = f"127.0.0.1:{listener.getsockname()[1]}"
+        async with proxy_with(Names()) as proxy:
+            access = await proxy.admit(LOCAL)
+            for _ in range(50):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(anyio.to_thread.run_sync, reset_next)
+                    with suppress(*OVER):
+                        await connect(access, site_address)
+            assert access.statistics().failures > 0
+    assert not caplog.records
