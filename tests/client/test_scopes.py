@@ -16,6 +16,7 @@ import psutil
 import pytest
 from support.gateway_process import JSON, Running
 from support.selection import matrix
+from support.waiting import until
 
 from statehold.client import Client, Session, connect
 from statehold.client.errors import (
@@ -54,7 +55,8 @@ INSIDE = {
 def start_program(program: str, **values: Any) -> subprocess.Popen[str]:
     head = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     command = [sys.executable, "-c", head + textwrap.dedent(program)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, text=True, **pipes)
 
 
 @pytest.mark.parametrize("inside", matrix(*INSIDE))
@@ -77,6 +79,40 @@ async def test_ctrl_c_ends_the_session_and_reaches_the_program(
     async with connect(server.url) as client:
         with pytest.raises(SessionNotFound):
             await client.get(inside)
+
+
+GOES_ON = """
+    import sys
+    from statehold.client.sync import connect
+    with connect(URL) as client:
+        s = client.create(name=NAME, services=["quick"])
+        print("ready", flush=True)
+        try:
+            s.call("hang")
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        sys.stdin.read()
+"""
+
+
+async def has_status(session: Session, status: str) -> bool:
+    return (await session.info()).status == status
+
+
+async def test_ctrl_c_cancels_the_call_of_a_blocking_program_that_goes_on(server: Running) -> None:
+    with start_program(GOES_ON, URL=server.url, NAME="goes on") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert await anyio.to_thread.run_sync(process.stdout.readline) == "ready\n"
+        async with connect(server.url) as client:
+            session = await client.get("goes on")
+            await until(lambda: has_status(session, "active"))
+            process.send_signal(signal.SIGINT)
+            assert await anyio.to_thread.run_sync(process.stdout.readline) == "interrupted\n"
+            await until(lambda: has_status(session, "idle"))
+            await session.close()
+        process.stdin.close()
+        assert process.wait(10) == 0
 
 
 async def test_an_exception_in_a_block_is_the_callers_own(client: Client) -> None:

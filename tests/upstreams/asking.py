@@ -57,6 +57,7 @@ class Asking(Quick):
             tool("roots"),
             tool("log", {"level": {"type": "string"}, "text": {"type": "string"}}),
             tool("grow", {"name": {"type": "string"}, "gone": {"type": "boolean"}}),
+            tool("describe", {"name": {"type": "string"}, "description": {"type": "string"}}),
             tool("same"),
             tool("own_session", {"session_id": {"type": "string"}}, idempotentHint=True),
             tool("shaped", {"value": {}}),
@@ -194,6 +195,15 @@ class Asking(Quick):
             self.tools = [known for known in self.tools if known["name"] != name]
         else:
             self.tools.append(tool(name))
+        return self.tool_same()
+
+    def tool_describe(self, values: JSON, *_: object) -> JSON:
+        self.tools = [
+            {**known, "description": values["description"]}
+            if known["name"] == values["name"]
+            else known
+            for known in self.tools
+        ]
         return self.tool_same()
 
     def tool_same(self, *_: object) -> JSON:

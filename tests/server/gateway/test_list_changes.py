@@ -312,6 +312,24 @@ async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any)
         assert await names(client) == [*before, "second", "mark"]
 
 
+async def test_a_new_description_of_a_tool_reaches_clients(started: Any) -> None:
+    async with (
+        started({"services": {"quick": service("asking")}}) as gateway,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
+    ):
+        session = await opened_session(client)
+        async with client.listen(tools_list_changed=True) as changes:
+            for tool in ("grow", "describe"):
+                changed = {"name": "brief", "description": "Says it in few words."}
+                await client.call_tool(tool, {"session_id": session, **changed})
+                with anyio.fail_after(15):
+                    await anext(aiter(changes))
+        tool = (await client.list_tools()).tools[-1]
+        assert tool.name == "brief"
+        assert tool.description is not None
+        assert "Says it in few words." in tool.description
+
+
 @pytest.mark.thorough
 async def test_a_new_tool_takes_no_name_from_another_service(
     started: Any,

@@ -344,12 +344,17 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_other_tabs(
     async with opened(service, browse.loop_clock(), asleep) as resumed:
         await log_out(resumed)
         woken = await resumed.saved(light=True)
+        await check_that_tabs_are_logged_out(resumed, site)
     for snapshot in (awake, woken):
         async with opened(service, browse.loop_clock(), snapshot) as resumed:
-            for number in (0, 1):
-                await resumed.text("tabs", action="select", index=number)
-                await resumed.text("navigate", url=site.at(1))
-                assert await resumed.value(LOGGED_IN) == ["", ""]
+            await check_that_tabs_are_logged_out(resumed, site)
+
+
+async def check_that_tabs_are_logged_out(browse: Browse, site: Changing) -> None:
+    for number in (0, 1):
+        await browse.text("tabs", action="select", index=number)
+        await browse.text("navigate", url=site.at(1))
+        assert await browse.value(LOGGED_IN) == ["", ""]
 
 
 @pytest.mark.thorough
