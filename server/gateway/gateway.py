@@ -194,7 +194,9 @@ class Gateway:
             ServiceUnavailable: the gateway was left meanwhile.
         """
         await self.wait_for_services()
-        return self.catalog_nowait(naming)
+        catalog = self.catalog_nowait(naming)
+        self._hold_names(catalog)
+        return catalog
 
     async def wait_for_services(self) -> None:
         """Wait a while for services that were not probed yet, and for changes of lists that were announced.
@@ -341,6 +343,8 @@ class Gateway:
             elif await service.recall():
                 self._recalled_services.add(name)
                 self._set_tools(name, await service.tools())
+        # Clients know the names from the earlier process.
+        self._hold_names(self.catalog_nowait(self._own_naming))
         if any(map(self._is_unprobed, self.services)):
             self.opening.request()
 
@@ -379,19 +383,21 @@ class Gateway:
                 await self.notify_tools_changed()
         self._wake_waiters()
 
-    def names_are_settled(self) -> bool:
-        """Whether clients rely on the names in the lists. Before, the order of the configuration decides who has a name."""
-        return self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline
+    @property
+    def _own_naming(self) -> Naming:
+        return "explicit" if self.config.server.session is None else "pinned"
+
+    def _hold_names(self, catalog: Catalog) -> None:
+        hold_names(self._holders, {name: tool.service for name, tool in catalog.entries.items()})
 
     def _set_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """List the tools of a service from now on, and log the renamed ones."""
-        naming: Naming = "explicit" if self.config.server.session is None else "pinned"
-        if self.names_are_settled():
-            entries = self.catalog_nowait(naming).entries
-            hold_names(self._holders, {name: entry.service for name, entry in entries.items()})
+        # Before the first list, the order of the configuration decides who has a name.
+        if self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline:
+            self._hold_names(self.catalog_nowait(self._own_naming))
         self._tools[name] = tools
         self._catalogs.clear()
-        self._renames = log_renames(self.catalog_nowait(naming), self._renames)
+        self._renames = log_renames(self.catalog_nowait(self._own_naming), self._renames)
 
     def _wake_waiters(self) -> None:
         self._list_grown.set()

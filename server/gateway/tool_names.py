@@ -45,9 +45,11 @@ def hold_names(holders: dict[str, str], services: Mapping[str, str]) -> None:
 
     A service holds at most HELD_NAMES, so that one that renames its tools for ever takes no more memory.
     """
-    counts = Counter(holders.values())
-    for name, service in services.items():
-        if name not in holders and counts[service] < HELD_NAMES:
+    new_names = [name for name in services if name not in holders]
+    counts = Counter(holders.values()) if new_names else Counter[str]()
+    for name in new_names:
+        service = services[name]
+        if counts[service] < HELD_NAMES:
             holders[name] = service
             counts[service] += 1
 

@@ -52,7 +52,7 @@ class Completion:
     ) -> tuple[str, str, JSON] | None:
         """Return session, service and the parameters to forward; None if the arguments name no session."""
         resources = self._resources
-        entry = resources.prompts_by_name().get(name)
+        entry = (await resources.prompts_by_name()).get(name)
         if entry is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
         service, prompt = entry

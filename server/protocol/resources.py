@@ -91,6 +91,8 @@ class Resources:
         self.on_list: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
         self._hidden_prompts: set[tuple[str, str]] = set()
         self._prompt_holders: dict[str, str] = {}
+        # Clients know the names from the earlier process.
+        self._prompts_nowait()
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -297,10 +299,9 @@ class Resources:
 
     async def _list_prompts(self, ctx: RequestContext, params: Params) -> Any:
         refuse_cursor(params)
-        await self.gateway.catalog("explicit")
         is_pinned = self.pin(ctx) is not None
         prompts: list[JSON] = []
-        for name, (service, prompt) in self.prompts_by_name().items():
+        for name, (service, prompt) in (await self.prompts_by_name()).items():
             arguments = list(prompt.get("arguments") or [])
             if not is_pinned:
                 arguments.insert(0, {"name": session_argument(prompt), "required": True})
@@ -311,8 +312,7 @@ class Resources:
         return result_of(ctx, {"prompts": prompts, "ttlMs": ttl_ms(self.gateway)})
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
-        await self.gateway.catalog("explicit")
-        entry = self.prompts_by_name().get(params.name)
+        entry = (await self.prompts_by_name()).get(params.name)
         if entry is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name:.128}")
         service, prompt = entry
@@ -333,8 +333,18 @@ class Resources:
                 ctx, session, service, "prompts/get", request_params, finish
             )
 
-    def prompts_by_name(self) -> dict[str, tuple[str, JSON]]:
-        """Return service and prompt by the prompt's name; a name in several services is that of the first that had it."""
+    async def prompts_by_name(self) -> dict[str, tuple[str, JSON]]:
+        """Return service and prompt by the prompt's name; a name in several services is that of the first that had it.
+
+        Waits a while for services that were not probed yet.
+
+        Raises:
+            ServiceUnavailable: the gateway was left meanwhile.
+        """
+        await self.gateway.wait_for_services()
+        return self._prompts_nowait()
+
+    def _prompts_nowait(self) -> dict[str, tuple[str, JSON]]:
         prompts: dict[str, tuple[str, JSON]] = {}
         for service in self.services_with("prompts"):
             prefix = self.gateway.config.services[service].prefix
@@ -345,8 +355,7 @@ class Resources:
                 elif (service, name) not in self._hidden_prompts:
                     self._hidden_prompts.add((service, name))
                     logger.warning("prompt %s of %s is hidden by another", name, service)
-        if self.gateway.names_are_settled():
-            hold_names(self._prompt_holders, {name: entry[0] for name, entry in prompts.items()})
+        hold_names(self._prompt_holders, {name: entry[0] for name, entry in prompts.items()})
         return prompts
 
     # Both.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from support.selection import matrix
 from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import open_gateway
 
@@ -32,10 +33,13 @@ for line in sys.stdin:
         while not os.path.exists(folder + "/go"):
             time.sleep(0.02)
         send(request, {"protocolVersion": request["params"]["protocolVersion"],
-                       "capabilities": {"tools": {}}, "serverInfo": {"name": "gated", "version": "1"}})
+                       "capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {"name": "gated", "version": "1"}})
     elif request["method"] == "tools/list":
         names = open(folder + "/names").read().split()
         send(request, {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]})
+    elif request["method"] == "prompts/list":
+        names = open(folder + "/names").read().split()
+        send(request, {"prompts": [{"name": n} for n in names]})
     elif "id" in request:
         send(request, {})
 """
@@ -63,20 +67,26 @@ class GatedUpstream:
     def close(self) -> None:
         (self.folder / "go").unlink()
 
+    @property
+    def service(self) -> JSON:
+        args = ["-S", "-E", str(self.program), str(self.folder)]
+        return service("quick") | {"args": args, "era": "legacy"}
+
     def configure(self, **options: Any) -> None:
-        gated = service("quick") | {"args": ["-S", "-E", str(self.program), str(self.folder)]}
-        services = {"gated": gated | {"era": "legacy"} | options}
-        self.config.write_text(toml({"services": services}))
+        self.config.write_text(toml({"services": {"gated": self.service | options}}))
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[Client]:
         """A client of a gateway in this process, over the data folder of those before it."""
-        config = load(config=self.config, services=None, flags={"data": str(self.data)})
         async with (
-            open_gateway(config, address="test") as gateway,
+            self.opened() as gateway,
             Client(StateholdServer(gateway, version="0"), cache=None) as client,
         ):
             yield client
+
+    def opened(self) -> AbstractAsyncContextManager[Gateway]:
+        config = load(config=self.config, services=None, flags={"data": str(self.data)})
+        return open_gateway(config, address="test")
 
 
 @pytest.fixture
@@ -122,6 +132,44 @@ async def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, ch
         file.write_text(file.read_text()[:-20])
     async with gated.connected() as client:
         assert await offered(client) == {"after"}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_service_that_renames_its_tools_after_a_restart_takes_no_name_of_another(
+    tmp_path: Path, is_listed: bool
+) -> None:
+    upstreams: dict[str, GatedUpstream] = {}
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        upstreams[name] = GatedUpstream(tmp_path / name)
+    first, second = upstreams["first"], upstreams["second"]
+    services = {name: upstream.service for name, upstream in upstreams.items()}
+    first.config.write_text(toml({"services": services}))
+    first.offer("other")
+    second.offer("transfer")
+    async with first.connected() as client:
+        await client.list_tools()
+    first.offer("transfer")
+    first.close()
+    second.close()
+    async with (
+        first.opened() as gateway,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
+        client.listen(tools_list_changed=True, prompts_list_changed=True) as changes,
+    ):
+        if is_listed:
+            await client.list_tools()
+            await client.list_prompts()
+        first.open()
+        with anyio.fail_after(30):
+            await anext(aiter(changes))
+            second.open()
+            await gateway.ready()
+        tools = {tool.name: tool.meta for tool in (await client.list_tools()).tools}
+        assert tools["transfer"] == {"statehold/service": "second"}
+        assert tools["first_transfer"] == {"statehold/service": "first"}
+        prompts = {each.name: each.description for each in (await client.list_prompts()).prompts}
+        assert prompts["transfer"] == "A prompt of second."
 
 
 @pytest.mark.thorough
