@@ -48,6 +48,8 @@ class SessionError(Exception):
     code: str = "session_failed"
     retryable: bool = False
     recovery: str = "Call session_info to see the state of the session."
+    did_not_run: bool = False
+    """Whether the request certainly had no effect, so that its operation id stays unused."""
 
     def __init__(
         self,
@@ -221,6 +223,7 @@ class ConnectionLost(SessionError):
     code = "connection_lost"
     retryable = True
     recovery = "Try the call again: it was not sent."
+    did_not_run = True
 
 
 class CallDeferred(ConnectionLost):

@@ -163,16 +163,12 @@ class Router:
         except (CallDeferred, CallWithdrawn):
             raise
         except ConnectionLost:
-            call.note_sent(False)
+            pass
         except OutcomeUnknown:
             if not call.repeatable:
                 raise
         call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
-        try:
-            return await self._send_once(call)
-        except ConnectionLost:
-            call.note_sent(False)
-            raise
+        return await self._send_once(call)
 
     async def _send_once(self, call: Call) -> CallResult:
         session, binding, request = call.session, call.binding, call.request
@@ -201,6 +197,10 @@ class Router:
                         call.ended_at = live.called_at
                 finally:
                     live.slots.release()
+        except SessionError as error:
+            if error.did_not_run:
+                call.note_sent(False)
+            raise
         except TimeoutError:
             if call.was_sent:
                 raise _timed_out(session, binding, request.tool) from None

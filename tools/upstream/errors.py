@@ -31,6 +31,7 @@ class UpstreamRefused(RequestRefused):
     ) -> None:
         super().__init__(rpc_code, message, data)
         self.refusal = refusal
+        self.did_not_run = refusal is not None and not refusal.may_have_run
 
     @property
     def words(self) -> str:

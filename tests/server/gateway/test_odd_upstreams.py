@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -63,3 +64,22 @@ async def test_an_http_error_is_one_that_a_model_can_act_on(
         assert shown(refused).startswith(f"service_unavailable: odd answered HTTP {status}")
         assert meta_of(refused)["statehold/error"]["retry_after_seconds"] == 17
         assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
+
+
+@pytest.mark.parametrize("status", matrix(429, 302, 401, 413))
+async def test_a_call_that_did_not_run_leaves_its_operation_id_unused(
+    way: Way, odd: OddServer, status: int
+) -> None:
+    async with way.connect() as client:
+        session = await opened_session(client)
+        meta: Any = {"statehold/operation_id": "a"}
+        answer = page(status, **({"Location": "/elsewhere"} if status == 302 else {}))
+        odd.refuse = lambda message: answer if message.get("method") == "tools/call" else None
+        try:
+            refused = await client.call_tool("inc", {"session_id": session}, meta=meta)
+        finally:
+            odd.refuse = lambda message: None
+        assert "did not run" in str(meta_of(refused)["statehold/error"]["recovery"])
+        for _ in range(2):
+            repeat = await client.call_tool("inc", {"session_id": session}, meta=meta)
+            assert structured(repeat)["count"] == 1

@@ -88,6 +88,7 @@ class HttpRefused(ServiceUnavailable):
         )
         self.refusal = refusal
         self.words = words
+        self.did_not_run = not refusal.may_have_run
         self.retryable = opening or refusal.status == 429
 
 

@@ -68,7 +68,7 @@ class SessionCheck:
         if self._refusal is None:
             return error
         message = f"The connection to {self._service} is gone: {FORGOTTEN}."
-        if error.refusal is not None and not error.refusal.may_have_run:
+        if error.did_not_run:
             return ConnectionLost(message)
         if _answer(error) != _answer(self._refusal):
             return error
