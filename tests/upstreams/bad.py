@@ -294,16 +294,31 @@ class ByteOrderMark(Quick):
 
 
 class Glued(Quick):
-    """Its log quotes what it received and sent, as some servers do."""
+    """Its log quotes what it received and sent, as some servers do; not everything that it quotes is true."""
+
+    LOGS = (
+        "[proxy] <- ANSWER",
+        "{proxy} <- ANSWER",
+        "answer=ANSWER",
+        "(ANSWER)",
+        '{"level": 30, "data": ANSWER, "id": 2}',
+        '{"level": 30} ANSWER',
+    )
 
     def arrived(self, message: JSON) -> None:
         os.write(1, f"received {json.dumps(message)} ".encode())
 
     def write(self, message: JSON) -> None:
+        quoted = json.dumps({**message, "result": {"content": [], "tools": []}})
+        lines = (
+            *(log.replace("ANSWER", quoted) for log in self.LOGS),
+            f'{{"id": {message["id"]}}}',
+        )
         with self.writing:
+            os.write(1, "\n".join(("", *lines, "")).encode())
             if message.get("id") == 1:
                 os.write(1, b'{"level": 30, "id": 7}')
-            os.write(1, b"\x1b[2KLoading model {0} 100% " + json.dumps(message).encode())
+            os.write(1, b"\x1b[2KLoading model {0} 100%" + json.dumps(message).encode())
             os.write(1, b" done\n")
 
 

@@ -72,7 +72,9 @@ _ANSWER_ID: Final = re.compile(
 """The id at the beginning or the end of an answer that is not valid JSON. Our ids are numbers."""
 
 
-_ANSWER_START: Final = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error)"\s*:')
+_ANSWER_START: Final = re.compile(rb"""(?<![ \t=:,>(\["'`])\{\s*"(?:jsonrpc|id|result|error)"\s*:""")
+"""The beginning of an answer. After a blank or one of these signs it is a quotation, as in the log of a proxy."""
+_ANSWER_MEMBERS: Final = frozenset({"jsonrpc", "result", "error"})
 GLUED_STARTS: Final = 8
 """Places in a line that may be the beginning of an answer; later ones are not tried."""
 
@@ -82,9 +84,9 @@ _DECODER: Final = json.JSONDecoder()
 def decode(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, None if the line is not JSON-RPC.
 
-    Text after a message and before an answer is dropped: some servers print without a newline. An invalid answer becomes
-    an error answer, so that its caller does not wait for ever. Half of a surrogate pair, which JavaScript servers send when
-    they truncate a text, becomes a replacement character.
+    Text after a message and before an answer is dropped: some servers print without a newline. An answer that a line of a
+    log quotes is none; see _ANSWER_START. An invalid answer becomes an error answer, so that its caller does not wait for
+    ever. Half of a surrogate pair, which JavaScript servers send when they truncate a text, becomes a replacement character.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -97,15 +99,17 @@ def _repair(line: bytes) -> JSONRPCMessage | None:
     try:
         value, rest = _first_value(line)
     except (ValueError, RecursionError):
-        if (match := _ANSWER_ID.search(line)) and b'"method"' not in line[:200]:
+        is_answer = _ANSWER_START.match(line.lstrip()) and b'"method"' not in line[:200]
+        if is_answer and (match := _ANSWER_ID.search(line)):
             number = int(match[1] or match[2])
     else:
         if (answer := _find_answer(rest.encode())) is not None:
             return answer
         with suppress(ValueError):
             return _message_of(value)
-        if isinstance(value, dict) and "method" not in value:
-            number = cast("dict[str, object]", value).get("id")
+        members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+        if "method" not in members and members.keys() & _ANSWER_MEMBERS:
+            number = members.get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
