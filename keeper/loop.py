@@ -320,9 +320,9 @@ class Keeper:
     def _hold(self, client: Client, packet: Packet) -> Answer:
         held, name = self._child_of(client, packet).held, packet["name"]
         (descriptor,) = packet["passed"]
-        if name in held or len(held) >= HELD:
+        if not isinstance(name, str) or name in held or len(held) >= HELD:
             raise Refusal(INVALID)
-        held[str(name)] = os.dup(descriptor)
+        held[name] = os.dup(descriptor)
         return {}, []
 
     def _fetch(self, client: Client, packet: Packet) -> Answer:

@@ -18,6 +18,7 @@ from support.process_exit import until_gone
 from support.selection import matrix
 
 from statehold.keeper import protocol
+from statehold.tools.processes.keeper import KeeperRefusal
 
 SPAWN: dict[str, Any] = {
     "verb": "spawn",
@@ -265,4 +266,18 @@ async def test_no_packet_ends_the_keeper(nodes: Nodes, packets: list[bytes]) -> 
     other = await start(nodes, ECHO, client=client)
     assert other.call_log is not None
     await other.aclose()
+    await child.aclose()
+
+
+@pytest.mark.parametrize("name", matrix(7, None, 1.5))
+async def test_a_descriptor_without_a_proper_name_is_not_held(nodes: Nodes, name: Any) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    assert child.kept is not None
+    descriptors = f"/proc/{client.pid}/fd"
+    before = len(os.listdir(descriptors))
+    for _ in range(3):
+        with pytest.raises(KeeperRefusal):
+            await child.kept.hold(name, 0)
+    assert len(os.listdir(descriptors)) == before
     await child.aclose()
