@@ -73,6 +73,11 @@ class BackgroundTasks:
         self._group.cancel_scope.cancel()
         return await self._group.__aexit__(kind, error, traceback)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether tasks can be started."""
+        return self._group is not None and not self._group.cancel_scope.cancel_called
+
     def start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
         """Start a task. A failure ends all of them."""
         assert self._group is not None, "the background tasks are not open"

@@ -53,6 +53,7 @@ class Core:
         """Build the parts that follow from the policy and the clock."""
         policy, clock = policy or Policy(), clock or SystemClock()
         redactor = Redactor(policy.redact, policy.redact_patterns, policy.secrets)
+        tasks = BackgroundTasks()
         return cls(
             store,
             node,
@@ -60,7 +61,7 @@ class Core:
             policy,
             clock,
             redactor,
-            Redactions(redactor),
+            Redactions(redactor, tasks),
             Budget(
                 policy.live_sessions,
                 queue=policy.queue,
@@ -70,7 +71,7 @@ class Core:
                 shared=policy.shared,
             ),
             Deadlines(clock),
-            BackgroundTasks(),
+            tasks,
             new_id,
             file_bytes,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any, cast
 
 import orjson
@@ -37,6 +38,7 @@ CUT = ('{"truncated":', '{"unencodable":')
 WITHHELD = '{"withheld":true}'
 """Arguments whose secrets could not be found within the bounds of time and size."""
 NO_SECRETS = SecretTexts(())
+_setting_texts = Lock()
 
 
 def cap_json(value: object, limit: int) -> str:
@@ -199,18 +201,25 @@ class CallEntry:
         return OVERHEAD + sum(len(text or "") for text in self._texts)
 
     def redact(self) -> None:
-        """Compute the texts of the entry, in bounded time. A text that has too many secrets is left out as a whole."""
+        """Compute the texts of the entry, in bounded time; no effect once they are withheld.
+
+        A text that has too many secrets is left out as a whole.
+        """
         limit, redactor = self.limit, self.redactor
         secrets = self._secrets()
         request = _request(self.arguments, limit, redactor, secrets)
         if REDACTED in request or request.startswith(CUT):
             secrets = secrets.joined(redactor.secret_texts(self.arguments))
-        self._texts = (request, *self._outcome_texts(secrets))
+        self._set_texts((request, *self._outcome_texts(secrets)))
 
     def withhold(self) -> None:
         """Leave out the texts of the entry, if they are not computed yet."""
         if self._texts is None:
-            self._texts = (WITHHELD, *self._outcome_texts(SecretTexts(None)))
+            self._set_texts((WITHHELD, *self._outcome_texts(SecretTexts(None))))
+
+    def _set_texts(self, texts: tuple[str, str | None, str | None]) -> None:
+        with _setting_texts:
+            self._texts = self._texts or texts
 
     def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None]:
         """Return the result and the error of the call."""
@@ -326,6 +335,7 @@ def status_of(outcome: CallResult | BaseException) -> str:
 __all__ = [
     "INPUT_REQUIRED",
     "OVERHEAD",
+    "SMALL",
     "STARTED",
     "CallEntry",
     "shorten_result",

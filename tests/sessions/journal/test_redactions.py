@@ -86,6 +86,37 @@ async def test_the_texts_of_a_call_that_waits_too_long_are_left_out(
         assert len(requests) == 2
 
 
+async def test_a_call_whose_redaction_takes_too_long_is_answered_meanwhile(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redactions, "SECONDS", 0.2)
+    slow = _Pausable()
+    async with build() as home:
+        monkeypatch.setattr(home.registry.core.redactions, "_redactor", slow)
+        object.__setattr__(home.registry.core, "redactor", slow)
+        session = (await home.create()).id
+        try:
+            with anyio.fail_after(20):
+                await _call(home, session)
+                await _call(home, session)
+        finally:
+            slow.go_on.set()
+        requests = [entry.request for entry in await _calls_in_journal(home, session)]
+        assert requests == [{"withheld": True}] * 2
+
+
+def test_a_late_redaction_does_not_replace_texts_that_were_withheld() -> None:
+    slow = _Pausable()
+    entry = _entry({"text": "slow"}, CallResult({"content": []}), slow)
+    thread = threading.Thread(target=entry.redact)
+    thread.start()
+    assert slow.reached.wait(20)
+    entry.withhold()
+    slow.go_on.set()
+    thread.join()
+    assert entry.record().request == {"withheld": True}
+
+
 @pytest.mark.parametrize(
     "secrets",
     [
@@ -123,6 +154,8 @@ def test_a_text_too_long_to_search_is_left_out() -> None:
     }
 
 
-def _entry(arguments: dict[str, Any], outcome: CallResult) -> CallEntry:
+def _entry(
+    arguments: dict[str, Any], outcome: CallResult, redactor: Redactor | None = None
+) -> CallEntry:
     head = ("s", "n", 1, 1, "counter", "inc", arguments, 1.0, 2.0, 1, outcome, None, None, 4096)
-    return CallEntry(*head, Redactor())
+    return CallEntry(*head, redactor or Redactor())
