@@ -59,8 +59,9 @@ class Budget:
 
     Holders that are marked idle may be asked to give way: `evict` is called with the id and is expected to release() it
     soon. If the requester has less than a fair share, the holders of owners that have more are asked first; then the
-    requester's own, then those of others. Among them the longest idle is asked first. `may_evict` is called with an id and
-    whether the requester is another owner, and decides whether that holder is asked; busy holders never are.
+    requester's own, then those of others. Among them the longest paused is asked first, then the longest idle. `may_evict`
+    is called with an id and whether the requester is another owner, and decides whether that holder is asked; busy holders
+    never are.
 
     `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
     the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
@@ -86,7 +87,8 @@ class Budget:
         self._owners: dict[str, str] = {}
         """The owner of each holder."""
         self._holder_counts = Counter[str]()
-        self._idle: OrderedDict[str, None] = OrderedDict()
+        self._idle: OrderedDict[str, bool] = OrderedDict()
+        """The holders that may be asked to give way, and whether each goes before those that are not paused."""
         self._evicting: dict[str, str] = {}
         """The holders that were asked to give way, each with the owner that waits for its place."""
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
@@ -142,24 +144,30 @@ class Budget:
         if not self._holder_counts[owner]:
             del self._holder_counts[owner]
         self._admit_waiting(owner)
-        if self._waiting:
-            self._evict()
+        self.ask_holders()
 
     def mark_idle(self, holder: str) -> None:
         """Let `holder` give way from now on; it counts as the most recently used."""
-        if holder in self._owners:
-            self._idle[holder] = None
-            self._idle.move_to_end(holder)
-            if self._waiting:
-                self._evict()
+        self._mark(holder)
+        self.ask_holders()
 
     def mark_first(self, holder: str) -> None:
-        """Let `holder` give way before every other: it is paused and only keeps its connection."""
+        """Let `holder` give way before those that are only idle: it is paused and only keeps its connection.
+
+        Those that were paused earlier go before it.
+        """
+        self._mark(holder, first=True)
+        self.ask_holders()
+
+    def _mark(self, holder: str, *, first: bool = False) -> None:
         if holder in self._owners:
-            self._idle[holder] = None
-            self._idle.move_to_end(holder, last=False)
-            if self._waiting:
-                self._evict()
+            self._idle[holder] = first
+            self._idle.move_to_end(holder)
+
+    def ask_holders(self) -> None:
+        """If somebody waits, ask holders to give way, since more of them may do so by now."""
+        if self._waiting:
+            self._evict()
 
     def mark_busy(self, holder: str) -> None:
         """Keep `holder` from being asked to give way."""
@@ -172,8 +180,7 @@ class Budget:
         """
         self._evicting.pop(holder, None)
         if idle and holder in self._owners:
-            self._idle[holder] = None
-            self._idle.move_to_end(holder)
+            self._mark(holder)
         else:
             self._evict()
 
@@ -239,12 +246,13 @@ class Budget:
         """Return the idle holders in the order in which they are asked to give way to an owner."""
         in_use, counts = len(self._owners), self._holder_counts
         share = self._fair_share()
-        own_holders = [victim for victim in self._idle if self._owners[victim] == owner]
+        idle = sorted(self._idle, key=lambda victim: not self._idle[victim])
+        own_holders = [victim for victim in idle if self._owners[victim] == owner]
         if in_use < self._capacity.total or not self._capacity.allows(counts[owner], in_use - 1):
             return (
                 own_holders  # the owner has its share: a place of another one would not be granted
             )
-        foreign = [victim for victim in self._idle if self._owners[victim] != owner]
+        foreign = [victim for victim in idle if self._owners[victim] != owner]
         over_share = [v for v in foreign if counts[self._owners[v]] > share > counts[owner]]
         over_share.sort(key=lambda victim: -counts[self._owners[victim]])
         return [

@@ -41,8 +41,14 @@ class Eviction:
         return session.saveable or not foreign or self._must_give_way(session)
 
     def _must_give_way(self, session: Session) -> bool:
-        is_idle = self._core.clock.now() - session.idle_since >= NOTICE_SECONDS
-        return is_idle and self._core.budget.is_over_share(session.id)
+        if not self._core.budget.is_over_share(session.id):
+            return False
+        noticed_at = session.idle_since + NOTICE_SECONDS
+        if self._core.clock.now() >= noticed_at:
+            return True
+        # Expiry lets the budget ask again then.
+        self._core.deadlines.schedule(session.id, noticed_at)
+        return False
 
     async def _evict(self, session_id: str, foreign: bool) -> None:
         session = self._directory.get(session_id)

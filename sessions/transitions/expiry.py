@@ -42,6 +42,7 @@ class Expiry:
         session = self._directory.get(key)
         if session is None:
             return None
+        self._core.budget.ask_holders()
         due_at, now = session.deadline(), self._core.clock.now()
         if due_at is None or due_at > now:
             return due_at

@@ -73,17 +73,20 @@ async def test_the_longest_idle_is_asked_first_and_a_busy_one_never():
             rooms.budget.release(name)
 
 
-async def test_a_paused_one_that_keeps_its_connection_gives_way_before_every_idle_one():
-    rooms = Rooms(2)
-    await rooms.budget.acquire("a")
-    await rooms.budget.acquire("b")
+async def test_the_longest_paused_one_that_keeps_its_connection_gives_way_before_every_idle_one():
+    rooms = Rooms(3)
+    for name in ("a", "b", "c"):
+        await rooms.budget.acquire(name)
     rooms.budget.mark_idle("a")
     rooms.budget.mark_first("b")
+    rooms.budget.mark_first("c")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rooms.budget.acquire, "c")
-        await rooms.waiting(1)
-        assert rooms.asked == ["b"]
-        rooms.budget.release("b")
+        for count, asked in enumerate(("b", "c", "a"), 1):
+            tasks.start_soon(rooms.budget.acquire, f"newcomer {count}")
+            await rooms.waiting(count)
+            assert rooms.asked[-1] == asked
+        for name in ("a", "b", "c"):
+            rooms.budget.release(name)
 
 
 async def test_another_is_asked_when_one_stays_after_all():

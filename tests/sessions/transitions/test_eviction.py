@@ -16,6 +16,7 @@ from statehold.sessions.transitions.eviction import NOTICE_SECONDS
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
+CAROL = Principal(subject="carol")
 
 
 async def test_the_least_recently_used_idle_session_gives_way(build: Build):
@@ -90,12 +91,35 @@ async def test_a_session_that_cannot_be_saved_gives_way_after_a_time_if_its_owne
         of_ann = [await engine.create(ANN) for _ in range(3)]
         for session in of_ann:
             await engine.count(session.id, principal=ANN)
-        others = [await engine.create(Principal(subject=name)) for name in ("bob", "carol")]
-        await engine.count(others[0].id, principal=Principal(subject="bob"))
-        carol = Principal(subject="carol")
+        others = [await engine.create(principal) for principal in (BOB, CAROL)]
+        await engine.count(others[0].id, principal=BOB)
         with pytest.raises(SessionLimit):
-            await engine.count(others[1].id, principal=carol)
+            await engine.count(others[1].id, principal=CAROL)
         engine.clock.advance(NOTICE_SECONDS)
-        assert await engine.count(others[1].id, principal=carol) == 1
+        assert await engine.count(others[1].id, principal=CAROL) == 1
+        states = [await engine.status(session.id, ANN) for session in of_ann]
+        assert sorted(states) == ["idle", "idle", "paused"]
+
+
+async def test_a_newcomer_gets_a_place_when_a_session_has_been_idle_long_enough_meanwhile(
+    build: Build,
+):
+    async with build(policy=Policy(live_sessions=4, shared=True)) as engine:
+        of_ann = [await engine.create(ANN) for _ in range(3)]
+        for session in of_ann:
+            await engine.count(session.id, principal=ANN)
+        of_bob, of_carol = await engine.create(BOB), await engine.create(CAROL)
+        await engine.count(of_bob.id, principal=BOB)
+        budget, counts = engine.registry.core.budget, list[int]()
+
+        async def newcomer() -> None:
+            counts.append(await engine.count(of_carol.id, principal=CAROL))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(newcomer)
+                await engine.until(lambda: budget.statistics().waiting == 1)
+                engine.clock.advance(NOTICE_SECONDS)
+        assert counts == [1]
         states = [await engine.status(session.id, ANN) for session in of_ann]
         assert sorted(states) == ["idle", "idle", "paused"]
