@@ -1,0 +1,77 @@
+"""Packages that are executed when a name of theirs is first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from statehold.server.sdk.deferred_packages import defer_packages
+
+NAME = "package_of_the_deferral_test"
+GATE = """
+import threading
+reached, go_on = threading.Event(), threading.Event()
+starts, fails = [], False
+"""
+BODY = f"""
+import {NAME}_gate as gate
+gate.starts.append(1)
+gate.reached.set()
+assert gate.go_on.wait(30)
+if gate.fails:
+    raise ImportError("not this time")
+from {NAME} import part
+VALUE = 1
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The events that the body of the deferred package sets and waits for."""
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "__init__.py").write_text(BODY)
+    (tmp_path / NAME / "part.py").write_text("")
+    (tmp_path / f"{NAME}_gate.py").write_text(GATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    defer_packages([NAME])
+    yield importlib.import_module(f"{NAME}_gate")
+    for name in (NAME, f"{NAME}.part", f"{NAME}_gate"):
+        sys.modules.pop(name, None)
+
+
+def test_threads_that_use_a_package_at_once_wait_until_it_is_executed(gate: Any) -> None:
+    package, values = importlib.import_module(NAME), list[Any]()
+
+    def read() -> None:
+        values.append(getattr(package, "VALUE", None))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    threads[0].start()
+    assert gate.reached.wait(20)
+    threads[1].start()
+    # An attribute that is missing would end it now.
+    threads[1].join(0.2)
+    gate.go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert values == [1, 1]
+    assert len(gate.starts) == 1
+
+
+def test_a_package_whose_execution_failed_is_executed_again(gate: Any) -> None:
+    package: ModuleType = importlib.import_module(NAME)
+    gate.go_on.set()
+    gate.fails = True
+    with pytest.raises(ImportError, match="not this time"):
+        package.VALUE  # noqa: B018
+    gate.fails = False
+    assert package.VALUE == 1
+    assert not hasattr(package, "OTHER")
+    assert len(gate.starts) == 2
