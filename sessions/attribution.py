@@ -12,7 +12,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, cast
 
 import orjson
@@ -26,28 +26,32 @@ MOST: Final = 200
 """Imitations in a result that are attributed one by one. Texts with more are left out."""
 PIECE: Final = 1000
 """Characters that are searched at once for the place of an imitation."""
+BLOCK: Final = 1 << 16
+"""Characters that are read at once. Other threads run in between."""
+LONGEST: Final = 256
+"""Upper bound of the characters of an imitation in a skeleton."""
 
 LAST_WORDS: Final = "; it last said: "
 """Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
 
 _LOOK_ALIKES: Final = {
-    "a": "\u0430\u03b1\u0251\u1d00\u2c81\u13aa\ua4ee4",
+    "a": "@\u0430\u03b1\u0251\u1d00\u2c81\u13aa\ua4ee4",
     "b": "\u044c\u0299\u13cf\ua4d0",
     "c": "\u0441\u03f2\u1d04\u217d\u2ca5\u13df\ua4da",
     "d": "\u0501\u1d05\u0257\u0111\u13a0\u13e7\ua4d3",
-    "e": "\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c89\u13ac\ua4f03",
+    "e": "\u20ac\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c89\u13ac\ua4f03",
     "f": "\u0493\u017f\u0192\ua730\u1e9d\u03dd\ua4dd",
     "g": "\u0261\u0262\u13c0\ua4d6",
     "h": "\u04bb\u043d\u029c\u0570\u0127\u2c8f\u13bb\u13c2\ua4e7",
-    "i": "\u0456\u0131\u03b9\u02691l\u04cf\u2c93\u13a5\ua4f2",
+    "i": "!|\u0456\u0131\u03b9\u02691l\u04cf\u2c93\u13a5\ua4f2",
     "k": "\u03ba\u043a\u1d0b\u13e6\ua4d7",
-    "l": "\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142\u13de\ua4e1\ua4f2",
+    "l": "!|\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142\u13de\ua4e1\ua4f2",
     "m": "\u043c\u1d0d\u2c99\u13b7\ua4df",
     "n": "\u043f\u03b7\u0578\u0274\u2c9b\ua4e0",
     "o": "\u043e\u03bf\u0585\u1d0f\u03c3\u03b8\u04e9\u0275\u2c9f\ua4f30\u00f8",
     "p": "\u0440\u03c1\u1d18\u13e2\ua4d1",
     "r": "\u0433\u0280\u1d26\u2c85\u13a1\u13d2\ua4e3",
-    "s": "\u0455\ua731\u01bd5\uabaa\u13da\u13d5\ua4e2",
+    "s": "$\u0455\ua731\u01bd5\uabaa\u13da\u13d5\ua4e2",
     "t": "\u0442\u03c4\u1d1b\u2ca77\u0167\u13a2\ua4d4",
     "u": "\u03c5\u057d\u1d1c",
     "v": "\u0475\u03bd\u1d20",
@@ -61,18 +65,21 @@ _CAPITALS: Final = str.maketrans(
 )
 """The Greek capitals that look like other letters than their small ones."""
 _GREEK_CAPITAL: Final = re.compile("[\u0391-\u03a9\u03f9]")
-_SIGN_LETTERS: Final = str.maketrans("@$!|\u20ac", "asile")
-"""Signs that may stand for a letter, or only separate letters; a text is read in both ways."""
+_SIGN_LETTERS: Final = "@$!|\u20ac"
+"""Signs that may stand for a letter, or only separate letters; a text is read with them and without."""
 _SIGN_LETTER: Final = re.compile("[@$!|\u20ac\ufe57\ufe69\ufe6b\uff01\uff04\uff20\uff5c]")
 _ENCLOSED: Final = (0x1F150, 0x1F170, 0x1F1E6)
 """The first letters of alphabets in black circles, in black squares, and of regional indicators."""
-_SIGNS: Final = re.compile("(?:[^\\w\U0001f150-\U0001f189\U0001f1e6-\U0001f1ff]|_)+")
+_LETTERS: Final = "\\w\U0001f150-\U0001f189\U0001f1e6-\U0001f1ff"
+_SIGNS: Final = re.compile(f"(?:[^{_LETTERS}]|_)+")
+_OTHER_SIGNS: Final = re.compile(f"(?:[^{_LETTERS}{_SIGN_LETTERS}]|_)+")
 _ASCII_SIGNS: Final = {code: None for code in range(128) if not chr(code).isalnum()}
+_OTHER_ASCII_SIGNS: Final = {code: None for code in _ASCII_SIGNS if chr(code) not in _SIGN_LETTERS}
 
 
 def _any_spelling(word: str) -> str:
-    """Return an expression for a word whose letters may be replaced by look-alikes."""
-    return "".join(f"[{letter}{_alikes(letter)}]" for letter in word)
+    """Return an expression for a word whose letters may be replaced by look-alikes, with a few signs between them."""
+    return f"[{_SIGN_LETTERS}]{{0,3}}".join(f"[{letter}{_alikes(letter)}]" for letter in word)
 
 
 def _alikes(letter: str) -> str:
@@ -81,11 +88,11 @@ def _alikes(letter: str) -> str:
 
 
 _WORDS: Final = re.compile(
-    r"\w{0,8}".join(
+    rf"[\w{_SIGN_LETTERS}]{{0,8}}".join(
         (
             _any_spelling("note"),
-            f"{_any_spelling('fro')}(?:{_any_spelling('m')}|rn)",
-            f"{_any_spelling('statehol')}(?:{_any_spelling('d')}|cl)",
+            f"(?:{_any_spelling('from')}|{_any_spelling('fro')}rn)",
+            f"(?:{_any_spelling('statehold')}|{_any_spelling('statehol')}cl)",
         )
     )
 )
@@ -104,17 +111,17 @@ def attribute(
     """
     readings = tuple(readings) or (range(len(texts)),)
     places: list[set[int]] = [set() for _ in texts]
-    for with_letters in (False, True):
-        if with_letters and not any(map(_SIGN_LETTER.search, texts)):
+    for with_signs in (False, True):
+        if with_signs and not any(map(_SIGN_LETTER.search, texts)):
             break
-        skeletons = [_skeleton(text, with_letters=with_letters) for text in texts]
+        skeletons = [_skeleton(text, with_signs=with_signs) for text in texts]
         offsets = _offsets(skeletons, readings)
         if sum(map(len, offsets)) > MOST:
             return [
                 f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts
             ]
         for text, found, place in zip(texts, offsets, places, strict=True):
-            place.update(_positions(text, sorted(found), with_letters=with_letters))
+            place.update(_positions(text, sorted(found), with_signs=with_signs))
     return [_mark(text, sorted(place), author) for text, place in zip(texts, places, strict=True)]
 
 
@@ -143,7 +150,7 @@ def attribute_value(value: Any, author: str) -> Any:
         return _attribute_members(value, author)
     skeletons = [_skeleton(text)]
     if _SIGN_LETTER.search(text):
-        skeletons.append(_skeleton(text, with_letters=True))
+        skeletons.append(_skeleton(text, with_signs=True))
     if any(_starts(skeleton) or _MEMBER.search(skeleton) for skeleton in skeletons):
         return _attribute_members(value, author)
     return value
@@ -166,8 +173,8 @@ def _attribute_members(value: Any, author: str) -> Any:
 def _attribute_name(name: str, author: str) -> str:
     beginning = name[:PIECE]
     is_ours = any(
-        _MEMBER.fullmatch(_skeleton(beginning, with_letters=with_letters))
-        for with_letters in (False, True)
+        _MEMBER.fullmatch(_skeleton(beginning, with_signs=with_signs))
+        for with_signs in (False, True)
     )
     return f"[{author}] {name}" if is_ours else attribute_text(name, author)
 
@@ -179,32 +186,44 @@ def similar(*headings: str) -> Callable[[str], bool]:
     return lambda text: pattern.match(_skeleton(text)) is not None
 
 
-def _skeleton(text: str, *, with_letters: bool = False) -> str:
+def _skeleton(text: str, *, with_signs: bool = False) -> str:
     """Return the letters and digits of a text in lower case, without marks, signs, blanks and format characters.
 
-    `with_letters`: signs that look like a letter become it.
+    `with_signs`: signs that look like a letter are kept.
     """
+    if len(text) <= BLOCK:
+        return _skeleton_of_block(text, with_signs)
+    blocks = (text[start : start + BLOCK] for start in range(0, len(text), BLOCK))
+    return "".join(_skeleton_of_block(block, with_signs) for block in blocks)
+
+
+def _skeleton_of_block(text: str, with_signs: bool) -> str:
     if text.isascii():
-        if with_letters:
-            text = text.translate(_SIGN_LETTERS)
-        return text.lower().translate(_ASCII_SIGNS)
+        return text.lower().translate(_OTHER_ASCII_SIGNS if with_signs else _ASCII_SIGNS)
     text = unicodedata.normalize("NFKD", text)
-    if with_letters:
-        text = text.translate(_SIGN_LETTERS)
     if _GREEK_CAPITAL.search(text):
         text = text.translate(_CAPITALS)
-    return _SIGNS.sub("", text.casefold())
+    return (_OTHER_SIGNS if with_signs else _SIGNS).sub("", text.casefold())
 
 
 def _starts(skeleton: str) -> list[int]:
-    return [match.start() for match in islice(_WORDS.finditer(skeleton), MOST + 1)]
+    starts: list[int] = []
+    start = 0
+    while start < len(skeleton) and len(starts) <= MOST:
+        end = start + BLOCK
+        for match in _WORDS.finditer(skeleton, start, end + LONGEST):
+            if match.start() >= end:
+                break
+            starts.append(match.start())
+        start = end
+    return starts
 
 
-def _positions(text: str, offsets: Sequence[int], *, with_letters: bool) -> Iterator[int]:
+def _positions(text: str, offsets: Sequence[int], *, with_signs: bool) -> Iterator[int]:
     """Yield the positions of the characters with these offsets in the skeleton of a text."""
     if not offsets:
         return
-    skeleton = partial(_skeleton, with_letters=with_letters)
+    skeleton = partial(_skeleton, with_signs=with_signs)
     ends = list(accumulate(len(skeleton(piece)) for piece in _pieces(text)))
     for offset in offsets:
         index = bisect_right(ends, offset)

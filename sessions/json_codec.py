@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
@@ -36,4 +37,28 @@ def well_formed(text: str) -> str:
     return text
 
 
-__all__ = ["JSON", "dumps", "loads", "well_formed"]
+def room_left(value: object, room: int, *, levels: int, member: int = 1) -> int:
+    """Return `room` less the characters of a JSON value and `member` for each of its members; negative once it is used up.
+
+    It takes no longer than the room lasts. Members below `levels` are left out.
+    """
+    if isinstance(value, str):
+        return room - len(value)
+    room -= member
+    if levels == 0:
+        return room
+    if isinstance(value, Mapping):
+        for key, child in cast("Mapping[object, object]", value).items():
+            room -= len(key) if isinstance(key, str) else 1
+            room = room_left(child, room, levels=levels - 1, member=member)
+            if room < 0:
+                break
+    elif isinstance(value, list):
+        for child in cast("list[object]", value):
+            room = room_left(child, room, levels=levels - 1, member=member)
+            if room < 0:
+                break
+    return room
+
+
+__all__ = ["JSON", "dumps", "loads", "room_left", "well_formed"]

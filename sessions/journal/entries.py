@@ -11,7 +11,7 @@ from typing import Any, cast
 import orjson
 
 from ..errors import SessionError
-from ..json_codec import dumps, loads
+from ..json_codec import dumps, loads, room_left
 from ..records import JournalKind, JournalRecord
 from ..services import CallResult, ToolSpec
 from .redaction import REDACTED, Redactor
@@ -188,7 +188,7 @@ class CallEntry:
 
     def _room_left(self) -> int:
         """Return SMALL less its characters and members; a negative number once it is used up."""
-        room = _room_left(self.arguments, SMALL)
+        room = room_left(self.arguments, SMALL, levels=LEVELS)
         if isinstance(self.outcome, CallResult):
             room -= sum(len(block) for block in _first_blocks(self.outcome.payload))
             room -= sum(map(len, self.outcome.secrets or ()))
@@ -300,27 +300,6 @@ def message_entry(
         ended_at=at,
         request={"content": content},
     )
-
-
-def _room_left(value: object, room: int, levels: int = LEVELS) -> int:
-    """Return `room` less the characters and members of a JSON value; a negative number once it is used up."""
-    if isinstance(value, str):
-        return room - len(value)
-    room -= 1
-    if levels == 0:
-        return room
-    if isinstance(value, Mapping):
-        for key, member in cast("Mapping[object, object]", value).items():
-            room -= len(key) if isinstance(key, str) else 1
-            room = _room_left(member, room, levels - 1)
-            if room < 0:
-                break
-    elif isinstance(value, list):
-        for member in cast("list[object]", value):
-            room = _room_left(member, room, levels - 1)
-            if room < 0:
-                break
-    return room
 
 
 def status_of(outcome: CallResult | BaseException) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import RaceLost, race
+from statehold.sessions.concurrency import LARGE, RaceLost, race, run_beside_loop
 
 
 async def work() -> str:
@@ -43,3 +46,12 @@ async def test_an_exception_of_the_work_is_raised_unchanged() -> None:
 
     with pytest.raises(ValueError, match="no"):
         await race(anyio.sleep_forever, fail)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"content": [{"text": "x" * LARGE}]}, {"rows": [[1, 2]] * LARGE}, {"x" * LARGE: 1}],
+)
+async def test_work_on_a_large_value_does_not_delay_the_event_loop(value: Any) -> None:
+    assert await run_beside_loop(threading.get_ident, value) != threading.get_ident()
+    assert await run_beside_loop(threading.get_ident, {"text": "x"}) == threading.get_ident()

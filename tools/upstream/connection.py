@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from ...sessions.attribution import LAST_WORDS
+from ...sessions.concurrency import run_beside_loop
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
@@ -206,8 +207,7 @@ class UpstreamConnection:
     async def interrupted_result(self, operation_id: str) -> CallResult:
         """See Resumed in sessions/services.py."""
         answer = await self.rpc.interrupted_answer(operation_id)
-        modern = self.peer.modern
-        return CallResult(validate_result(answer, modern=modern, service=self.service, tool=True))
+        return CallResult(await self._validate(answer, tool=True))
 
     async def aclose(self) -> None:
         """Close within a bound. Requests in flight fail with OutcomeUnknown."""
@@ -323,7 +323,7 @@ class UpstreamConnection:
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
-                result = validate_result(answer, modern=modern, service=self.service, tool=tool)
+                result = await self._validate(answer, tool=tool)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
                     await call.flush()
                     return result
@@ -334,10 +334,16 @@ class UpstreamConnection:
             if isinstance(error, UpstreamRefused):
                 if not modern:
                     error = with_era_remedy(self.service, error)
-                attribute_refusal(error, self.service)
+                texts = [error.message, error.data]
+                await run_beside_loop(partial(attribute_refusal, error, self.service), texts)
             raise await self._session_check.explain(error, rpc, self.open_another) from error
         finally:
             self._calls.leave(call)
+
+    async def _validate(self, answer: JSON, *, tool: bool) -> JSON:
+        modern, service = self.peer.modern, self.service
+        validate = partial(validate_result, answer, modern=modern, service=service, tool=tool)
+        return await run_beside_loop(validate, answer)
 
     def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
         """Return the parameters of a request with the caller's `_meta` and the members that this connection needs."""

@@ -98,6 +98,8 @@ IMITATIONS = [
     "Note from St@tehold",
     "Note from $t\uff20tehold",
     "$3 a|b. N$o$t$e from Statehold",
+    "Note from St@t$ehold",
+    "N!ote fr|om $St@teho|d",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
+from statehold.tools.upstream import connection as subject
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
@@ -154,6 +156,26 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_goes_on
         assert text_of(await connection.call("inc", {}, Caller())) == "1"
     finally:
         await connection.aclose()
+
+
+async def test_a_large_result_is_searched_in_a_thread(
+    serving: Serving, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate, threads = subject.validate_result, list[int]()
+
+    def spy(*args: Any, **options: Any) -> Any:
+        threads.append(threading.get_ident())
+        return validate(*args, **options)
+
+    monkeypatch.setattr(subject, "validate_result", spy)
+    service = serving("counter", **fork_server.service(UPSTREAMS / "counter.py"), era="legacy")
+    connection = await service.open(view(), None)
+    try:
+        await connection.call("get", {}, Caller())
+        await connection.call("big", {"kib": 512}, Caller())
+    finally:
+        await connection.aclose()
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
 async def test_a_crash_during_a_call_is_reported_to_its_callers(counter: UpstreamService) -> None:

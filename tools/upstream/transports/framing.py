@@ -72,7 +72,9 @@ _ANSWER_ID: Final = re.compile(
 """The id at the beginning or the end of an answer that is not valid JSON. Our ids are numbers."""
 
 
-_ANSWER_START: Final = re.compile(rb"""(?<![ \t=:,>(\["'`])\{\s*"(?:jsonrpc|id|result|error)"\s*:""")
+_ANSWER_START: Final = re.compile(
+    rb"""(?<![ \t=:,>(\["'`])\{\s*"(?:jsonrpc|id|result|error)"\s*:"""
+)
 """The beginning of an answer. After a blank or one of these signs it is a quotation, as in the log of a proxy."""
 _ANSWER_MEMBERS: Final = frozenset({"jsonrpc", "result", "error"})
 GLUED_STARTS: Final = 8
