@@ -10,7 +10,7 @@ _UNSAFE: Final = re.compile(
 )
 """Control characters, line separators, marks that reorder text, and half surrogate pairs."""
 
-_FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\n:;,'\"]+/)*(?=[^/\s:;,'\"])")
+_FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
 """Matches the folders of an absolute path. The path of a URL has its host before it."""
 
 
@@ -25,7 +25,10 @@ def one_line(text: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return a text in which each absolute path has become its last part: callers need not know the folders of a machine."""
+    """Return a text in which each absolute path has become its last part: callers need not know the folders of a machine.
+
+    Of a folder whose name has a blank, the part after the blank stays. Where a path is at hand, use its name instead.
+    """
     return _FOLDERS.sub("", text)
 
 

@@ -21,7 +21,6 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.one_line import without_folders
 from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
@@ -406,10 +405,13 @@ class BrowserService:
         connection.on_closed.append(partial(process.on_lost.remove, record))
 
     async def _require_paths(self) -> None:
-        missing = await anyio.to_thread.run_sync(find_missing_path, self.config)
+        def spell(path: str) -> str:
+            """Callers need not know the folders of the machine."""
+            return Path(path).name
+
+        missing = await anyio.to_thread.run_sync(find_missing_path, self.config, spell)
         if missing is not None:
-            problem = without_folders(missing[1])
-            raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {problem}.")
+            raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {missing[1]}.")
 
     async def _load_secrets(self) -> NamedSecrets:
         """Return the named secrets, which are read once.

@@ -35,7 +35,7 @@ async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Pat
     config = tmp_path / "statehold.toml"
     config.write_text(
         "toolsets = ['core', 'lifecycle', 'admin']\n[services.unset]\nprefix = 'unset_'\n"
-        "[services.browser]\ninit_script = ['none.js']\n"
+        "[services.browser]\ninit_script = ['my, folder/none.js']\n"
     )
     with serving(config, tmp_path / "data", "--services", str(file)) as running:
         await use(running, tmp_path)
@@ -58,7 +58,7 @@ async def use(running: Running, folder: Path) -> None:
             "folder": "its working folder cannot be used",
             "program": "there is no program",
             "typed": "services.typed.command: should be a valid string",
-            "browser": "init_script: there is no file",
+            "browser": "init_script: there is no file none.js; ",
         }
         for name, reason in reasons.items():
             assert services[name]["status"] == "unavailable"

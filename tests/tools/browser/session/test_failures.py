@@ -18,6 +18,10 @@ from statehold.tools.browser.session.failures import describe_exception
             ImportError("cannot import name 'a' from 'b' (/srv/init/b.py)"),
             "ImportError: cannot import name 'a' from 'b' (b.py)",
         ),
+        (
+            ValueError("no folder /srv/app and no file /srv/a/b or ~/c, but http://h/p/q"),
+            "ValueError: no folder app and no file b or c, but http://h/p/q",
+        ),
     ],
 )
 def test_an_error_is_described_without_folders(error: Exception, words: str) -> None:
