@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import anyio
 
+from ...sessions.plural import plural
 from ...tools.processes import procfs
 from ...tools.processes.keeper import KeeperClient, KeeperStatus, KeeperUnreachable, KeptChild
 from .exit_codes import OK
-from .output import complain, plural, say, span, table
+from .output import complain, say, span, table
 
 END_SECONDS: Final = 10.0
 """Seconds that `statehold stop --all` waits for the end of the keeper."""
@@ -54,7 +55,7 @@ def print_keeper(keeper: KeeperStatus | None) -> None:
     """Print the keeper and a table of its children; nothing without a keeper."""
     if keeper is None:
         return
-    say(f"\nkeeper: pid {keeper.pid}, {count_processes(len(keeper.children))}")
+    say(f"\nkeeper: pid {keeper.pid}, {plural(len(keeper.children), 'process', 'processes')}")
     if keeper.children:
         rows = [
             (child.session, child.service, child.pid, _describe_state(child, keeper))
@@ -73,10 +74,6 @@ def _describe_state(child: KeptChild, keeper: KeeperStatus) -> str:
     return f"{state} for {span(child.alone_seconds)}, {span(remaining)} left"
 
 
-def count_processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
-
-
 def end_unattended(data: Path) -> int:
     """End the children that no node holds, and the keeper unless a node uses it. Return the exit code."""
     try:
@@ -93,7 +90,7 @@ async def _end_unattended(data: Path) -> int:
             return OK
         without_node = [child for child in keeper.children if not child.has_node]
         ended = sum([await client.end(child) for child in without_node])
-    say(f"ended {count_processes(ended)} that no node had")
+    say(f"ended {plural(ended, 'process', 'processes')} that no node had")
     if keeper.nodes:
         say(f"the keeper (pid {keeper.pid}) goes on for {plural(keeper.nodes, 'node')}")
         return OK
@@ -106,7 +103,6 @@ async def _end_unattended(data: Path) -> int:
 
 __all__ = [
     "KeeperUnreachable",
-    "count_processes",
     "end_unattended",
     "keeper_to_json",
     "print_keeper",

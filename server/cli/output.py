@@ -77,7 +77,3 @@ def until(then: float | None, now: float) -> str:
     if then is None:
         return ""
     return "now" if then <= now else f"in {span(then - now)}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -19,6 +19,7 @@ from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.node import Node
+from ...sessions.plural import plural
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
@@ -414,7 +415,7 @@ class Gateway:
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)
-        logger.info("service %s is available: %d tool%s", name, len(tools), "s"[: len(tools) != 1])
+        logger.info("service %s is available: %s", name, plural(len(tools), "tool"))
         return tools
 
     async def _renew(self, service: UpstreamService) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 
 from ....sessions.errors import StoreUnavailable
+from ....sessions.plural import plural
 from ....sessions.records import NodeRecord
 from ....sessions.store.dialect import FILE_NAME
 from ....sessions.store.file.folder import DAMAGED, LEAST_FREE
@@ -23,9 +24,8 @@ from ....tools.processes.launch import find_setpriv
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
 from ...gateway.stores import is_remote, may_exist, store_of
-from ..keeper import KeeperUnreachable, count_processes, read_keeper
+from ..keeper import KeeperUnreachable, read_keeper
 from ..nodes import LiveNodes
-from ..output import plural
 from .finding import Finding
 
 _LOW_SPACE = 200 * 1024 * 1024
@@ -163,7 +163,11 @@ def check_keeper(config: Config) -> Iterator[Finding]:
         return
     without_node = [child for child in keeper.children if not child.has_node]
     if not without_node:
-        yield Finding("keeper", "ok", f"pid {keeper.pid}, {count_processes(len(keeper.children))}")
+        yield Finding(
+            "keeper",
+            "ok",
+            f"pid {keeper.pid}, {plural(len(keeper.children), 'process', 'processes')}",
+        )
         return
     remedy = "start Statehold with this data folder to go on with them, or end them: statehold stop --all"
     yield Finding("keeper", "warn", f"no node has {_list_children(without_node)}", remedy)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from ....sessions.plural import plural
 from ...config.load import load_for
 from ...config.model import Config, ConfigError
 from ..command_line import CommandLine
 from ..exit_codes import FAILURE, OK
-from ..output import plural, say, say_json, table
+from ..output import say, say_json, table
 from .finding import Finding
 
 Check = Callable[[Config], Iterator[Finding]]

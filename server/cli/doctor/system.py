@@ -11,12 +11,12 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ....sessions.plural import plural
 from ....tools.browser.config import BrowserConfig
 from ....tools.upstream.config import UnusableConfig, UpstreamConfig
 from ...config.missing_paths import find_missing_path
 from ...config.model import Config, ServiceConfig
 from ...open_files import file_limit
-from ..output import plural
 from .finding import Finding
 
 CHROMIUM = (

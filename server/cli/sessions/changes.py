@@ -7,13 +7,14 @@ import anyio.to_thread
 from ....sessions.errors import SessionBusy, SessionNotFound
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
+from ....sessions.plural import plural
 from ....sessions.records import Principal, SessionFilter, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..exit_codes import FAILURE, OK
-from ..output import complain, plural, say, say_json
+from ..output import complain, say, say_json
 from .lookup import find_session, read_pages
 from .tool_calls import ToolCaller
 

@@ -16,6 +16,7 @@ from ....sessions.clock import SystemClock
 from ....sessions.errors import SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import Status
+from ....sessions.plural import plural
 from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
@@ -23,7 +24,7 @@ from ...config.secrets import redactor_of
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..exit_codes import OK
-from ..output import plain, plural, say, say_json
+from ..output import plain, say, say_json
 from .filters import parse_metadata
 from .lookup import find_session, parse_owner
 from .tool_calls import ToolCaller, lazy_services

@@ -12,6 +12,7 @@ import anyio
 
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
+from ....sessions.plural import plural
 from .model import ContextSnapshot, SavedTab
 from .records import describe_origins
 from .session_storage import without_sessions
@@ -298,7 +299,7 @@ def _describe_losses(state: JSON) -> list[str]:
     if state["done"]:
         losses.append("what was ticked or chosen and sent at once (the site has it)")
     if state["files"]:
-        losses.append(f"{state['files']} chosen {'file' if state['files'] == 1 else 'files'}")
+        losses.append(plural(state["files"], "chosen file"))
     return losses + state["untold"] + [f"{part} (too much)" for part in state["cut"]]
 
 

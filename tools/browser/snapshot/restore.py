@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ....sessions.json_codec import JSON
+from ....sessions.plural import plural
 from ....sessions.services import RestoreReport
 from ..session.pages import close_context, new_context
 from .model import ContextSnapshot
 from .storage import OriginStorage
-from .tab import DormantTab, TabReport, count_of, load_tab
+from .tab import DormantTab, TabReport, load_tab
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -125,13 +126,13 @@ def _describe_restored(state: ContextSnapshot, report: TabReport, refused_cookie
     if state.tabs:
         dormant = len(state.tabs) - 1
         remark = f" ({dormant} of them when first used)" if dormant else ""
-        words.append(count_of(len(state.tabs), "tab") + remark)
+        words.append(plural(len(state.tabs), "tab") + remark)
     if len(state.cookies) > refused_cookies:
-        words.append(count_of(len(state.cookies) - refused_cookies, "cookie"))
+        words.append(plural(len(state.cookies) - refused_cookies, "cookie"))
     if state.origins:
-        words.append(f"the storage of {count_of(len(state.origins), 'site')}")
+        words.append(f"the storage of {plural(len(state.origins), 'site')}")
     if report.fields:
-        words.append(count_of(report.fields, "form field"))
+        words.append(plural(report.fields, "form field"))
     if report.scrolled:
         words.append("the scroll position")
     return ", ".join(words)
@@ -143,7 +144,7 @@ def _describe_lost(state: ContextSnapshot, report: TabReport, refused_cookies: i
         losses += [f"{part} of tab {number}" for part in tab.lost]
     losses += report.lost
     if refused_cookies:
-        losses.append(count_of(refused_cookies, "cookie"))
+        losses.append(plural(refused_cookies, "cookie"))
     if any(len(tab.history) > 1 for tab in state.tabs):
         losses.append("back and forward (going back loads the pages again)")
     return [*losses, ALWAYS_LOST] if state.tabs else losses

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
+from ....sessions.plural import plural
 from ..session.pages import cancel_when_stopped, new_page
 from .blank_pages import load_blank, without_network
 from .model import SavedTab
@@ -351,13 +352,9 @@ async def _restore_fields(
     report.fields = int(result["fields"])
     report.scrolled = bool(result["scrolled"])
     if result["unfilled"]:
-        report.lost.append(f"{count_of(result['unfilled'], 'form field')} of tab {number}")
+        report.lost.append(f"{plural(result['unfilled'], 'form field')} of tab {number}")
     if result["unscrolled"]:
         report.lost.append(f"scroll positions of tab {number}")
-
-
-def count_of(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _without_query(url: str) -> str:
@@ -370,4 +367,4 @@ def _first_line(error: Exception) -> str:
     return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
 
 
-__all__ = ["DormantTab", "TabReport", "count_of", "load_tab"]
+__all__ = ["DormantTab", "TabReport", "load_tab"]

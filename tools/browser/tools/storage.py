@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import anyio.to_thread
 from pydantic import Field
 
+from ....sessions.plural import plural
 from ..call import Call
 from ..session.failures import ToolFailed, describe_error
 from ..session.files import file_name
@@ -16,7 +17,6 @@ from ..snapshot.capture import capture
 from ..snapshot.model import ContextSnapshot
 from ..snapshot.restore import add_cookies
 from ..snapshot.storage_file import parse_storage_state
-from ..snapshot.tab import count_of
 from ..snapshot.world import WorldError, origin_of
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -79,7 +79,7 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
         ) from None
     call.answer.result(f"Storage state restored from {arguments.filename}")
     if refused_cookies:
-        call.answer.result(f"Not taken from it: {count_of(refused_cookies, 'cookie')}")
+        call.answer.result(f"Not taken from it: {plural(refused_cookies, 'cookie')}")
     call.answer.code(f"await page.context.set_storage_state({arguments.filename!r})")
 
 
