@@ -62,7 +62,7 @@ async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaita
     return results[0]
 
 
-async def run_beside_loop(work: Callable[[], T], value: object) -> T:
+async def run_in_thread_if_large(work: Callable[[], T], value: object) -> T:
     """Run work on a JSON value, and return its result. For a large value it runs in a thread, which cancellation awaits."""
     if room_left(value, LARGE, levels=LEVELS, member=MEMBER) >= 0:
         return work()

@@ -38,7 +38,7 @@ CUT = ('{"truncated":', '{"unencodable":')
 WITHHELD = '{"withheld":true}'
 """Arguments whose secrets could not be found within the bounds of time and size."""
 NO_SECRETS = SecretTexts(())
-_setting_texts = Lock()
+_texts_lock = Lock()
 
 
 def cap_json(value: object, limit: int) -> str:
@@ -218,7 +218,7 @@ class CallEntry:
             self._set_texts((WITHHELD, *self._outcome_texts(SecretTexts(None))))
 
     def _set_texts(self, texts: tuple[str, str | None, str | None]) -> None:
-        with _setting_texts:
+        with _texts_lock:
             self._texts = self._texts or texts
 
     def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None]:

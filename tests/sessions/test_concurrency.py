@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import LARGE, RaceLost, race, run_beside_loop
+from statehold.sessions.concurrency import LARGE, RaceLost, race, run_in_thread_if_large
 
 
 async def work() -> str:
@@ -53,5 +53,5 @@ async def test_an_exception_of_the_work_is_raised_unchanged() -> None:
     [{"content": [{"text": "x" * LARGE}]}, {"rows": [[1, 2]] * LARGE}, {"x" * LARGE: 1}],
 )
 async def test_work_on_a_large_value_does_not_delay_the_event_loop(value: Any) -> None:
-    assert await run_beside_loop(threading.get_ident, value) != threading.get_ident()
-    assert await run_beside_loop(threading.get_ident, {"text": "x"}) == threading.get_ident()
+    assert await run_in_thread_if_large(threading.get_ident, value) != threading.get_ident()
+    assert await run_in_thread_if_large(threading.get_ident, {"text": "x"}) == threading.get_ident()

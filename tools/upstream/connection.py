@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from ...sessions.attribution import LAST_WORDS
-from ...sessions.concurrency import run_beside_loop
+from ...sessions.concurrency import run_in_thread_if_large
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
@@ -335,7 +335,7 @@ class UpstreamConnection:
                 if not modern:
                     error = with_era_remedy(self.service, error)
                 texts = [error.message, error.data]
-                await run_beside_loop(partial(attribute_refusal, error, self.service), texts)
+                await run_in_thread_if_large(partial(attribute_refusal, error, self.service), texts)
             raise await self._session_check.explain(error, rpc, self.open_another) from error
         finally:
             self._calls.leave(call)
@@ -343,7 +343,7 @@ class UpstreamConnection:
     async def _validate(self, answer: JSON, *, tool: bool) -> JSON:
         modern, service = self.peer.modern, self.service
         validate = partial(validate_result, answer, modern=modern, service=service, tool=tool)
-        return await run_beside_loop(validate, answer)
+        return await run_in_thread_if_large(validate, answer)
 
     def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
         """Return the parameters of a request with the caller's `_meta` and the members that this connection needs."""
