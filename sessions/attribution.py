@@ -102,6 +102,25 @@ _MEMBER: Final = re.compile(_any_spelling("stateholdnotice"))
 _JSON_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 
+def _outline_letters() -> dict[int, str | None]:
+    letters: dict[int, str | None] = dict.fromkeys(range(128))
+    letters |= {code: chr(code) for code in range(128) if chr(code).isalnum()}
+    for letter in string.ascii_lowercase:
+        for character in (letter, letter.upper(), *_alikes(letter)):
+            letters[ord(character)] = None if letter in "aeils" else letter
+    return letters
+
+
+_OUTLINE_LETTERS: Final = _outline_letters()
+"""The letters of an outline. Look-alikes are their letter; signs, and letters that a sign may stand for, are left out."""
+_FOREIGN_LETTERS: Final = {
+    chr(code): to or "" for code, to in _OUTLINE_LETTERS.items() if code > 127
+}
+_ASCII: Final = re.compile(r"[\x00-\x7f]+")
+_NOTE_OUTLINE: Final = re.compile("not.{0,8}fro(?:m|rn).{0,8}ttho[dc]")
+_MEMBER_OUTLINE: Final = "tthodnotc"
+
+
 def attribute(
     texts: Sequence[str], author: str, readings: Iterable[Sequence[int]] = ()
 ) -> list[str]:
@@ -110,6 +129,11 @@ def attribute(
     `readings` are the orders in which a client may show them one after the other, as indices; without any, as they stand.
     """
     readings = tuple(readings) or (range(len(texts)),)
+    outlines = [_outline(text) for text in texts]
+    if not any(
+        _NOTE_OUTLINE.search("".join(outlines[index] for index in reading)) for reading in readings
+    ):
+        return list(texts)
     places: list[set[int]] = [set() for _ in texts]
     for with_signs in (False, True):
         if with_signs and not any(map(_SIGN_LETTER.search, texts)):
@@ -148,10 +172,8 @@ def attribute_value(value: Any, author: str) -> Any:
         text = _JSON_ESCAPES.sub(" ", orjson.dumps(value).decode())
     except (orjson.JSONEncodeError, RecursionError):
         return _attribute_members(value, author)
-    skeletons = [_skeleton(text)]
-    if _SIGN_LETTER.search(text):
-        skeletons.append(_skeleton(text, with_signs=True))
-    if any(_starts(skeleton) or _MEMBER.search(skeleton) for skeleton in skeletons):
+    outline = _outline(text)
+    if _NOTE_OUTLINE.search(outline) or _MEMBER_OUTLINE in outline:
         return _attribute_members(value, author)
     return value
 
@@ -184,6 +206,19 @@ def similar(*headings: str) -> Callable[[str], bool]:
     words = ("".join(_LETTER.findall(heading.lower())) for heading in headings)
     pattern = re.compile("|".join(map(_any_spelling, words)))
     return lambda text: pattern.match(_skeleton(text)) is not None
+
+
+def _outline(text: str) -> str:
+    """Return few letters of a text, found quickly; each imitation in the text has the outline of a note."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text)
+        if _GREEK_CAPITAL.search(text):
+            text = text.translate(_CAPITALS)
+        text = text.casefold()
+        for character in set(_ASCII.sub("", text)) & _FOREIGN_LETTERS.keys():
+            text = text.replace(character, _FOREIGN_LETTERS[character])
+        text = text.encode("ascii", "ignore").decode("ascii")
+    return text.translate(_OUTLINE_LETTERS)
 
 
 def _skeleton(text: str, *, with_signs: bool = False) -> str:
