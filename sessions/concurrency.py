@@ -19,7 +19,7 @@ logger = logging.getLogger("statehold.sessions")
 
 T = TypeVar("T")
 
-LARGE: Final = 256 << 10
+LARGE: Final = 1 << 20
 """Characters of a JSON value with which work on it takes milliseconds."""
 MEMBER: Final = 16
 """Characters that take as long as a member."""
