@@ -39,7 +39,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / NAME / "__init__.py").write_text(BODY)
     (tmp_path / NAME / "part.py").write_text("")
     (tmp_path / f"{NAME}_gate.py").write_text(GATE)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     defer_packages([NAME])
     yield importlib.import_module(f"{NAME}_gate")
     for name in (NAME, f"{NAME}.part", f"{NAME}_gate"):
