@@ -73,9 +73,12 @@ _ANSWER_ID: Final = re.compile(
 
 
 _ANSWER_START: Final = re.compile(
-    rb"""(?<![ \t=:,>(\["'`])\{\s*"(?:jsonrpc|id|result|error)"\s*:"""
+    rb"""\{(?<![ \t=:,>(\["'`]\{)\s*"(?:jsonrpc|id|result|error)"\s*:"""
 )
-"""The beginning of an answer. After a blank or one of these signs it is a quotation, as in the log of a proxy."""
+"""The beginning of an answer. After a blank or one of these signs it is a quotation, as in the log of a proxy.
+
+The brace comes first, so that the search skips long lines without one.
+"""
 _ANSWER_MEMBERS: Final = frozenset({"jsonrpc", "result", "error"})
 GLUED_STARTS: Final = 8
 """Places in a line that may be the beginning of an answer; later ones are not tried."""
