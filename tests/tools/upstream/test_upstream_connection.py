@@ -172,7 +172,7 @@ async def test_a_large_result_is_searched_in_a_thread(
     connection = await service.open(view(), None)
     try:
         await connection.call("get", {}, Caller())
-        await connection.call("big", {"kib": 512}, Caller())
+        await connection.call("big", {"kib": 2048}, Caller())
     finally:
         await connection.aclose()
     assert [thread == threading.get_ident() for thread in threads] == [True, False]
