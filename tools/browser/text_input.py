@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .answers.page_snapshot import ref_in
 from .call import Call
 from .secrets.session import IS_SECRET
+from .secrets.snapshot_line import refs_of_field
 from .session.failures import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator
+
+    from .session.tab import Tab
 
 _FILL: Final = (Path(__file__).parent / "secrets" / "fill.js").read_text("utf-8")
 """A function of JavaScript that puts a text into a field of its document. It returns why it did not, or an empty text."""
@@ -21,6 +24,20 @@ _TO_END: Final = """e => {
   if (e.getRootNode().activeElement === e) getSelection().modify("move", "forward", "documentboundary");
 }"""
 """Moves the caret to the end of a field; a number field has no selection range."""
+
+_WAY_TO_FIELD: Final = """element => {
+  const own = element.matches("input, textarea, select") || element.isContentEditable;
+  let field = own ? element : element.closest("label")?.control ?? element;
+  while (field.isContentEditable && field.parentElement?.isContentEditable) field = field.parentElement;
+  if (field === element) return null;
+  let top = element;
+  while (top.parentElement) top = top.parentElement;
+  return [top, ...top.getElementsByTagName("*")].indexOf(field) + 1;
+}"""
+"""Returns the number of the field that shows text for an element: the control of a label, or the whole of an editor.
+
+It is counted from the top of the tree; 0 if the field is not in it, and null if it is the element itself.
+"""
 
 
 async def put_text(call: Call, locator: Locator, text: str, *, slowly: bool = False) -> bool:
@@ -46,18 +63,20 @@ async def put_text(call: Call, locator: Locator, text: str, *, slowly: bool = Fa
     else:
         is_secret = await locator.evaluate(IS_SECRET, timeout=call.timeout)
         call.note_typed(text, is_secret=is_secret)
-    await _forget_field(call, locator)
     if slowly:
         await locator.evaluate(_TO_END, timeout=call.timeout)
         # The limit grows with the length.
         await locator.press_sequentially(text, timeout=call.timeout + len(text) * 20)
-    elif is_secret and text:
+        return True
+    tab = await call.tab()
+    hidden_refs = await _refs_of_field(call, tab, locator) if tab.secret_fields else []
+    if is_secret and text:
         field = await locator.element_handle(timeout=call.timeout)
-        await _put(call, field, text, is_appended=False)
-        return False
+        await _put(call, field, text)
     else:
         await locator.fill(text, timeout=call.timeout)
-    return True
+    _show_again(tab, hidden_refs)
+    return not (is_secret and text)
 
 
 async def _put_named(
@@ -76,27 +95,56 @@ async def _put_named(
             f"{' and '.join(weak_names)} would be in {activities[0]}, and is too easy to guess to be hidden there; end it "
             "first. Nothing was put in."
         )
-    await _put(call, field, value, is_appended=is_appended)
-    if weak_names:
-        tab = await call.tab()
-        ref = ref_in(await call.snapshot_of(tab, locator))
-        if ref is not None:
-            tab.secret_fields[ref] = text
-    else:
-        await _forget_field(call, locator)
+    await _wait_until_editable(call, field)
+    tab = await call.tab()
+    # The form may submit itself as soon as it has the value: afterwards there is no field to ask.
+    refs = await _refs_of_field(call, tab, locator) if weak_names or tab.secret_fields else []
+    if not weak_names:
+        await _put(call, field, value, is_appended=is_appended)
+        if not is_appended:
+            _show_again(tab, refs)
+        return
+    if not refs:
+        raise ToolFailed(
+            f"{' and '.join(weak_names)} is too easy to guess to be hidden in this field: it has no ref in the snapshot, "
+            "or its text is its name. Nothing was put in."
+        )
+    new_refs = [ref for ref in refs if ref not in tab.secret_fields]
+    # Before it is put in: a new document then forgets it.
+    tab.secret_fields |= dict.fromkeys(refs, text)
+    try:
+        await _put(call, field, value, is_appended=is_appended)
+    except ToolFailed:
+        _show_again(tab, new_refs)
+        raise
 
 
-async def _put(call: Call, field: ElementHandle, value: str, *, is_appended: bool) -> None:
-    await field.wait_for_element_state("visible", timeout=call.timeout)
-    await field.wait_for_element_state("editable", timeout=call.timeout)
+async def _put(call: Call, field: ElementHandle, value: str, *, is_appended: bool = False) -> None:
+    await _wait_until_editable(call, field)
     if problem := await field.evaluate(_FILL, [value, is_appended]):
         raise ToolFailed(f"The field {problem}.")
 
 
-async def _forget_field(call: Call, locator: Locator) -> None:
-    """Show the value of a field again, which now gets a text that is not hidden there."""
-    tab = await call.tab()
-    if tab.secret_fields and (ref := ref_in(await call.snapshot_of(tab, locator))) is not None:
+async def _wait_until_editable(call: Call, field: ElementHandle) -> None:
+    await field.wait_for_element_state("visible", timeout=call.timeout)
+    await field.wait_for_element_state("editable", timeout=call.timeout)
+
+
+async def _refs_of_field(call: Call, tab: Tab, locator: Locator) -> list[str]:
+    """Return the refs of the field that shows text for an element, and of the elements in it."""
+    number = await locator.evaluate(_WAY_TO_FIELD, timeout=call.timeout)
+    if number == 0:
+        return []
+    if number is not None:
+        locator = locator.locator(
+            f"xpath=(ancestor-or-self::*[last()]/descendant-or-self::*)[{number}]"
+        )
+    return refs_of_field(await call.snapshot_of(tab, locator))
+
+
+def _show_again(tab: Tab, refs: Iterable[str]) -> None:
+    """Show the values of fields which got a text that is not hidden there."""
+    for ref in refs:
         tab.secret_fields.pop(ref, None)
 
 

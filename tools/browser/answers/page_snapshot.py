@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from ..secrets.snapshot_line import parse_line
+from ..secrets.snapshot_line import mask_fields
 from ..session.failures import ToolFailed, describe_error
 from .difference import difference
 from .outline import outline
@@ -140,32 +140,8 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     if prefix:
         text = _REF_MARK.sub(f"[ref={prefix}", text)
     if tab.secret_fields:
-        text = _mask_fields(text, tab.secret_fields)
+        text = mask_fields(text, tab.secret_fields)
     return session.secrets.mask_snapshot(text)
-
-
-def ref_in(snapshot: str) -> str | None:
-    """Return the first ref in a snapshot."""
-    lines = map(parse_line, snapshot.split("\n"))
-    return next((line.ref for line in lines if line is not None and line.ref), None)
-
-
-def _mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
-    """Return a snapshot in which the fields with these refs have these texts in place of their values."""
-    lines: list[str] = []
-    text, depth = "", 0
-    for line in snapshot.split("\n"):
-        indent = len(line) - len(line.lstrip())
-        if text and indent > depth:
-            # The value of a field that has a placeholder or elements stands below it.
-            marker = "- text: "
-            is_value = line.lstrip().startswith(marker)
-            lines.append(f"{line[:indent]}{marker}{text}" if is_value else line)
-            continue
-        parts = parse_line(line)
-        text, depth = fields.get(parts.ref, "") if parts else "", indent
-        lines.append(f"{parts.key}: {text}" if parts and text and parts.value else line)
-    return "\n".join(lines)
 
 
 __all__ = [
@@ -177,5 +153,4 @@ __all__ = [
     "finish_snapshot",
     "fit",
     "read_snapshot",
-    "ref_in",
 ]

@@ -187,6 +187,49 @@ async def test_texts_typed_into_secret_fields_with_such_names_are_hidden(
     assert "tr0ub4dor" not in await browse.text("snapshot")
 
 
+async def test_a_form_that_submits_itself_takes_a_value_that_can_be_guessed(
+    browse: Browse, shop: Changing
+) -> None:
+    submit = "if (this.value.length === 6) this.form.submit()"
+    shop.pages |= {"/": f'<form action=/next><input aria-label=Code oninput="{submit}"></form>'}
+    shop.pages["/next"] = "<p>Welcome</p><input aria-label=Other value=plain>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.text("type", target="input", text="%CODE%")
+    snapshot = section(await browse.text("wait_for", text="Welcome"), "Snapshot")
+    assert "plain" in snapshot
+
+
+async def test_a_value_that_can_be_guessed_is_hidden_in_the_control_of_a_label_and_in_an_editor(
+    browse: Browse, shop: Changing
+) -> None:
+    shop.pages["/"] = (
+        "<label id=for for=a>Code</label><input id=a><label id=around>Pin <input></label>"
+        "<div id=editor role=textbox contenteditable aria-label=Text><p>one</p><p>two</p></div>"
+    )
+    await browse.text("navigate", url=f"{shop.url}/")
+    for target in ("#for", "#around", "#editor p >> nth=0"):
+        await browse.text("type", target=target, text="%CODE%")
+    await browse.page.locator("#editor").evaluate(
+        f"e => {{ e.innerHTML = '<p>x</p><h1>{CODE}</h1>'; }}"
+    )
+    snapshot = section(await browse.text("snapshot"), "Snapshot")
+    assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (3, 0)
+
+
+async def test_a_value_that_can_be_guessed_is_not_put_where_it_cannot_be_hidden(
+    browse: Browse, shop: Changing
+) -> None:
+    shop.pages["/"] = (
+        "<input style='pointer-events: none' aria-label=Code><h2 contenteditable>Title</h2>"
+    )
+    await browse.text("navigate", url=f"{shop.url}/")
+    for target in ("input", "h2"):
+        error = await browse.error("type", target=target, text="%CODE%")
+        assert "has no ref in the snapshot, or its text is its name" in error
+    texts = "() => [document.querySelector('input').value, document.querySelector('h2').innerText]"
+    assert await browse.value(texts) == ["", "Title"]
+
+
 async def test_the_name_of_a_download_has_no_value(browse: Browse, shop: Changing) -> None:
     shop.pages["/"] = "<a download>x</a>"
     await browse.text("navigate", url=f"{shop.url}/")
