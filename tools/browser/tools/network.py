@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
-_LOGIN_HEADER: Final = re.compile(r"authorization$|(api|subscription)-?key|token$|secret|password")
+_LOGIN_HEADER: Final = re.compile(
+    r"authorization$|(^|-)auth(entication)?(-|$)|key(-|$)|token|secret|password|session|credential|jwt"
+    r"|^sec-websocket-protocol$"
+)
 """Matches the names of headers that log in, besides those of cookies."""
 
 
@@ -209,7 +212,8 @@ def _without_login(name: str, value: str) -> str:
             return "\n".join(f"{_without_value(pair)}{mark}{rest}" for pair, mark, rest in cookies)
         case lowered if _LOGIN_HEADER.search(lowered):
             scheme, blank, _ = value.partition(" ")
-            return f"{scheme} {MASK}" if blank else MASK
+            has_scheme = bool(blank) and lowered.endswith("authorization")
+            return f"{scheme} {MASK}" if has_scheme else MASK
         case _:
             return value
 

@@ -248,7 +248,9 @@ async def test_headers_that_log_in_are_masked(browse: Browse, shop: Changing) ->
     await browse.text("navigate", url=f"{shop.url}/")
     await browse.value("() => { document.cookie = 'a=s3cr3t-2'; document.cookie = 'b=s3cr3t-3'; }")
     headers = """{ AUTHORIZATION: "Bearer s3cr3t-4", "X-Api-Key": "s3cr3t-5", "x-auth-token": "s3cr3t-6",
-      "Private-TOKEN": "s3cr3t-7", "X-Mine": "kept" }"""
+      "Private-TOKEN": "s3cr3t-7", "X-Auth-Key": "s3cr3t-8 x", "X-Functions-Key": "s3cr3t-9", "X-Auth": "s3cr3t-a",
+      "X-Session-Id": "s3cr3t-b", "X-Amz-Security-Token-2": "s3cr3t-c", "X-Credentials": "s3cr3t-d",
+      "X-Author": "ada", "X-Mine": "kept" }"""
     await browse.text("evaluate", function=f"() => fetch('/api', {{ headers: {headers} }})")
     texts = [await browse.text("network_request", index=2)]
     for part in ("request-headers", "response-headers"):
@@ -259,6 +261,7 @@ async def test_headers_that_log_in_are_masked(browse: Browse, shop: Changing) ->
     assert not [text for text in texts if "s3cr3t" in text]
     assert "cookie: a=••••••; b=••••••" in texts[1]
     assert "authorization: Bearer ••••••" in texts[1]
+    assert "x-author: ada" in texts[1]
     assert "x-mine: kept" in texts[1]
     assert "set-cookie: sid=••••••; Path=/; HttpOnly" in texts[3]
     assert "x-other: seen" in texts[3]
