@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -22,11 +21,14 @@ SHORTEST: Final = 4
 """The shortest value in characters; a shorter one is no secret."""
 STRONG_BITS: Final = 40.0
 """The logarithm of the number of values like it from which a value is strong. A result holds some 2**18 values."""
+DIGIT_BITS: Final = math.log2(10)
+LETTER_BITS: Final = math.log2(26)
+SIGN_BITS: Final = 1.0
+"""Less than there are signs: mostly they separate groups."""
 SIMILARITY: Final = 0.8
 """How similar an unknown name must be to a configured one to count as a misspelling of it."""
 
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
-_SEPARATORS: Final = str.maketrans("", "", "-./")
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Matches a text in quotes in Python. Quotes inside of it begin no other one."""
 _Text = TypeVar("_Text", str, bytes)
@@ -230,19 +232,19 @@ def _loose(value: str) -> str:
 
 
 def _bits_of(value: str) -> float:
-    """Return the logarithm of the number of values with this length and these kinds of characters.
+    """Return the logarithm of the number of values whose characters are of the same classes at the same places.
 
-    Digits alone count little: codes, cards and dates follow rules.
+    Digits with signs between them count nothing: codes, cards and dates follow rules.
     """
     compact = "".join(value.split())
-    if compact.translate(_SEPARATORS).isdigit():
+    if "".join(filter(str.isalnum, compact)).isdigit() or not compact:
         return 0.0
-    kinds = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
-    alphabet = sum(len(kind) for kind in kinds if not set(kind).isdisjoint(compact))
-    if not set(compact) <= set("".join(kinds)):
-        alphabet += len(string.punctuation)
+    bits = sum(
+        DIGIT_BITS if sign.isdigit() else LETTER_BITS if sign.isalpha() else SIGN_BITS
+        for sign in compact
+    )
     # Few characters that repeat are few to try.
-    return len(compact) * math.log2(min(alphabet, len(set(compact)) ** 2)) if compact else 0.0
+    return min(bits, len(compact) * 2 * math.log2(len(set(compact))))
 
 
 def _in_brackets(origins: Iterable[str]) -> str:

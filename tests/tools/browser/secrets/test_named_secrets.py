@@ -14,6 +14,7 @@ from changing import Changing
 from support.browsing import Browse, again, lost, opened, running, section, text_of
 
 from statehold.sessions.services import CallResult
+from statehold.tools.browser.secrets.named import NamedSecret
 from statehold.tools.browser.service import BrowserService
 
 PASSWORD = 'open "sesame" & ü/7'
@@ -31,7 +32,7 @@ async def with_secrets(
     lines = (
         "# two for every site, two for one",
         f"export USER_NAME={USER}",
-        "TOKEN=tok-4711",
+        "TOKEN=tok-4711-live",
         f"PASSWORD@{lab}='{PASSWORD}'",
         "PIN@https://bank.test:443/=98761",
     )
@@ -128,6 +129,21 @@ async def test_pages_get_the_values_and_no_result_shows_one(browse: Browse, lab:
     assert call.holding() == []
 
 
+def test_letters_and_signs_around_a_code_do_not_make_it_strong() -> None:
+    weak = (
+        "482913",
+        "G-482913",
+        "AB482913",
+        "(030) 1234567890",
+        "Acme-482913",
+        "tok-4711",
+        "letmein",
+    )
+    strong = (PASSWORD, USER, "tok-4711-live", "hunter2xyz", "aB3dE6gHiJ")
+    found = {value: NamedSecret("A", value).is_weak for value in (*weak, *strong)}
+    assert found == dict.fromkeys(weak, True) | dict.fromkeys(strong, False)
+
+
 async def test_the_journal_gets_the_values_to_redact_and_the_names_as_arguments(
     browse: Browse, lab: str
 ) -> None:
@@ -142,10 +158,10 @@ async def test_cookies_storage_and_prompts_take_names(browse: Browse, lab: str) 
     await browse.text("navigate", url=f"{lab}/dialogs")
     text = await browse.text("cookie_set", name="login", value="%TOKEN%")
     assert "'value': os.environ[\"TOKEN\"]" in text
-    assert "login=tok-4711" in await browse.value("() => document.cookie")
+    assert "login=tok-4711-live" in await browse.value("() => document.cookie")
     assert "login=%TOKEN%" in await browse.text("cookie_get", name="login")
     await browse.text("localstorage_set", key="login", value="Bearer %TOKEN%")
-    assert await browse.value("() => localStorage.login") == "Bearer tok-4711"
+    assert await browse.value("() => localStorage.login") == "Bearer tok-4711-live"
     assert "login=Bearer %TOKEN%" in await browse.text("localstorage_get", key="login")
     await browse.call("evaluate", function="() => { document.title = prompt('who?'); }")
     await browse.text("handle_dialog", accept=True, promptText="%PASSWORD%")

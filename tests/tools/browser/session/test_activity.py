@@ -136,7 +136,7 @@ async def test_a_page_has_its_own_functions_after_an_action_that_failed(effects:
     await effects.value("() => { document.querySelector('button').style.visibility = 'hidden'; }")
     await effects.error("click", target="button >> nth=0")
     assert await effects.value(NATIVE) == before
-    named = NamedSecrets([NamedSecret("TOKEN", "tok-4711", "https://shop.test")])
+    named = NamedSecrets([NamedSecret("TOKEN", "tok-4711-live", "https://shop.test")])
     session.secrets.named = named
     await effects.error("type", target="#words", text="%TOKEN%")
     assert await effects.value(NATIVE) == before
