@@ -6,6 +6,8 @@ import json
 import re
 from typing import Final
 
+from ..secrets.snapshot_line import SnapshotLine, parse_line
+
 LONGEST: Final = 100
 """The longest name, in characters, that is used in a locator."""
 
@@ -17,11 +19,11 @@ _NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
 
 def code_of(snapshot: str, ref: str) -> str | None:
     """Return Playwright's Python for the element of a ref, or None if its role and name are not unique."""
-    position = snapshot.find(f"[ref={ref}]")
-    if position < 0:
+    found = _line_of(snapshot, ref)
+    if found is None:
         return None
-    start = snapshot.rfind("\n", 0, position) + 1
-    match = _NAMED.match(snapshot[start:position].lstrip(" "))
+    start, line = found
+    match = _NAMED.match(line.key.lstrip(" "))
     if match is None:
         return None
     role, quoted_name = match.groups()
@@ -40,8 +42,22 @@ def code_of(snapshot: str, ref: str) -> str | None:
 
 def role_of(snapshot: str, ref: str) -> str | None:
     """Return the role of the element of a ref, or None if the snapshot does not contain the ref."""
-    match = re.search(rf"^ *- '?(\w+)\b.*\[ref={re.escape(ref)}\]", snapshot, re.MULTILINE)
-    return match[1] if match else None
+    found = _line_of(snapshot, ref)
+    return None if found is None else found[1].role
+
+
+def _line_of(snapshot: str, ref: str) -> tuple[int, SnapshotLine] | None:
+    """Return the position and the parts of the line of a ref. Names and texts may look like a ref."""
+    mark = f"[ref={ref}]"
+    position = snapshot.find(mark)
+    while position >= 0:
+        start = snapshot.rfind("\n", 0, position) + 1
+        end = snapshot.find("\n", position)
+        line = parse_line(snapshot[start : end if end >= 0 else None])
+        if line is not None and line.ref == ref:
+            return start, line
+        position = snapshot.find(mark, position + 1)
+    return None
 
 
 def _unquote(quoted_name: str) -> str:

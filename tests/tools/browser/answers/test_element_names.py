@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.browsing import Browse, ref_of
 
-from statehold.tools.browser.answers.naming import code_of
+from statehold.tools.browser.answers.naming import code_of, role_of
 
 SNAPSHOT = """\
 - main [ref=e1]:
@@ -44,6 +44,17 @@ def test_an_element_without_a_unique_name_has_no_code(ref: str) -> None:
 def test_a_long_name_and_an_empty_snapshot_name_nothing() -> None:
     assert code_of(f'- button "{"x" * 101}" [ref=e1]', "e1") is None
     assert code_of("", "e1") is None
+
+
+def test_a_name_and_a_text_that_look_like_a_ref_are_none() -> None:
+    snapshot = """\
+- heading "Not [ref=e5] here" [ref=e2]
+- 'link "it''s: [ref=e5]" [ref=e3]'
+- generic [ref=e4]: "[ref=e5]"
+- button "Save" [ref=e5]"""
+    assert code_of(snapshot, "e5") == 'get_by_role("button", name="Save")'
+    assert role_of(snapshot, "e5") == "button"
+    assert role_of(snapshot, "e3") == "link"
 
 
 async def test_the_page_finds_the_named_element(browse: Browse, lab: str) -> None:
