@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -30,10 +31,16 @@ LONGEST: Final = 8000
 INLINE_BYTES: Final = 3 * 2**20
 FONT_SECONDS: Final = 3.5
 """Seconds to wait for fonts. For the first three of them the browser does not show a text whose font is missing."""
-_FONTS: Final = """milliseconds => Promise.race([
-  document.fonts.ready.then(() => true),
-  new Promise(done => setTimeout(done, milliseconds, false)),
-])"""
+FONT_ANSWER_SECONDS: Final = 1.0
+"""Seconds for the answer of the page about its fonts."""
+_FONTS: Final = """milliseconds => {
+  // An element named "fonts" hides the property of the document.
+  const { get } = Object.getOwnPropertyDescriptor(Document.prototype, "fonts");
+  return Promise.race([
+    get.call(document).ready.then(() => true),
+    new Promise(done => setTimeout(done, milliseconds, false)),
+  ]);
+}"""
 _KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 
 
@@ -232,10 +239,15 @@ async def _take_picture(
 
 
 async def fonts_loaded(page: Page, seconds: float) -> bool:
-    """Wait until the fonts of a page are loaded, for so many seconds at most; return whether they are."""
-    with anyio.move_on_after(seconds):
-        return bool(await page.evaluate(_FONTS, seconds * 1000))
-    return False
+    """Wait for the fonts of a page, for so many seconds at most; return False if some are missing then.
+
+    A page that does not tell, for example as it navigates, misses none.
+    """
+    from playwright.async_api import Error
+
+    with suppress(Error), anyio.move_on_after(seconds + FONT_ANSWER_SECONDS):
+        return await page.evaluate(_FONTS, seconds * 1000) is not False
+    return True
 
 
 async def clip_of(page: Page, scale: str) -> Any:

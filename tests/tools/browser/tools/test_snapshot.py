@@ -283,6 +283,15 @@ async def test_a_screenshot_does_not_wait_for_a_font_that_never_arrives(
     assert any(block["type"] == "image" for block in result.payload["content"])
 
 
+async def test_an_element_with_the_name_of_the_fonts_breaks_no_screenshot(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value("() => { document.body.innerHTML = '<form name=fonts></form>'; }")
+    text = await browse.text("take_screenshot")
+    assert "A font of the page" not in text
+
+
 async def test_an_outline_is_short_until_an_element_is_acted_on(browse: Browse, lab: str) -> None:
     overview = await browse.text("navigate", url=f"{lab}/many?refs=1600")
     assert len(section(overview, "Snapshot")) < 6100
