@@ -13,8 +13,8 @@ from urllib.parse import ParseResult, SplitResult
 from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import CallResult
+from ..secrets.addresses import mask_logins
 from ..secrets.named import NamedSecrets
-from ..secrets.session import MASK
 from .typescript import to_typescript
 
 Codegen = Literal["python", "typescript", "none"]
@@ -42,8 +42,6 @@ TITLE: Final = 500
 ADDRESS: Final = 2000
 """The most characters shown of a title and of an address, which are in most answers."""
 
-_PASSWORD: Final = re.compile(r"(?<=://)([^\s/:@?#]*:)[^\s/?#\"'<>]+(?=@)")
-"""Matches user name and password in an address."""
 AUTHOR: Final = "page"
 """The author of texts that imitate our notes and headings."""
 _LINES: Final = re.compile("([\n\r\u2028\u2029]+)")
@@ -145,8 +143,7 @@ class Answer:
         for name in ORDER:
             if name not in self._sections:
                 continue
-            text = self._secrets.mask("\n".join(self._sections[name]))
-            text = _PASSWORD.sub(rf"\1{MASK}", text) if "@" in text else text
+            text = mask_logins(self._secrets.mask("\n".join(self._sections[name])))
             if len(text) > TEXT_LIMIT:
                 omitted = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"

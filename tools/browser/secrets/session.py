@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from .addresses import MASK
 from .named import NamedSecrets
 from .snapshot_line import parse_line
 
-MASK: Final = "••••••"
 SHORTEST: Final = 3
 """The shortest text that is remembered: one digit of a code is in every page."""
 SHORTEST_INSIDE: Final = 4

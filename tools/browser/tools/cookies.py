@@ -118,6 +118,9 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
         url = f"{'https' if arguments.secure else 'http'}://{cookie['domain']}"
     cookie.setdefault("path", "/")
     value = call.session.secrets.named.insert(arguments.value, url)
+    if value != arguments.value and url.startswith("https:"):
+        # Otherwise the value would go over plain HTTP to the same host.
+        cookie["secure"] = True
     try:
         await call.session.context.add_cookies(cast("Any", [{**cookie, "value": value}]))
     except Error as error:

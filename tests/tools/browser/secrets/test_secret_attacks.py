@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
@@ -49,6 +50,7 @@ async def with_secrets(
     lines = (
         f"PASSWORD@{shop.url}='{PASSWORD}'",
         f"CODE={CODE}",
+        "WORD=word-of-all-sites",
         "KEY@http://shop.test=key-of-the-shop",
     )
     (folder / "secrets.env").write_text("\n".join(lines), "utf-8")
@@ -108,6 +110,40 @@ async def test_the_domain_of_a_cookie_is_the_one_of_the_browser(browse: Browse) 
     for domain in ("shop.test.", "a.shop.test", ".shop.test", "xn--shop.test"):
         error = await browse.error("cookie_set", name="d", value="%KEY%", domain=domain)
         assert "only for pages of http://shop.test" in error
+
+
+async def test_a_cookie_with_a_secret_of_a_page_over_https_stays_off_plain_http(
+    browse: Browse,
+) -> None:
+    await browse.text("navigate", url="about:blank")
+    await browse.page.route("https://shop.test/", lambda route: route.fulfill(body="<p>"))
+    await browse.page.goto("https://shop.test/")
+    await browse.text("cookie_set", name="a", value="%WORD%")
+    await browse.text("cookie_set", name="b", value="%WORD%", secure=False)
+    await browse.text("cookie_set", name="c", value="plain")
+    cookies = await browse.connection.session.context.cookies()
+    assert {c.get("name"): c.get("secure") for c in cookies} == {"a": True, "b": True, "c": False}
+
+
+LOGINS = (
+    "https://u:it's@a.test/",
+    'https://u:say"hi"@a.test',
+    "https://u:p@ss@a.test",
+    "wss://glpat-0123456789abcdef@a.test/x",
+)
+NO_LOGINS = ("http://a.test:3000','ada@a.test", "https://a.test/@ada", "ssh://git@a.test")
+
+
+async def test_logins_in_addresses_are_masked_in_results_and_files(browse: Browse) -> None:
+    code = f"() => {json.dumps([*LOGINS, *NO_LOGINS])}.join(' ')"
+    text = await browse.text("evaluate", function=code)
+    await browse.text("evaluate", function=code, filename="logins.json")
+    data, _ = await browse.connection.session.files.read("files/logins.json")
+    for shown in (json.loads(section(text, "Result")), json.loads(data)):
+        parts = ("u:••••••@a.test/", "u:••••••@a.test", "u:••••••@a.test", "••••••@a.test/x")
+        schemes = [address.partition("://")[0] for address in LOGINS]
+        masked = [f"{scheme}://{part}" for scheme, part in zip(schemes, parts, strict=True)]
+        assert shown.split(" ") == [*masked, *NO_LOGINS]
 
 
 async def test_the_mask_of_a_value_that_can_be_guessed_is_no_oracle(
