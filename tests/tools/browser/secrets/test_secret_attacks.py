@@ -252,6 +252,23 @@ async def test_a_value_that_can_be_guessed_is_hidden_in_the_control_of_a_label_a
     assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (3, 0)
 
 
+@pytest.mark.thorough
+async def test_a_value_that_can_be_guessed_is_hidden_in_frames_and_in_shadow_trees(
+    browse: Browse, shop: Changing
+) -> None:
+    inside = "<label id=shadow>Code <input></label>"
+    shop.pages["/"] = (
+        "<iframe src=/inner></iframe>"
+        f"<div><template shadowrootmode=open><p>x</p>{inside}</template></div>"
+    )
+    shop.pages["/inner"] = "<label for=a>Code</label><input id=a>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    for target in ("page.frameLocator('iframe').locator('label')", "#shadow"):
+        await browse.text("type", target=target, text="%CODE%")
+    snapshot = section(await browse.text("snapshot"), "Snapshot")
+    assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (2, 0)
+
+
 async def test_a_value_that_can_be_guessed_is_not_put_where_it_cannot_be_hidden(
     browse: Browse, shop: Changing
 ) -> None:
