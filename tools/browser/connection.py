@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-MOST_ERRORS: Final = 5
-"""The most errors of listeners in one result; the log has all."""
-
 LOST_PROCESS: Final = "a part of it ended"
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
@@ -224,9 +221,8 @@ class BrowserConnection:
         call = Call(self.session, ctx)
         try:
             await self._run(tool, call, parsed_arguments)
-            errors, self.session.listener_errors[:] = list(self.session.listener_errors), []
-            for error in errors[:MOST_ERRORS]:
-                call.answer.error(f"A listener of `init_page` failed: {describe_exception(error)}.")
+            for line in self.session.listener_errors.take():
+                call.answer.error(line)
             await self._run_watched(call.finish, tool, call)
             if call.answer.is_error:
                 # The error may be the first sign that the browser died.

@@ -310,10 +310,14 @@ async def test_the_first_page_of_a_session_is_prepared_by_python(
         async with again(browse) as resumed:
             assert "Frame one" in await resumed.text("snapshot")
             assert await resumed.value("() => document.cookie") == "seen=1"
-    file.write_text("async def default(page):\n    raise ValueError('no such customer')\n")
+    file.write_text(
+        "async def default(page):\n    raise ValueError('none at http://ada:pw1@a.test')\n"
+    )
     with pytest.raises(ServiceUnavailable) as caught:
         await service.open(new_view(), None)
-    assert caught.value.message == "`init_page` failed: ValueError: no such customer."
+    assert (
+        caught.value.message == "`init_page` failed: ValueError: none at http://ada:••••••@a.test."
+    )
     file.write_text("import sys\nsys.exit('no such file')\n")
     with pytest.raises(ServiceUnavailable, match="SystemExit: no such file"):
         await service.open(new_view(), None)
@@ -321,7 +325,11 @@ async def test_the_first_page_of_a_session_is_prepared_by_python(
 
 @pytest.mark.parametrize("kind", matrix("def", "async def"))
 async def test_the_error_of_a_listener_of_an_init_page_is_that_of_a_call(
-    service: BrowserService, configure: Configure, tmp_path: Path, kind: str
+    service: BrowserService,
+    configure: Configure,
+    tmp_path: Path,
+    kind: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file = tmp_path / "listen.py"
     file.write_text(
@@ -338,6 +346,11 @@ async def test_the_error_of_a_listener_of_an_init_page_is_that_of_a_call(
         assert "A listener of `init_page` failed: KeyError: 'no such customer'." in text
         assert "about:blank" in await browse.text("snapshot")
         assert "about:blank" in await other.text("snapshot")
+        await browse.value("() => { for (let i = 0; i < 50; i++) console.log(i); }")
+        await until(lambda: len(browse.connection.session.listener_errors) == 50)
+        text = await browse.error("snapshot")
+        assert (text.count("no such customer"), "45 more errors" in text) == (5, True)
+    assert caplog.text.count("a listener of an event of Playwright failed") == 1
 
 
 # Browsers elsewhere.

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
+MOST_KINDS: Final = 100
+"""The most kinds of errors of listeners that are logged in one process: by type and lines."""
+_logged_kinds: set[tuple[object, ...]] = set()
 LARGEST: Final = 128 * 2**20
 """The largest answer, in bytes."""
 VALUES: Final = 100_000
@@ -90,10 +93,17 @@ def report_listener_error(emitter: object, event: object, error: BaseException) 
     """Report the error of an event listener to the module that it comes from, and log it.
 
     Playwright would close the connection to the browser of a host, or raise the error from its next method, which may be
-    that of another session.
+    that of another session. The log has the traceback of the first error of each kind.
     """
-    logger.error("a listener of an event of Playwright failed", exc_info=error)
-    for frame, _ in walk_tb(error.__traceback__):
+    frames = list(walk_tb(error.__traceback__))
+    kind = (type(error), *(line for _, line in frames))
+    is_new = kind not in _logged_kinds and len(_logged_kinds) < MOST_KINDS
+    if is_new:
+        _logged_kinds.add(kind)
+        logger.error("a listener of an event of Playwright failed", exc_info=error)
+    else:
+        logger.debug("a listener of an event of Playwright failed again: %s", type(error).__name__)
+    for frame, _ in frames:
         report = frame.f_globals.get(LISTENER_REPORT)
         if report is not None:
             report(error)

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ..process.sdk import LISTENER_REPORT
+from ..secrets.addresses import mask_logins
 from .failures import InvalidSetting, describe_exception
 from .tabs import Tabs
 
@@ -20,14 +21,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 INIT_SECONDS: Final = 20.0
+MOST_ERRORS: Final = 5
+"""The most errors of listeners that are kept until the next call."""
+LONGEST_ERROR: Final = 2000
+
+
+class ListenerErrors:
+    """The errors of event listeners of init pages since the last call: MOST_ERRORS as texts, the others counted."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._others = 0
+
+    def __len__(self) -> int:
+        return len(self._texts) + self._others
+
+    def add(self, error: BaseException) -> None:
+        if len(self._texts) < MOST_ERRORS:
+            self._texts.append(
+                f"A listener of `init_page` failed: {describe_exception(error)[:LONGEST_ERROR]}."
+            )
+        else:
+            self._others += 1
+
+    def take(self) -> list[str]:
+        """Return a line for each error, and one for the others."""
+        lines, self._texts = self._texts, []
+        if self._others:
+            lines.append(f"{self._others} more errors of listeners of `init_page`.")
+            self._others = 0
+        return lines
 
 
 async def run_init_pages(
-    files: Sequence[str], tabs: Tabs, report: Callable[[BaseException], None]
+    files: Sequence[str],
+    tabs: Tabs,
+    report: Callable[[BaseException], None],
+    mask: Callable[[str], str],
 ) -> None:
     """Run `default(page)` of each file with the current page, in order. Without files, no page is opened.
 
-    `report` gets the errors of event listeners of the files, for as long as the page lives.
+    `report` gets the errors of event listeners of the files, for as long as the page lives. `mask` removes secrets from a
+    text.
 
     Raises:
         InvalidSetting: A file cannot be loaded, or its function failed or took longer than INIT_SECONDS.
@@ -40,7 +75,8 @@ async def run_init_pages(
                 await prepare(page)
         except (Exception, SystemExit) as error:
             logger.exception("`init_page` failed: %s", file)
-            raise InvalidSetting(f"`init_page` failed: {describe_exception(error)}.") from error
+            text = mask_logins(mask(describe_exception(error)))
+            raise InvalidSetting(f"`init_page` failed: {text}.") from error
 
 
 def _load(
@@ -55,4 +91,4 @@ def _load(
     return module.default
 
 
-__all__ = ["run_init_pages"]
+__all__ = ["ListenerErrors", "run_init_pages"]

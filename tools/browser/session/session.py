@@ -23,6 +23,7 @@ from .early_snapshot import SettledAddresses
 from .failures import ToolFailed
 from .files import Files, reason
 from .host_errors import HostErrors
+from .init_page import ListenerErrors
 from .tab import Tab, TabEvents
 from .tabs import Entry, Tabs
 
@@ -77,8 +78,7 @@ class BrowserSession:
         self.downloads_total = 0
         self.event_lines = TabEvents()
         self.host_errors = HostErrors()
-        self.listener_errors: list[BaseException] = []
-        """The errors of event listeners of init pages since the last call."""
+        self.listener_errors = ListenerErrors()
         self._no_downloads = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()

@@ -137,8 +137,12 @@ class Opening:
             )
         try:
             session = connection.session
-            report = session.listener_errors.append
-            await run_init_pages(self._config.init_page, session.tabs, report)
+            await run_init_pages(
+                self._config.init_page,
+                session.tabs,
+                report=session.listener_errors.add,
+                mask=self._secrets.mask,
+            )
         except BaseException:
             await connection.aclose()
             raise
