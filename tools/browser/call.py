@@ -298,6 +298,11 @@ class Call:
         """Return a typed text as the code in the answer shows it: secret texts are masked."""
         return MASK if text in self._secret_texts else text
 
+    @property
+    def hides_result(self) -> bool:
+        """Whether the result is a list of secrets."""
+        return bool(self._result_secrets)
+
     def hide_from_journal(self, texts: Iterable[str]) -> None:
         """Keep these texts, which are part of the result, out of the journal."""
         self._result_secrets += texts

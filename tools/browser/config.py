@@ -262,13 +262,16 @@ class BrowserConfig(BaseModel):
     )
     output_max_size: Annotated[int, Field(gt=0)] | None = Field(
         default=None,
-        description="Bytes that `output_dir` may hold. Beyond them its oldest files are removed, whoever wrote them.",
+        description=(
+            "Bytes that `output_dir` may hold. Beyond them its oldest files are removed, also files of others. The log of "
+            "`save_session` ends at a tenth of it; logs of open sessions stay and do not count."
+        ),
     )
     save_session: bool = Field(
         default=False,
         description=(
             "Write a log of the calls of each session as Markdown: `session.md` among its files, or `session-ID.md` in "
-            "`output_dir`."
+            "`output_dir`. It ends at `download_bytes`."
         ),
     )
     image_responses: Literal["allow", "omit"] = Field(

@@ -199,9 +199,23 @@ class BrowserConnection:
         browser_tool = self._tools.get(tool)
         if browser_tool is None:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
-        parsed_arguments = browser_tool.parse(arguments)
-        async with self._turn:
-            return await self._call(browser_tool, parsed_arguments, arguments, ctx)
+        try:
+            parsed_arguments = browser_tool.parse(arguments)
+            async with self._turn:
+                return await self._call(browser_tool, parsed_arguments, arguments, ctx)
+        except SessionError as error:
+            if self.log is not None:
+                await self.log.add(tool, arguments, self._failure(browser_tool, arguments, error))
+            raise
+
+    def _failure(
+        self, tool: BrowserTool, arguments: Mapping[str, Any], error: SessionError
+    ) -> CallResult:
+        """Return the result that the log has for an error."""
+        content = [{"type": "text", "text": f"### Error\n{error.message}"}]
+        typed = texts_under(tool.secret, arguments)
+        secrets = None if typed is None else [*self.session.secrets.texts, *typed]
+        return CallResult({"content": content, "isError": True}, secrets)
 
     async def _call(
         self,
@@ -248,7 +262,7 @@ class BrowserConnection:
         typed = texts_under(tool.secret, arguments)
         result.secrets = None if typed is None else call.secrets(typed)
         if self.log is not None:
-            await self.log.add(tool.name, arguments, result)
+            await self.log.add(tool.name, arguments, result, hides_result=call.hides_result)
         return result
 
     async def _has_lost_process(self) -> bool:

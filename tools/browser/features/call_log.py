@@ -8,66 +8,85 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 
+from ....sessions.journal.redaction import Redactor
+from ....sessions.journal.secret_names import REDACTED
 from ....sessions.journal.secret_texts import SecretTexts
 from ....sessions.services import CallResult
 from ...processes.workdir import private_folder
+from ..secrets.addresses import mask_logins
+from .output_folder import OutputFolder
 
 logger = logging.getLogger("statehold.browser")
 
+NAME: Final = "session.md"
+"""The name of the log among the files of its session."""
 LONGEST: Final = 100_000
 """The most characters of one section of a result in the log."""
 _HEADING: Final = re.compile(r"^### (.+)\n", re.MULTILINE)
+_REDACTOR: Final = Redactor()
 
 
 class CallLog:
     """A file that grows by an entry for each call, up to `largest` bytes. It has no secret texts of the calls.
 
-    It outlives the browser. A log that cannot be written fails no call.
+    It outlives the browser. A log that cannot be written fails no call. In an output folder, close() lets it be removed to
+    make room for others.
     """
 
-    def __init__(self, path: Path, *, largest: int) -> None:
+    def __init__(self, path: Path, *, largest: int, output: OutputFolder | None = None) -> None:
         self._path = path
         self._largest = largest
+        self._output = output
+        if output is not None:
+            output.open_logs.add(path)
 
-    async def add(self, tool: str, arguments: Mapping[str, Any], result: CallResult) -> None:
-        """Add a call with its result."""
-        secrets = SecretTexts(result.secrets)
-        outcome = _sections_of(result)
-        parts = [f"### Tool call: {tool}"]
-        for title, value in (("Args", dict(arguments)), ("Result", outcome)):
-            text = json.dumps(_without(secrets, value), ensure_ascii=False, indent=2)
-            parts += [f"- {title}", f"```json\n{text}\n```"]
+    def close(self) -> None:
+        if self._output is not None:
+            self._output.open_logs.discard(self._path)
+
+    async def add(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        result: CallResult,
+        *,
+        hides_result: bool = False,
+    ) -> None:
+        """Add a call with its result. `hides_result`: its section Result is a list of secrets."""
         try:
-            await anyio.to_thread.run_sync(self._append, "\n".join(["", *parts, ""]))
+            await anyio.to_thread.run_sync(self._add, tool, arguments, result, hides_result)
         except OSError as error:
             logger.warning("the log of calls of a session was not written: %s", error.strerror)
 
-    def _append(self, text: str) -> None:
+    def _add(
+        self, tool: str, arguments: Mapping[str, Any], result: CallResult, hides_result: bool
+    ) -> None:
         private_folder(self._path.parent)
-        data = text.encode(errors="replace")
+        data = _entry(tool, arguments, result, hides_result).encode(errors="replace")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
             if file.tell() + len(data) <= self._largest:
                 file.write(data)
+        if self._output is not None:
+            self._output.evict()
 
 
-def _without(secrets: SecretTexts, value: object) -> object:
-    """Return a JSON value without secret texts."""
-    match value:
-        case str():
-            return secrets.hide(value)
-        case list():
-            return [_without(secrets, member) for member in cast("list[object]", value)]
-        case dict():
-            members = cast("dict[str, object]", value).items()
-            return {key: _without(secrets, member) for key, member in members}
-        case _:
-            return value
+def _entry(tool: str, arguments: Mapping[str, Any], result: CallResult, hides_result: bool) -> str:
+    secrets = SecretTexts(result.secrets)
+    sections = _sections_of(result)
+    if hides_result:
+        sections["Result"] = REDACTED
+    parts = [f"### Tool call: {tool}"]
+    for title, value in (("Args", dict(arguments)), ("Result", sections)):
+        redacted = _REDACTOR.value(value, secrets=secrets)
+        text = mask_logins(json.dumps(redacted, ensure_ascii=False, indent=2))
+        parts += [f"- {title}", f"```json\n{text}\n```"]
+    return "\n".join(["", *parts, ""])
 
 
 def _sections_of(result: CallResult) -> dict[str, object]:
@@ -81,4 +100,4 @@ def _sections_of(result: CallResult) -> dict[str, object]:
     return {"isError": True, **sections} if result.is_error else sections
 
 
-__all__ = ["CallLog"]
+__all__ = ["NAME", "CallLog"]

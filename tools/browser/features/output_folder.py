@@ -8,14 +8,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFolder:
-    """The folder at `path`. Beyond `most` bytes it loses its oldest files, whoever wrote them. All methods block."""
+    """The folder at `path`. Beyond `most` bytes it loses its oldest files, also files of others. All methods block.
+
+    Logs of open sessions stay, and do not count.
+    """
 
     path: Path
     most: int | None = None
+    open_logs: ClassVar[set[Path]] = set()
+    """The logs of open sessions of this process. Several services may have the same folder."""
 
     def copy(self, file: Path) -> Path:
         """Copy a file into the folder, under another name if its name is taken there; return the path of the copy.
@@ -30,10 +36,10 @@ class OutputFolder:
         except OSError:
             copy.unlink(missing_ok=True)
             raise
-        self._evict(copy)
+        self.evict(copy)
         return copy
 
-    def _evict(self, newest: Path) -> None:
+    def evict(self, newest: Path | None = None) -> None:
         """Remove the oldest files but `newest` until the rest has at most `most` bytes."""
         if self.most is None:
             return
@@ -48,8 +54,10 @@ class OutputFolder:
                     total -= size
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """Yield time, size and path of each file; folders, links and hidden files are left alone."""
+        """Yield time, size and path of each file; folders, links, hidden files and logs of open sessions are left alone."""
         for path in self.path.iterdir():
+            if path in self.open_logs:
+                continue
             with suppress(OSError):
                 if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
                     stat = path.stat()

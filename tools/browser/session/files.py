@@ -20,6 +20,7 @@ import anyio.to_thread
 from ....sessions.errors import InvalidArgument
 from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
+from ..features import call_log
 from ..features.output_folder import OutputFolder, new_file
 from ..process.sdk import artifact_of
 from .failures import describe_error
@@ -359,7 +360,9 @@ def _safe_name(text: str) -> str:
     if len(suffix.encode()) > SUFFIX_BYTES:
         suffix = ""
     stem = name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix.encode())]
-    return stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
+    name = stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
+    # Some systems do not tell capitals apart.
+    return f"file-{name}" if name.casefold() == call_log.NAME else name
 
 
 def _contents(path: Path) -> JSON:

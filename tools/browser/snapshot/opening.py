@@ -16,7 +16,9 @@ from ...processes.workdir import safe_name
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..egress.service import Egress, refuse_schemes
+from ..features import call_log
 from ..features.call_log import CallLog
+from ..features.output_folder import OutputFolder
 from ..process.liveness import ProcessGone, while_alive
 from ..process.pool import BrowserDied
 from ..process.sdk import guid_of
@@ -52,6 +54,8 @@ RESTORE_SECONDS: Final = 10.0
 DEATH_SECONDS: Final = 2.0
 """Seconds to wait for the disconnect event of a browser that no longer answers."""
 
+LOGS: Final = 10
+"""The logs of sessions that have room in the output folder if each is as long as it may be."""
 SCREEN: Final = (1920, 1080)
 """The screen that pages see, unless the viewport is larger."""
 
@@ -268,16 +272,24 @@ class Opening:
         )
         connection.on_closed.append(session.end)
         if self._config.save_session:
-            connection.log = self._call_log()
+            connection.log = log = self._call_log()
+            connection.on_closed.append(log.close)
         if access is not None:
             connection.on_closed.append(partial(_release_access, access, process))
         return connection
 
     def _call_log(self) -> CallLog:
-        path, folder = self._files.folder / "session.md", self._config.output_folder
-        if folder is not None:
-            path = folder / f"session-{safe_name(self._view.id)}.md"
-        return CallLog(path, largest=self._config.download_bytes)
+        config = self._config
+        largest, folder = config.download_bytes, config.output_folder
+        if folder is None:
+            return CallLog(self._files.folder / call_log.NAME, largest=largest)
+        if config.output_max_size is not None:
+            largest = min(largest, config.output_max_size // LOGS)
+        return CallLog(
+            folder / f"session-{safe_name(self._view.id)}.md",
+            largest=largest,
+            output=OutputFolder(folder, config.output_max_size),
+        )
 
     async def _restore(
         self,

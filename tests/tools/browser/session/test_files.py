@@ -284,12 +284,21 @@ async def test_a_log_has_the_calls_of_a_session_without_secrets(
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/form")
         await browse.text("type", target="[name=secret]", text="tr0ub4dor")
+        await browse.text("evaluate", function="() => 'http://ada:tr0ub4dor@a.test'")
+        for number in range(30):
+            await browse.text("cookie_set", name=f"a{number}", value=f"tr0ub4dor-{number}")
+        await browse.text("cookie_list")
+        with pytest.raises(InvalidArgument):
+            await browse.call("navigate")
+        linked = await browse.text("snapshot", filename="Session.md")
+        assert "/files/file-Session.md" in linked
         async with again(browse) as later:
             await later.error("click", target="#gone")
         data, mime = await later.connection.session.files.read("files/session.md")
         assert mime == "text/markdown"
         log = data.decode()
-        names = ["navigate", "type", "click"]
+        names = ["navigate", "type", "evaluate", *["cookie_set"] * 30, "cookie_list", "navigate"]
+        names += ["snapshot", "click"]
         assert re.findall("^### Tool call: browser_(.*)$", log, re.MULTILINE) == names
         assert f'"url": "{lab}/form"' in log
         assert '"Page": "- Page URL: ' in log
@@ -302,3 +311,30 @@ async def test_a_log_has_the_calls_of_a_session_without_secrets(
         [path] = (tmp_path / "out").iterdir()
         assert path.name == f"session-{browse.view.id}.md"
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_logs_of_open_sessions_are_not_removed_and_leave_room_for_other_files(
+    service: BrowserService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"save_session": True, "output_dir": str(tmp_path), "output_max_size": 5000}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+
+    def left() -> set[str]:
+        return {path.name for path in tmp_path.iterdir()}
+
+    async with opened(service) as browse, opened(service) as other:
+        logs = {f"session-{one.view.id}.md" for one in (browse, other)}
+        await other.text("cookie_list")
+        for _ in range(5):
+            await browse.text("evaluate", function="() => 'x'.repeat(100)")
+        await browse.text("evaluate", function="() => 'x'.repeat(4900)", filename="a.json")
+        assert left() == {*logs, "a.json"}
+        assert sum((tmp_path / log).stat().st_size for log in logs) <= 1000
+        await browse.text("evaluate", function="() => 'x'.repeat(3000)", filename="b.json")
+        assert left() == {*logs, "b.json"}
+        (tmp_path / "later").write_bytes(b"x" * 4000)
+        await other.text("cookie_list")
+        assert left() == {*logs, "later"}
+    async with opened(service) as browse:
+        await browse.text("evaluate", function="() => 'x'.repeat(4900)", filename="c.json")
+        assert left() == {f"session-{browse.view.id}.md", "c.json"}
