@@ -37,7 +37,7 @@ class NoBrowser(ServiceUnavailable):
 
     retryable = False
     recovery = (
-        "Ask whoever runs the server to install the browser, with `statehold doctor --install`."
+        "Ask the operator of the server to install the browser, with `statehold doctor --install`."
     )
 
 

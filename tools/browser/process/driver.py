@@ -34,7 +34,7 @@ CHECK_SECONDS: Final = 10.0
 """Seconds without an answer after which a driver counts as hung; on an overloaded machine answers take long."""
 STOP_SECONDS: Final = 3.0
 
-RECOVERY: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
+RECOVERY: Final = "Ask the operator of the server: `statehold doctor` tries the browser, and the log has what it said."
 
 LEAN: Final = ("--max-semi-space-size=4",)
 """The space for new objects in MiB, instead of 16 or more: saves some 50 MiB and is no slower."""

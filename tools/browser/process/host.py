@@ -41,7 +41,7 @@ _GONE: Final = "The browser did not outlive its server."
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """The address of a host for a later process. Secret: whoever has the endpoint has every session of the browser."""
+    """The address of a host for a later process. Secret: the endpoint gives every session of the browser."""
 
     name: str
     """The name that the host has at the keeper."""

@@ -57,7 +57,7 @@ class InvalidSetting(ServiceUnavailable):
     """Raised when a setting, or the file that it names, is wrong. A retry does not help."""
 
     retryable = False
-    recovery = "Ask whoever runs the server to correct it."
+    recovery = "Ask the operator of the server to correct it."
 
 
 def describe_error(error: BaseException) -> str:

@@ -22,7 +22,7 @@ class DecryptionFailed(ServiceUnavailable):
     """Raised when a saved session cannot be decrypted. It is then neither used nor overwritten."""
 
     retryable = False
-    recovery = "Ask whoever runs this server to configure the key the session was saved with, or make a new session."
+    recovery = "Ask the operator of the server to configure the key the session was saved with, or make a new session."
 
 
 class Encryption:
