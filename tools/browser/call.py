@@ -18,7 +18,7 @@ from .answers.events import News, summarize, summarize_news
 from .answers.naming import code_of
 from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
 from .egress.policy import scheme_allowed
-from .secrets.addresses import MASK, mask_logins_of_file
+from .secrets.addresses import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
 from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import parse_target
@@ -326,14 +326,14 @@ class Call:
             await self.session.watch.world(tab.page)
 
     async def add_text(self, text: str, filename: str | None, *, label: str) -> None:
-        """Add a text to the result, or write it to a file of the session if a name is given."""
+        """Add a text without logins in addresses to the result, or write it to a file of the session if a name is given."""
         if filename is None:
             self.answer.result(text)
         else:
-            await self.add_file(filename, well_formed(text).encode(), label=label)
+            await self.add_file(filename, well_formed(mask_logins(text)).encode(), label=label)
 
     async def add_file(self, name: str, data: bytes, *, label: str, is_chosen: bool = True) -> None:
-        """Write a file of the session and link it in the result. In texts, named secrets and logins in addresses are masked.
+        """Write a file of the session and link it in the result. Named secrets are masked in texts.
 
         A name that the caller chose is used as it is, and replaces a file that has it. Another gets a number if it is taken.
 
@@ -341,8 +341,7 @@ class Call:
             ToolFailed: There is no room for it.
         """
         files, named = self.session.files, self.session.secrets.named
-        name = named.mask_name(name)
-        data = mask_logins_of_file(named.mask_file(data))
+        name, data = named.mask_name(name), named.mask_file(data)
         try:
             path = await files.write(name, data)
         except OSError as error:

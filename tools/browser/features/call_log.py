@@ -26,7 +26,9 @@ logger = logging.getLogger("statehold.browser")
 NAME: Final = "session.md"
 """The name of the log among the files of its session."""
 LONGEST: Final = 100_000
-"""The most characters of one section of a result in the log."""
+"""The most characters of one text in the log."""
+ROOM: Final = 4 * LONGEST
+"""The most characters of the arguments, and of the result, in the log."""
 _HEADING: Final = re.compile(r"^### (.+)\n", re.MULTILINE)
 _REDACTOR: Final = Redactor()
 
@@ -83,7 +85,7 @@ def _entry(tool: str, arguments: Mapping[str, Any], result: CallResult, hides_re
         sections["Result"] = REDACTED
     parts = [f"### Tool call: {tool}"]
     for title, value in (("Args", dict(arguments)), ("Result", sections)):
-        redacted = _REDACTOR.value(value, secrets=secrets)
+        redacted = _REDACTOR.value(value, LONGEST, room=ROOM, secrets=secrets)
         text = mask_logins(json.dumps(redacted, ensure_ascii=False, indent=2))
         parts += [f"- {title}", f"```json\n{text}\n```"]
     return "\n".join(["", *parts, ""])
@@ -94,8 +96,7 @@ def _sections_of(result: CallResult) -> dict[str, object]:
     text = next((b["text"] for b in result.payload["content"] if b["type"] == "text"), "")
     _, *parts = _HEADING.split(text)
     sections: dict[str, object] = {
-        name: content.strip()[:LONGEST]
-        for name, content in zip(parts[::2], parts[1::2], strict=True)
+        name: content.strip() for name, content in zip(parts[::2], parts[1::2], strict=True)
     }
     return {"isError": True, **sections} if result.is_error else sections
 

@@ -23,12 +23,4 @@ def mask_logins(text: str) -> str:
     return _LOGIN.sub(lambda match: f"{match['user'] or ''}{MASK}", text)
 
 
-def mask_logins_of_file(data: bytes) -> bytes:
-    """Return the content of a file: as mask_logins() does if it is text in UTF-8, else unchanged."""
-    try:
-        return mask_logins(data.decode()).encode() if b"@" in data else data
-    except UnicodeDecodeError:
-        return data
-
-
-__all__ = ["MASK", "mask_logins", "mask_logins_of_file"]
+__all__ = ["MASK", "mask_logins"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
-from ....sessions.json_codec import well_formed
 from ..answers.page_snapshot import TOKEN, fit
 from ..call import Call
 from ..process.node import match_lines
@@ -74,7 +73,7 @@ async def snapshot(call: Call, arguments: TakeSnapshot) -> None:
     if arguments.filename is None:
         call.answer.snapshot(fit(text, arguments.max_tokens or TOKENS, texts=True))
     else:
-        await call.add_file(arguments.filename, well_formed(text).encode(), label="Snapshot")
+        await call.add_text(text, arguments.filename, label="Snapshot")
 
 
 class Find(BrowserArguments):
