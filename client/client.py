@@ -18,7 +18,15 @@ from .errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
-from .modules import LoadResult, StateModule, load_modules, require_modules, save_modules
+from .modules import (
+    LoadResult,
+    Stateful,
+    dump_modules,
+    load_modules,
+    read_states,
+    require_modules,
+    save_states,
+)
 from .options import CallOptions, SessionOptions
 from .protocol.calls import WITHOUT_SESSION, ToolCalls, arguments_of
 from .results import (
@@ -197,16 +205,16 @@ class Client:
         info = await self.directory.call_own("session_import", arguments)
         return self.directory.session_of(info)
 
-    async def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
+    async def save_session_state(self, session: Session | str, /, **modules: Stateful) -> None:
         """Save the states of modules in a session, in one write. If no session has the name, one is created, and stays.
 
         Raises:
             TypeError: a value in a state is not JSON; nothing was saved.
         """
-        require_modules(modules)
+        states = dump_modules(modules)
         if isinstance(session, str):
             session = await self.directory.get_or_create(session)
-        await save_modules(session.state, modules)
+        await save_states(session.state, states)
 
     async def load_session_state(
         self,
@@ -215,7 +223,7 @@ class Client:
         *,
         allow_not_exist: bool = False,
         strict: bool = True,
-        **modules: StateModule,
+        **modules: Stateful,
     ) -> LoadResult | None:
         """Load the states of modules from a session: all of them, or none when there is an error.
 
@@ -233,7 +241,13 @@ class Client:
         except SessionNotFound:
             if not allow_not_exist:
                 raise
-        return await load_modules(source, modules, allow_not_exist=allow_not_exist, strict=strict)
+        return load_modules(
+            await read_states(source),
+            modules,
+            session=None if source is None else source.id,
+            allow_not_exist=allow_not_exist,
+            strict=strict,
+        )
 
     async def call(
         self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any

@@ -36,7 +36,9 @@ from statehold.client import (
 class Notes(StateModule):
     def __init__(self) -> None:
         self.pages: list[str] = []
-        self.register_state("pages", dump=lambda pages: sorted(pages), load=list)
+        self.register_state(
+            "pages", custom_to_json=lambda pages: sorted(pages), custom_from_json=list
+        )
 
 
 async def answer(question: Question) -> Mapping[str, Any] | Answer | None:

@@ -1,3 +1,3 @@
-"""LangChain, pytest and MCPStore on top of the client."""
+"""LangChain, pytest, MCPStore and agentscope on top of the client."""
 
 __all__: list[str] = []

@@ -8,7 +8,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..client import Client as AsyncClient
-from ..modules import LoadResult, StateModule
+from ..modules import (
+    LoadResult,
+    Stateful,
+)
 from ..options import SessionOptions
 from ..results import (
     CallResult,
@@ -155,7 +158,7 @@ class Client:
             self.portal.run(self.inner.import_session, document, name=name, strict=strict),
         )
 
-    def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
+    def save_session_state(self, session: Session | str, /, **modules: Stateful) -> None:
         """Save the states of modules in a session, in one write. If no session has the name, one is created, and stays.
 
         Raises:
@@ -174,7 +177,7 @@ class Client:
         *,
         allow_not_exist: bool = False,
         strict: bool = True,
-        **modules: StateModule,
+        **modules: Stateful,
     ) -> LoadResult | None:
         """Load the states of modules from a session: all of them, or none when there is an error.
 
