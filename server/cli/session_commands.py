@@ -10,6 +10,8 @@ from .parser import Command, Number, Word
 
 KINDS: Final = ("call", "transition", "message", "compacted")
 POLICIES: Final = ("last_wins", "first_wins", "fail")
+SYSTEMS: Final = ("agentscope", "agno")
+"""Systems whose sessions can be imported."""
 STATUSES: Final = ("creating", "idle", "active", "paused", "error", "closing", "closed")
 
 JSON_OPTION: Final = click.Option(["--json"], is_flag=True, help="print one JSON document")
@@ -201,9 +203,19 @@ def _moving() -> list[click.Command]:
         ),
         Command(
             "import",
-            "Make a new session, paused, of a document that export wrote.",
+            "Make a new session, paused, of a document that export wrote, or of each session of another system.",
             "statehold sessions import work.json --name again",
-            click.Argument(["file"], metavar="FILE", help="the document, - for stdin"),
+            click.Argument(
+                ["file"],
+                metavar="FILE",
+                help="the document, - for stdin; the folder of agentscope's JSONSession, or the database of agno's SqliteDb",
+            ),
+            click.Option(
+                ["--from", "source"],
+                type=Word(SYSTEMS),
+                help="the other system; its sessions are imported once, however often this runs",
+            ),
+            _flag("--users", "agentscope: file names begin with a user's id and an underscore"),
             _text("--name", "NAME", "another name than the one in it"),
             _text("--owner", "OWNER", "whose it is to be (local)"),
             _flag("--lenient", "leave out what is not possible here, such as unknown services"),
@@ -253,4 +265,4 @@ def _state() -> click.Command:
     )
 
 
-__all__ = ["JSON_OPTION", "KINDS", "POLICIES", "STATUSES", "session_commands"]
+__all__ = ["JSON_OPTION", "KINDS", "POLICIES", "STATUSES", "SYSTEMS", "session_commands"]

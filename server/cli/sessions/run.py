@@ -46,9 +46,13 @@ async def _run(config: Config, arguments: CommandLine) -> int:
 
                 return await change_sessions(config, store, arguments)
             case "import":
+                assert store is not None
+                if arguments.source is not None:
+                    from .importers import import_foreign
+
+                    return await import_foreign(config, store, arguments)
                 from .transfer import import_session
 
-                assert store is not None
                 return await import_session(config, store, arguments)
             case "login":
                 from .login import log_in

@@ -1,0 +1,189 @@
+"""`statehold sessions import --from`: sessions that agentscope and agno wrote. The files of `foreign/` are theirs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.to_thread import run_sync
+from support import commands
+
+from statehold.client.integrations.agentscope import JSONSession, StateModule
+from statehold.server.cli.exit_codes import FAILURE, USAGE
+from statehold.server.cli.main import main
+
+FOREIGN = Path(__file__).parent / "foreign"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> commands.DataFolder:
+    return commands.DataFolder(tmp_path, capsys)
+
+
+@pytest.fixture(params=["agno_2", "agno_3"])
+def agno(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return database(tmp_path, request.param)
+
+
+def database(folder: Path, name: str) -> Path:
+    file = folder / f"{name}.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript((FOREIGN / f"{name}.sql").read_text(encoding="utf-8"))
+    return file
+
+
+def entries(cli: commands.DataFolder, name: str) -> Iterator[tuple[Any, ...]]:
+    for entry in cli.json("history", name, "--last", "100")["entries"]:
+        if entry["kind"] == "message":
+            yield entry["role"], entry["content"]
+        elif entry["kind"] == "call":
+            yield entry["tool"], entry["arguments"], entry["status"], entry["result"]["content"]
+
+
+def test_sessions_of_agno_come_with_state_messages_calls_and_summary(
+    cli: commands.DataFolder, agno: Path
+) -> None:
+    before = agno.read_bytes()
+    report = cli.json("import", "--from", "agno", str(agno))
+    names = {each["name"]: each for each in report["imported"]}
+    assert {"shopping", "poems"} <= names.keys()
+    assert (report["unchanged"], report["skipped"]) == ([], [])
+    assert names["poems"]["left_out"] == ["runs of team members (1)"]
+
+    shopping = cli.json("export", "shopping", str(cli.folder / "shopping.json")) and json.loads(
+        (cli.folder / "shopping.json").read_text()
+    )
+    about = shopping["session"]
+    assert (about["user_id"], about["agent_id"], about["status"]) == ("ada", "shopper", "paused")
+    assert about["metadata"]["plan"] == "basic"
+    assert about["metadata"]["agno"]["session_name"] == "Groceries"
+    assert cli.json("state", "shopping")["value"] == {"shopping_list": ["milk"]}
+    summary = cli.json("summary", "shopping")["summary"]
+    assert summary["text"].startswith("Ada keeps a shopping list")
+    assert (summary["topics"], summary["updated_at"][:10]) == (["shopping"], "2026-11-01")
+    system, *rest = entries(cli, "shopping")
+    assert "You keep a shopping list." in system[1]
+    assert rest == [
+        ("user", "Add milk"),
+        ("add", {"item": "milk"}, "ok", ["added milk"]),
+        ("assistant", "Milk is on the list."),
+        ("user", "Show the list"),
+        ("assistant", "Your list: milk."),
+    ]
+    runs = {entry["run"] for entry in shopping["journal"] if entry["kind"] != "transition"}
+    assert len(runs) == 2
+    assert agno.read_bytes() == before
+
+
+def test_an_import_that_is_repeated_changes_nothing(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_3")
+    first = cli.json("import", "--from", "agno", str(file))
+    again = cli.json("import", "--from", "agno", str(file))
+    assert (again["imported"], again["skipped"]) == ([], [])
+    assert {each["session_id"] for each in again["unchanged"]} == {
+        each["session_id"] for each in first["imported"]
+    }
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("""UPDATE agno_sessions SET metadata = '{"plan": "gold"}'""")
+        connection.execute("UPDATE agno_sessions SET session_data = '[' WHERE session_id = 'poems'")
+    code, out, _ = cli.run("import", "--from", "agno", str(file))
+    assert code == FAILURE
+    assert "0 of 3 sessions imported, 3 skipped" in out
+    assert "shopping was skipped: it has changed since" in out
+    assert "poems was skipped: it is not as agno writes it" in out
+    code, _, _ = cli.run("delete", "shopping", "--force")
+    code, out, _ = cli.run("import", "--from", "agno", str(file))
+    assert "1 of 3 sessions imported, 2 skipped" in out
+
+
+class Module(StateModule):
+    """A module with the attributes of agentscope's ReActAgent."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.toolkit = Toolkit()
+        self.name = ""
+        self.register_state("name")
+
+
+class Memory(StateModule):
+    def __init__(self) -> None:
+        self.content: list[Any] = []
+        self.register_state("content")
+
+
+class Toolkit(StateModule):
+    def __init__(self) -> None:
+        self.active_groups: list[str] = []
+        self.register_state("active_groups")
+
+
+async def test_sessions_of_agentscope_are_those_of_its_api_here(tmp_path: Path) -> None:
+    """The program that changes its import finds the states that the other one saved."""
+    folder = tmp_path / "sessions"
+    shutil.copytree(FOREIGN / "agentscope", folder)
+    words = ["sessions", "import", "--from", "agentscope", str(folder), "--users"]
+    flags = ["--data", str(folder / "statehold")]
+    # The other file has no user in its name.
+    assert await run_sync(main, [*words, *flags]) == FAILURE
+    session, agent = JSONSession(save_dir=folder), Module()
+    try:
+        await session.load_session_state(session_id="main", user_id="bob", agent=agent)
+    finally:
+        session.close()
+    assert agent.name == "Friday"
+    message, _ = agent.memory.content[0]
+    assert message["content"] == "I am Alice"
+
+
+def test_files_that_hold_no_session_are_named_with_the_reason(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sessions"
+    shutil.copytree(FOREIGN / "agentscope", folder)
+    (folder / "torn.json").write_text('{"agent": {')
+    (folder / "list.json").write_text("[]")
+    (folder / "half.json").write_text('{"agent": 1}')
+    (folder / "large.json").write_text(json.dumps({"agent": {"text": "x" * (1 << 20)}}))
+    (folder / "notes.txt").write_text("no session")
+    code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
+    assert code == FAILURE
+    first, *reasons = out.splitlines()
+    assert first.endswith("2 of 6 sessions imported, 4 skipped")
+    assert [line.split()[0] for line in reasons] == [
+        "half.json",
+        "large.json",
+        "list.json",
+        "torn.json",
+    ]
+    assert "JSON" in reasons[-1]
+    modules = cli.json("state", "alice")["value"]["modules"]
+    assert modules["board"]["tasks"] == ["greet"]
+    code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
+    assert "0 of 6 sessions imported, 2 imported before, 4 skipped" in out
+
+
+def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("no database")
+    empty = tmp_path / "empty.db"
+    sqlite3.connect(empty).close()
+    for words in (
+        ("--from", "agno", str(text)),
+        ("--from", "agno", str(empty)),
+        ("--from", "agno", str(tmp_path / "nothing.db")),
+        ("--from", "agentscope", str(tmp_path / "nothing")),
+        ("--from", "agno", str(empty), "--users"),
+        ("--from", "agno", str(empty), "--name", "x"),
+        ("--from", "other", str(empty)),
+    ):
+        code, out, err = cli.run("import", *words)
+        assert (code, out, err.count("\n") <= 2) == (USAGE, "", True), (words, err)
