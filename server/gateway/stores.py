@@ -28,6 +28,7 @@ def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
         return SQLStore.sqlite(
             config.data, retention=retention, limits=limits, replace_damaged=replace_damaged
         )
+    _refuse_sqlite(url)
     if config.cluster.enabled and not url.startswith(("postgres:", "postgresql")):
         raise ConfigError("cluster.enabled: store.url has to name a PostgreSQL database")
     try:
@@ -35,6 +36,19 @@ def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
     except ValueError as error:
         problem = str(error)
     raise ConfigError(f"store.url: {problem}")
+
+
+def _refuse_sqlite(url: str) -> None:
+    scheme, _, file = url.partition("://")
+    if scheme.partition("+")[0].lower() != "sqlite":
+        return
+    path = file.removeprefix("/").partition("?")[0]
+    instead = (
+        f'data = "{Path(path).parent}", whose database is the file {FILE_NAME} in it'
+        if path not in ("", ":memory:")
+        else "ephemeral = true"
+    )
+    raise ConfigError(f"store.url: is for database servers; for SQLite write {instead}")
 
 
 def url_of(config: Config) -> str | None:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 _DRIVERS: Final = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
     "mysql": "mysql+asyncmy",
     "mariadb": "mysql+asyncmy",
-    "mysql+asyncmy": "mysql+asyncmy",
-    "mariadb+asyncmy": "mysql+asyncmy",
 }
+"""The driver used, by the kind of database in a URL. SQLAlchemy's URLs name one after a plus sign, which is ignored."""
 _EXTRAS: Final = {"postgresql": "postgres", "mysql": "mysql"}
 
 
@@ -110,7 +108,7 @@ def interrupt(driver: Any) -> None:
 
 def _parse_url(url: str) -> URL:
     scheme = url.partition("://")[0] if "://" in url else ""
-    driver = _DRIVERS.get(scheme.lower())
+    driver = _DRIVERS.get(scheme.lower().partition("+")[0])
     if driver is None:
         examples = "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
         # A text without a scheme may be anything, a password too.

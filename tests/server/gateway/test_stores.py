@@ -26,6 +26,7 @@ from statehold.server.config.sections import StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
 from statehold.server.serve import open_gateway
 from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore
 
 SECRET = "-".join(["hunter", "2"])
@@ -160,6 +161,9 @@ async def test_a_server_sets_a_damaged_database_aside_and_the_doctor_reports_it(
     [
         ({"url": f"oracle://me:{SECRET}@host/db"}, "store.url: there is no store for 'oracle'"),
         ({"url": f"postgresql://me:{SECRET}@host"}, "store.url: it names no database"),
+        ({"url": "sqlite:////srv/it/agents.db"}, 'write data = "/srv/it", whose database is'),
+        ({"url": "sqlite+aiosqlite:///agents.db"}, 'write data = ".", whose database is'),
+        ({"url": "sqlite://"}, "write ephemeral = true"),
         ({"url": SECRET}, "store.url: there is no store for this"),
         ({"url_file": "/none"}, "store.url_file: cannot be read"),
         ({"url": ["postgresql", SECRET]}, "store.url: should be a valid string; correct it"),
@@ -176,6 +180,20 @@ def test_an_error_about_a_wrong_url_does_not_contain_it(
         store_of(load(config=file, environ={}))
     assert problem in str(error_info.value)
     assert SECRET not in str(error_info.value)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind"),
+    [
+        ("postgresql+psycopg", "postgresql"),
+        ("postgresql+asyncpg", "postgresql"),
+        ("mysql+pymysql", "mysql"),
+        ("mariadb+aiomysql", "mysql"),
+    ],
+)
+def test_a_url_of_sqlalchemy_may_name_any_driver(scheme: str, kind: str) -> None:
+    database = RemoteDatabase(f"{scheme}://me:{SECRET}@host:77/db?charset=utf8mb4")
+    assert database.location == f"{kind} host:77/db"
 
 
 def test_the_url_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path: Path) -> None:
