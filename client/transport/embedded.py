@@ -28,7 +28,6 @@ from ...server.sdk.access import RequestContext
 from ...server.serve import open_gateway
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import LOCAL, Principal
-from ...tools.upstream.config import UpstreamConfig
 from .base import JsonRpcError, ProgressCallback, TransportBroken
 from .http import encode, report_progress
 from .owner import ContextOwner
@@ -118,13 +117,8 @@ class EmbeddedTransport:
         flags = {"services": {name: dict(spec)}, "strict": True}
         config = load(flags=flags, environ=_environment())
         settings = config.enabled_services().get(name)
-        if not isinstance(settings, UpstreamConfig):
-            reason = (
-                "it is disabled"
-                if settings is None
-                else "the browser is configured before the start"
-            )
-            raise InvalidArgument(f"services.{name}: cannot be added, because {reason}.")
+        if settings is None:
+            raise InvalidArgument(f"services.{name}: cannot be added, because it is disabled.")
         await self.gateway.add_service(name, settings)
         return next(each for each in self.gateway.describe_services() if each["service"] == name)
 

@@ -28,12 +28,12 @@ from ...tools.footprint import bytes_of_files
 from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
-from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
 from ..forwarding.listener import Owner, OwnerServer
 from ..forwarding.peers import Peers
 from ..protocol.uris import page_uri
+from .added_services import AddedServices
 from .opening import Opening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
@@ -113,6 +113,7 @@ class Gateway:
         self._is_stopped = False
         self._wait_deadline = math.inf
         self._names_being_added: set[str] = set()
+        self._added_services = AddedServices()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where none can be added."""
         self.settle_lists: Callable[[], Awaitable[None]] = _settle_nothing
@@ -123,8 +124,9 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            # Before the registry: services outlive the connections that it closes when it drains.
+            await stack.enter_async_context(self._added_services)
             for service in self.services.values():
-                # Before the registry: they outlive the connections that it closes when it drains.
                 if isinstance(service, AbstractAsyncContextManager):
                     await stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
             await stack.enter_async_context(self.registry)
@@ -444,7 +446,7 @@ class Gateway:
         self._wake_waiters()
         await self.notify_tools_changed()
 
-    async def add_service(self, name: str, settings: UpstreamConfig) -> None:
+    async def add_service(self, name: str, settings: ServiceConfig) -> None:
         """Offer one more service from now on. New sessions use it; existing sessions have to be bound to it.
 
         Raises:
@@ -459,6 +461,7 @@ class Gateway:
         try:
             service = self.service_factory(name, settings)
             tools = await service.tools()
+            await self._added_services.open(service)
             self._register_service(name, settings, service, tools)
         finally:
             self._names_being_added.discard(name)
@@ -466,7 +469,7 @@ class Gateway:
         await self.notify_tools_changed()
 
     def _register_service(
-        self, name: str, settings: UpstreamConfig, service: Service, tools: Sequence[ToolSpec]
+        self, name: str, settings: ServiceConfig, service: Service, tools: Sequence[ToolSpec]
     ) -> None:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})

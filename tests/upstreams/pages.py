@@ -25,7 +25,7 @@ async def list_tools(_ctx: Context, _: object) -> types.ListToolsResult:
     return types.ListToolsResult(
         tools=[
             types.Tool(name="browser_navigate", input_schema=address),
-            types.Tool(name="browser_screenshot", input_schema=nothing),
+            types.Tool(name="browser_take_screenshot", input_schema=nothing),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""The block of with_session(), with or without `async`, in which a session is the current one."""
+"""The session of with_session(), which is the current one inside of a block, with or without `async`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from .space import Space
 
 
-class SessionBlock:
-    """`with` or `async with` it: it opens a session, or attaches to one, and makes it the current one in the block.
+class SessionBlock(Session):
+    """A session that opens, or attaches, at its first use. It is the current one inside of `with` or `async with`.
 
     The end of the block, by an error too, closes a session that the block made, with its forks; a session that it attached
-    to is left. Awaiting the block returns it, so that `async with await ...`, as for MCPStore, works too.
+    to is left. Without a block the session stays until it is closed. Awaiting it returns it, so that
+    `async with await ...`, as for MCPStore, works too.
     """
 
     def __init__(
@@ -39,8 +40,21 @@ class SessionBlock:
         self._options = options
         self._is_entered = False
         self._is_abandoned = False
-        self._inner: session.Session | None = None
+        self._inner = None
+        self._opening: anyio.Lock | None = None
         self._entry: CurrentEntry[Session] | None = None
+
+    def __repr__(self) -> str:
+        status = "not open" if self._inner is None else self._inner.status
+        return f"<Session {self._session_id!r} {status}>"
+
+    @property
+    def inner(self) -> session.Session:
+        """The same handle of the async client, whose event loop is in another thread."""
+        return self._inner or self._client.portal.run(self._open)
+
+    async def _opened(self) -> session.Session:
+        return self._inner or await self._client.portal.wait(self._open)
 
     def __await__(self) -> Generator[Any, None, SessionBlock]:
         return self
@@ -49,7 +63,8 @@ class SessionBlock:
     def __enter__(self) -> Session:
         self._begin()
         try:
-            return self._enter(self._client.portal.run(self._open))
+            self._client.portal.run(self._open_block)
+            return self._enter()
         except BaseException:
             if self._abandon():
                 self._client.portal.run(self._end)
@@ -69,7 +84,8 @@ class SessionBlock:
     async def __aenter__(self) -> Session:
         self._begin()
         try:
-            return self._enter(await self._client.portal.wait(self._open))
+            await self._client.portal.wait(self._open_block)
+            return self._enter()
         except BaseException:
             if self._abandon():
                 with anyio.CancelScope(shield=True):
@@ -93,23 +109,27 @@ class SessionBlock:
             raise RuntimeError("this block was entered before; ask for another one")
         self._is_entered = True
 
-    def _enter(self, session: Session) -> Session:
-        self._entry = current_sessions.enter(self._space, session)
-        return session
+    def _enter(self) -> Session:
+        self._entry = current_sessions.enter(self._space, self)
+        return self
 
     # These run in the client's event loop.
 
-    async def _open(self) -> Session:
-        """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is open."""
+    async def _open(self) -> session.Session:
+        """Open the session, once. When the caller of a block is cancelled meanwhile, it is closed as soon as it is open."""
+        self._opening = self._opening or anyio.Lock()
         with anyio.CancelScope(shield=True):
-            self._inner = await self._space.open(self._session_id, **self._options)
+            async with self._opening:
+                inner = self._inner or await self._space.open(self._session_id, **self._options)
+                self._inner = inner
             if self._is_abandoned:
                 await self._end()
-        session = self._inner
-        assert session is not None
-        if not session.attached:
-            session.children = []
-        return Session(self._client, self._space, session, self._session_id)
+        return inner
+
+    async def _open_block(self) -> None:
+        inner = await self._open()
+        if not inner.attached:
+            inner.children = []
 
     def _abandon(self) -> bool:
         """Give up a session that is being opened; return whether it is open already and has to be closed."""

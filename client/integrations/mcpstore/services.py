@@ -1,11 +1,13 @@
-"""Service descriptions in MCPStore's forms: a name with a URL or a command, a list of them, or any client's `mcpServers`."""
+"""Service descriptions in MCPStore's forms: a name with a URL or a command, a list of them, any client's `mcpServers` table,
+or the built-in browser.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ...errors import InvalidArgument
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 ServiceDescriptions: TypeAlias = (
     Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str]
 )
-"""The argument of add_service(): one service, a list of them, an `mcpServers` table, or a file with one."""
+"""The argument of add_service(): one service, a list of them, an `mcpServers` table, or a file with one; `browser` is the
+built-in browser."""
+BROWSER: Final = "browser"
 
 _ADVICE = 'Give {"name": ..., "url": ...}, {"name": ..., "command": ..., "args": [...]}, or an "mcpServers" table.'
 
@@ -27,6 +31,8 @@ def read_descriptions(descriptions: ServiceDescriptions) -> dict[str, JSON]:
         InvalidArgument: it is none of the known forms.
         ConfigError: it is a file that cannot be read.
     """
+    if descriptions == BROWSER:
+        return {BROWSER: {"type": BROWSER}}
     if isinstance(descriptions, str | os.PathLike):
         from ....server.config.client_files import read_client_file
 
@@ -62,6 +68,10 @@ def _entry(name: str, entry: object) -> JSON:
     if not isinstance(entry, Mapping):
         raise InvalidArgument(f"{name[:128]!r} is not described by an object.", recovery=_ADVICE)
     values = {str(key): value for key, value in cast("Mapping[str, Any]", entry).items()}
+    if values.get("type") == BROWSER or (
+        name == BROWSER and {"type", "transport", "command", "url"}.isdisjoint(values)
+    ):
+        return {**values, "type": BROWSER}
     if "cwd" not in values and "working_dir" in values:
         values["cwd"] = values["working_dir"]
     ours = {key: value for key, value in values.items() if key in UpstreamConfig.model_fields}

@@ -31,11 +31,20 @@ class Session:
         self._client = client
         self._space = space
         self._session_id = session_id
-        self.inner = inner
-        """The same handle of the async client, whose event loop is in another thread."""
+        self._inner: session.Session | None = inner
 
     def __repr__(self) -> str:
         return f"<Session {self.session_id!r} {self.inner.status}>"
+
+    @property
+    def inner(self) -> session.Session:
+        """The same handle of the async client, whose event loop is in another thread."""
+        assert self._inner is not None
+        return self._inner
+
+    async def _opened(self) -> session.Session:
+        """Return `inner`, for methods of async code."""
+        return self.inner
 
     @property
     def session_id(self) -> str:
@@ -70,18 +79,20 @@ class Session:
 
     @property
     def is_active(self) -> bool:
-        return self._client.is_open and self._client.portal.run(self._is_active)
+        return self._client.is_open and self._client.portal.run(self._is_active, self.inner)
 
     async def is_active_async(self) -> bool:
-        return self._client.is_open and await self._client.portal.wait(self._is_active)
+        return self._client.is_open and await self._client.portal.wait(
+            self._is_active, await self._opened()
+        )
 
-    async def _is_active(self) -> bool:
-        info = await self._find_info()
+    async def _is_active(self, inner: session.Session) -> bool:
+        info = await self._find_info(inner)
         return info is not None and info.status not in ("closing", "closed")
 
-    async def _find_info(self) -> SessionInfo | None:
+    async def _find_info(self, inner: session.Session) -> SessionInfo | None:
         try:
-            return await self.inner.info()
+            return await inner.info()
         except SessionNotFound:
             return None
 
@@ -101,15 +112,15 @@ class Session:
 
     def session_info(self) -> JSON:
         """Return its full description: MCPStore's keys, and the server's further ones. This does not count as use of it."""
-        return self._client.portal.run(self._info)
+        return self._client.portal.run(self._info, self.inner)
 
     async def session_info_async(self) -> JSON:
-        return await self._client.portal.wait(self._info)
+        return await self._client.portal.wait(self._info, await self._opened())
 
-    async def _info(self) -> JSON:
-        info = await self.inner.info()
-        services = await self._space.bound_services(self.inner)
-        tools = await self._list_tools()
+    async def _info(self, inner: session.Session) -> JSON:
+        info = await inner.info()
+        services = await self._space.bound_services(inner)
+        tools = await self._list_tools(inner)
         return {
             **asdict(info),
             "session_id": self.session_id,
@@ -129,28 +140,28 @@ class Session:
         return self._client.portal.run(self._space.bound_services, self.inner)
 
     async def list_services_async(self) -> list[str]:
-        return await self._client.portal.wait(self._space.bound_services, self.inner)
+        return await self._client.portal.wait(self._space.bound_services, await self._opened())
 
     def list_tools(self) -> list[str]:
         """Return the names of its tools: of the services it is bound to, of all of its space while it is bound to none."""
-        return self._client.portal.run(self._list_tools)
+        return self._client.portal.run(self._list_tools, self.inner)
 
     async def list_tools_async(self) -> list[str]:
-        return await self._client.portal.wait(self._list_tools)
+        return await self._client.portal.wait(self._list_tools, await self._opened())
 
-    async def _list_tools(self) -> list[str]:
-        return [each.tool.name for each in await self._space.tools_of(self.inner)]
+    async def _list_tools(self, inner: session.Session) -> list[str]:
+        return [each.tool.name for each in await self._space.tools_of(inner)]
 
     def connection_status(self) -> dict[str, JSON]:
         """Return by service whether it is connected, its generation, and its last error."""
-        return self._client.portal.run(self._connection_status)
+        return self._client.portal.run(self._connection_status, self.inner)
 
     async def connection_status_async(self) -> dict[str, JSON]:
-        return await self._client.portal.wait(self._connection_status)
+        return await self._client.portal.wait(self._connection_status, await self._opened())
 
-    async def _connection_status(self) -> dict[str, JSON]:
+    async def _connection_status(self, inner: session.Session) -> dict[str, JSON]:
         statuses: dict[str, JSON] = {}
-        for each in (await self.inner.info()).services:
+        for each in (await inner.info()).services:
             name = self._space.local(each.service)
             if name is not None:
                 statuses[name] = {**asdict(each), "service": name}
@@ -168,7 +179,7 @@ class Session:
         return self
 
     async def bind_service_async(self, service_name: str) -> Self:
-        await self._client.portal.wait(self._space.bind, self.inner, service_name)
+        await self._client.portal.wait(self._space.bind, await self._opened(), service_name)
         return self
 
     def unbind_service(self, service_name: str) -> Self:
@@ -177,7 +188,7 @@ class Session:
         return self
 
     async def unbind_service_async(self, service_name: str) -> Self:
-        await self._client.portal.wait(self._space.unbind, self.inner, service_name)
+        await self._client.portal.wait(self._space.unbind, await self._opened(), service_name)
         return self
 
     def use_tool(
@@ -210,7 +221,7 @@ class Session:
     ) -> CallResult:
         call = self._space.call
         return await self._client.portal.wait(
-            call, self.inner, tool_name, arguments, service=service, timeout=timeout
+            call, await self._opened(), tool_name, arguments, service=service, timeout=timeout
         )
 
     def restart_session(self) -> Self:
@@ -219,7 +230,8 @@ class Session:
         return self
 
     async def restart_session_async(self) -> Self:
-        await self._client.portal.wait(self.inner.restart)
+        inner = await self._opened()
+        await self._client.portal.wait(inner.restart)
         return self
 
     def extend_session(self, seconds: float = HOUR) -> Self:
@@ -228,7 +240,8 @@ class Session:
         return self
 
     async def extend_session_async(self, seconds: float = HOUR) -> Self:
-        await self._client.portal.wait(self.inner.extend, seconds)
+        inner = await self._opened()
+        await self._client.portal.wait(inner.extend, seconds)
         return self
 
     def clear_cache(self) -> Self:
@@ -244,7 +257,8 @@ class Session:
         self._client.portal.run(self.inner.close)
 
     async def close_session_async(self) -> None:
-        await self._client.portal.wait(self.inner.close)
+        inner = await self._opened()
+        await self._client.portal.wait(inner.close)
 
 
 current_sessions: Final[Current[Session]] = Current(

@@ -154,9 +154,11 @@ class Space:
         while True:
             statuses = {each.service: each for each in await self.services()}
             if name not in statuses:
+                here = "" if self.agent_id is None else f" of the agent {self.agent_id!r}"
                 raise ServiceUnavailable(
-                    f"There is no service {name[:128]!r}; there is {', '.join(statuses) or 'none'}.",
-                    recovery="Add it with add_service(), or correct the name.",
+                    f"There is no service {name[:128]!r}{here}; there is {', '.join(statuses) or 'none'}.",
+                    recovery=self._add_to_agent([name])
+                    or "Add it with add_service(), or correct the name.",
                 )
             if statuses[name].status == "available":
                 return statuses[name]
@@ -201,7 +203,33 @@ class Space:
             tool = find_tool(tools, name, service, bound_names)
             if tool is not None:
                 return tool
-        raise unknown_tool(tools, name)
+        error = unknown_tool(tools, name)
+        error.recovery = self._add_to_agent(await self._services_with(name)) or error.recovery
+        raise error
+
+    async def _services_with(self, name: str) -> list[str]:
+        """Return the services of the store alone that have a tool of this name."""
+        found: list[str] = []
+        for tool in await self.client.list_tools():
+            service = self._register.services.get(tool.service or "")
+            if service is not None and service.agent_id is None:
+                named = space_tool(tool, service.name, prefix_of(None, service.name))
+                if name in (named.tool.name, named.original):
+                    found.append(service.name)
+        return found
+
+    def _add_to_agent(self, names: Sequence[str]) -> str | None:
+        """Return the advice for services that the store has and this agent has not; None when it has none of them."""
+        if self.agent_id is None or not self._register.alone:
+            return None
+        for name in names:
+            service = self._register.services.get(name)
+            if service is not None and service.agent_id is None:
+                return (
+                    f"The store has {name}, this agent has not: add it to the agent, with "
+                    f"for_agent({self.agent_id!r}).add_service(...)."
+                )
+        return None
 
     def forget_tools(self) -> None:
         self._tools = None

@@ -180,6 +180,7 @@ def refusal_in(response: httpx2.Response) -> HttpRefusal:
         response.headers.get("content-type", "").partition(";")[0].strip().lower(),
         "" if location is None else str(location),
         retry_after(response.headers),
+        response.request.url.netloc.decode(errors="replace"),
     )
 
 

@@ -16,6 +16,9 @@ from ....sessions.errors import ServiceUnavailable
 WORDS_LENGTH: Final = 300
 _CONTENT_TYPE: Final = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,80}", re.ASCII)
 
+_LOCAL_HOST: Final = re.compile(r"(?!localhost\b)([\w-]+|[\d.]+|\[[\da-f:]+\])(:\d+)?", re.ASCII)
+"""Matches an address, or a name of a machine or container, by which a server may not know itself."""
+
 CREDENTIALS_REFUSED: Final = (401, 403, 407)
 OTHER_ADDRESS: Final = (400, 404, 405)
 """Statuses of a URL that may speak another transport, as the protocol names them."""
@@ -42,6 +45,8 @@ class HttpRefusal:
     """The address of a redirect, without its query."""
     retry_after: float | None = None
     """Seconds after which the server wants the next try."""
+    host: str = ""
+    """The host and port of the request."""
 
     def redacted(self, redact: Callable[[str], str]) -> HttpRefusal:
         return replace(self, location=redact(self.location))
@@ -113,7 +118,13 @@ def _remedy(service: str, refusal: HttpRefusal) -> str:
     if refusal.location:
         return f"if that is the intended server, set `url` of [services.{service}] to it"
     if status in CREDENTIALS_REFUSED:
-        return f"check the credentials in `headers` of [services.{service}]"
+        credentials = f"check the credentials in `headers` of [services.{service}]"
+        if status == 403 and _LOCAL_HOST.fullmatch(refusal.host):
+            return (
+                f"if it checks `Host`, as @playwright/mcp does, start it with `--allowed-hosts {refusal.host}`; else "
+                f"{credentials}"
+            )
+        return credentials
     if status == 413:
         return "the request is too large for it"
     if refusal.retry_after is not None:

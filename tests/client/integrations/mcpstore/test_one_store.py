@@ -12,6 +12,7 @@ from support.gateway_process import Running, service
 
 from statehold.client.errors import (
     InvalidArgument,
+    NameTaken,
     NotAllowed,
     ServerUnreachable,
     ServiceUnavailable,
@@ -112,3 +113,22 @@ async def test_a_store_ends_while_a_loop_runs(leaks: Any) -> None:
     assert not session.is_active
     await store.close_async()
     await leaks.check()
+
+
+@pytest.mark.thorough
+def test_the_built_in_browser_is_a_service_of_every_space(headless_shell: str) -> None:
+    """It can be added while the store runs, and has tools of the same names as @playwright/mcp."""
+    page = "data:text/html,<title>Hello</title>"
+    with MCPStore.setup_store() as store:
+        for context, browser in (
+            (store.for_store(), "browser"),
+            (store.for_agent("reader"), {"name": "browser", "executable": headless_shell}),
+        ):
+            context.add_service(browser)
+            assert "browser_take_screenshot" in [tool.name for tool in context.list_tools()]
+            with pytest.raises(NameTaken):
+                context.add_service({"name": "browser", "command": "true"})
+        session = store.for_agent("reader").with_session("reading")
+        session.use_tool("browser_navigate", {"url": page})
+        assert "Hello" in session.use_tool("browser_snapshot").text
+        assert session.list_services() == ["browser"]

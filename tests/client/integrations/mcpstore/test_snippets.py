@@ -40,7 +40,7 @@ async with await store.for_agent("team_1").with_session_async("browser_task") as
 AUTO = """
 store.for_store().session_auto()
 store.for_store().use_tool("browser_navigate", {"url": "https://baidu.com"})
-store.for_store().use_tool("browser_screenshot", {})
+store.for_store().use_tool("browser_take_screenshot", {})
 store.for_store().session_manual()
 """
 EXPLICIT = """
@@ -100,7 +100,7 @@ def ran(snippet: str, scope: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown_in(session: Any) -> str:
     """Return which page a session is on."""
-    return session.use_tool("browser_screenshot").text
+    return session.use_tool("browser_take_screenshot").text
 
 
 def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
@@ -113,7 +113,7 @@ def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
 
 @pytest.mark.parametrize("snippet", matrix(OF_AN_AGENT, OF_THE_STORE), ids=["agent", "store"])
 def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
-    program = snippet + "    page = s.use_tool('browser_screenshot').text\n"
+    program = snippet + "    page = s.use_tool('browser_take_screenshot').text\n"
     scope = ran(program, {"store": store})
     assert scope["page"] == "https://baidu.com"
     assert scope["s"].session_id in ("store_browser", "team1_browser")
@@ -157,7 +157,7 @@ class Executor:
     def invoke(self, given: dict[str, str]) -> None:
         for name, arguments in (
             ("browser_navigate", {"url": "https://baidu.com"}),
-            ("browser_screenshot", {}),
+            ("browser_take_screenshot", {}),
         ):
             tool = self.tools[name]
             assert "session_id" not in tool.args

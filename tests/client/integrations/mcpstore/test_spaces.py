@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from asyncio import gather
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,6 +66,45 @@ def test_an_agent_has_services_tools_and_sessions_of_its_own(
     for wrong in ("", "a/b"):
         with pytest.raises(InvalidArgument):
             store.for_agent(wrong)
+
+
+def test_a_service_of_the_store_alone_is_to_be_added_to_the_agent(store: MCPStore) -> None:
+    advice = re.escape("add it to the agent, with for_agent('bare')")
+    session = store.for_agent("bare").with_session()
+    with pytest.raises(ServiceUnavailable) as raised:
+        session.bind_service("counter")
+    assert re.search(advice, raised.value.recovery)
+    for name in ("inc", "counter_inc"):
+        with pytest.raises(UnknownTool) as unknown:
+            session.use_tool(name)
+        assert re.search(advice, unknown.value.recovery)
+    with pytest.raises(UnknownTool) as unknown:
+        session.use_tool("nothing_like_it")
+    assert "add it" not in unknown.value.recovery
+    session.close_session()
+
+
+def test_a_session_without_a_block_opens_at_its_first_use_and_stays(store: MCPStore) -> None:
+    context = store.for_store()
+    session = context.with_session("unblocked")
+    assert context.find_session("unblocked") is None
+    assert [inc(session), inc(session)] == ["1", "2"]
+    assert context.current_session is None
+    with session as entered:
+        assert (entered is session, context.current_session) == (True, session)
+        assert inc(context) == "3"
+    assert not session.is_active
+    with context.with_session("unblocked") as again:
+        assert (inc(again), again.id != session.id) == ("1", True)
+
+
+async def test_a_session_without_a_block_works_in_async_code(store: MCPStore) -> None:
+    session = store.for_store().with_session_async("unblocked too")
+    results = await gather(*(session.use_tool_async("inc") for _ in range(3)))
+    assert sorted(result.text for result in results) == ["1", "2", "3"]
+    assert await session.is_active_async()
+    await session.close_session_async()
+    assert not await session.is_active_async()
 
 
 @pytest.mark.thorough

@@ -248,6 +248,7 @@ def after(seconds: int) -> str:
     ("status", "remedy", "recovery"),
     matrix(
         (401, "check the credentials in `headers` of [services.odd]", "Ask the operator"),
+        (403, "start it with `--allowed-hosts 127.0.0.1:", "Ask the operator"),
         (403, "check the credentials in `headers` of [services.odd]", "Ask the operator"),
         (413, "the request is too large", "did not run: send less"),
         (429, "it wants fewer requests", "did not run: wait"),
