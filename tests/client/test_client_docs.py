@@ -24,11 +24,17 @@ PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 LANGCHAIN = (ROOT / "docs" / "langchain.md").read_text(encoding="utf-8")
 SESSIONS = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
 STATE = (ROOT / "docs" / "state-and-history.md").read_text(encoding="utf-8")
+COMING_FROM = "".join(
+    (ROOT / "docs" / f"from-{name}.md").read_text(encoding="utf-8")
+    for name in ("agno", "agno-go", "agentscope")
+)
 TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 PRINTED = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
 PROGRAMS = [
     (program, printed)
-    for program, printed in re.findall(PRINTED, PAGE + SESSIONS + STATE + LANGCHAIN, re.M | re.S)
+    for program, printed in re.findall(
+        PRINTED, PAGE + SESSIONS + STATE + LANGCHAIN + COMING_FROM, re.M | re.S
+    )
     # That one is for an environment of its own: tests/acceptance/test_langchain.py.
     if "langchain_mcp_adapters" not in program
 ]
@@ -51,6 +57,7 @@ def test_a_program_of_the_page_runs_as_printed(
     file.write_text(program.replace("http://127.0.0.1:8931", notebook.url))
     done = subprocess.run(
         fork_server.command(str(file)),
+        cwd=tmp_path,
         env={**os.environ, **PATH},
         stdin=subprocess.DEVNULL,
         capture_output=True,
