@@ -42,6 +42,7 @@ PARTS = {
     "large": "benchmarks.browser.large",
     "agent": "benchmarks.agent",
     "client": "benchmarks.clients",
+    "writers": "benchmarks.writers",
     "layer": "benchmarks.layer",
     "failover": "benchmarks.chaos.failover",
     "keeper": "benchmarks.keeper",
@@ -87,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
         choices=["guard", "fence", "two-clocks"],
         help="chaos: take this safeguard away; the run must find faults",
     )
+    arguments.add_argument("--writers", type=int, help="writers: how many write at once")
     arguments.add_argument("--seconds", type=float, help="store: how long one round takes")
     return arguments
 
@@ -101,6 +103,7 @@ def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
         "rounds": options.rounds,
         "calls": options.calls,
         "store_seconds": options.seconds,
+        "writers": options.writers,
         "kills": options.kills,
         "minutes": options.minutes,
         "seed": options.seed,

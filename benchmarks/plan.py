@@ -78,6 +78,8 @@ class Plan:
     """The safeguard that the nodes of the chaos do without: guard, fence or two-clocks."""
     failover_rounds: int = 3
     """Deaths of nodes in `failover`."""
+    writers: int = 1000
+    """Tasks of one client that change a state at the same time."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
@@ -113,6 +115,7 @@ def quick(folder: Path) -> Plan:
         workers_rounds=2,
         workers_seconds=0.2,
         failover_rounds=1,
+        writers=50,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

@@ -29,6 +29,7 @@ def connect(
     data: StrPath | None = None,
     headers: Mapping[str, str] | None = None,
     token: str | None = None,
+    max_connections: int | None = None,
     env: Mapping[str, str] | None = None,
     cwd: StrPath | None = None,
     namespace: str = "",
@@ -42,7 +43,8 @@ def connect(
     TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, or in memory
     only without one.
 
-    `headers` and a bearer `token` go with every request to a `url`; `env` and `cwd` are those of the `stdio` process.
+    `headers` and a bearer `token` go with every request to a `url`, over at most `max_connections` (64) at once. `env` and
+    `cwd` are those of the `stdio` process.
     `elicitation_callback` answers questions of tools. The client tries to reach a lost server again for `retry_seconds`.
 
     Raises:
@@ -51,7 +53,11 @@ def connect(
         TypeError: an argument does not apply to this transport.
     """
     _require_matching(
-        ("url", url is not None, {"headers": headers, "token": token}),
+        (
+            "url",
+            url is not None,
+            {"headers": headers, "token": token, "max_connections": max_connections},
+        ),
         ("stdio", stdio is not None, {"env": env, "cwd": cwd}),
         ("", url is None and stdio is None, {"config": config, "services": services, "data": data}),
     )
@@ -63,9 +69,10 @@ def connect(
         )
     transport: Transport
     if url is not None:
-        from .transport.http import HttpTransport
+        from .transport.http import MAX_CONNECTIONS, HttpTransport
 
-        transport = HttpTransport(_endpoint(url), _headers(headers, token))
+        most = MAX_CONNECTIONS if max_connections is None else max_connections
+        transport = HttpTransport(_endpoint(url), _headers(headers, token), max_connections=most)
     elif stdio is not None:
         from .transport.stdio import StdioTransport
 

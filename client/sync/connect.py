@@ -27,6 +27,7 @@ def connect(
     data: StrPath | None = None,
     headers: Mapping[str, str] | None = None,
     token: str | None = None,
+    max_connections: int | None = None,
     env: Mapping[str, str] | None = None,
     cwd: StrPath | None = None,
     namespace: str = "",
@@ -40,7 +41,8 @@ def connect(
     TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, or in memory
     only without one.
 
-    `headers` and a bearer `token` go with every request to a `url`; `env` and `cwd` are those of the `stdio` process.
+    `headers` and a bearer `token` go with every request to a `url`, over at most `max_connections` (64) at once. `env` and
+    `cwd` are those of the `stdio` process.
     `elicitation_callback` answers questions of tools. The client tries to reach a lost server again for `retry_seconds`.
 
     Raises:
@@ -57,6 +59,7 @@ def connect(
             data=data,
             headers=headers,
             token=token,
+            max_connections=max_connections,
             env=env,
             cwd=cwd,
             namespace=namespace,

@@ -33,6 +33,9 @@ NO_ANSWER: Final = -32000
 KEEP_SECONDS: Final = 30.0
 """Seconds that an unused connection is kept: fewer than on the server, which must not close it during a request."""
 
+MAX_CONNECTIONS: Final = 64
+"""Connections that are open at once. More make a server slower: each takes a turn in its event loop, and in ours."""
+
 _PLAIN: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _BROKEN: Final = (httpx2.RequestError, httpx2.StreamError)
@@ -46,12 +49,21 @@ _BASE: Final = {
 
 
 class HttpTransport:
-    """The transport over HTTP. `headers` go with every request."""
+    """The transport over HTTP. `headers` go with every request.
+
+    At most `max_connections` requests run at once. Others wait for their turn, in the order in which they came.
+    """
 
     breaks = True
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], *, max_connections: int = MAX_CONNECTIONS
+    ) -> None:
+        if max_connections < 1:
+            raise ValueError("max_connections should be at least 1")
         self.url = url
+        # The pool of the library gets slow with requests that wait in it.
+        self._free_connections = anyio.Semaphore(max_connections, fast_acquire=True)
         self._closed = False
         self._numbers = itertools.count(1)
         self._http = httpx2.AsyncClient(
@@ -89,11 +101,12 @@ class HttpTransport:
             header_values.update(headers)
         request = self._http.build_request("POST", self.url, content=body, headers=header_values)
         try:
-            response = await self._http.send(request, stream=True)
-            try:
-                return await self._read_answer(response, number, progress_callback)
-            finally:
-                await response.aclose()
+            async with self._free_connections:
+                response = await self._http.send(request, stream=True)
+                try:
+                    return await self._read_answer(response, number, progress_callback)
+                finally:
+                    await response.aclose()
         except _NOT_SENT as error:
             raise TransportBroken(_text_of(error), sent=False) from None
         except _BROKEN as error:

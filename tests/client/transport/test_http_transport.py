@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -43,6 +44,56 @@ async def test_a_stream_is_read_as_bytes_come() -> None:
             result = await channel.request("x", {"_meta": {}}, progress_callback=progress)
         await channel.aclose()
     assert (result, reports) == ({"text": text}, [1.5])
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 64), ({"max_connections": 3}, 3)])
+async def test_requests_beyond_the_bound_wait_for_a_connection(
+    options: dict[str, int], most: int
+) -> None:
+    """All connections are in use before the first request is answered."""
+    in_use = peak = 0
+    params: dict[str, object] = {"_meta": {}}
+    full, answered = asyncio.Event(), asyncio.Event()
+
+    async def serve(read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        nonlocal in_use, peak
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await read.readuntil(b"\r\n\r\n")
+                size = int(head.lower().partition(b"content-length:")[2].split(b"\r")[0])
+                number = json.loads(await read.readexactly(size))["id"]
+                in_use += 1
+                peak = max(peak, in_use)
+                if in_use == most:
+                    full.set()
+                await answered.wait()
+                answer = json.dumps({"jsonrpc": "2.0", "id": number, "result": {}}).encode()
+                in_use -= 1
+                write.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                    % (len(answer), answer)
+                )
+        write.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        channel = HttpTransport(f"http://127.0.0.1:{port}/mcp", {}, **options)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(most + 10):
+                    tasks.start_soon(channel.request, "x", params)
+                await full.wait()
+                await anyio.wait_all_tasks_blocked()
+                answered.set()
+        await channel.aclose()
+    assert peak == most
+
+
+def test_a_bound_of_connections_is_of_a_client_over_http() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        connect("http://127.0.0.1:1", max_connections=0)
+    with pytest.raises(TypeError, match="max_connections needs url"):
+        connect(stdio=["statehold"], max_connections=1)
 
 
 async def test_an_address_without_a_server_fails_at_once() -> None:
