@@ -127,7 +127,7 @@ class Config(Section):
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
         description="Names, in any case, also as words of longer ones, whose values never reach the journal: of "
-        "arguments, and in texts of the form `name=value` or `name: value`.",
+        "arguments, and in texts of the form `name=value` or `name: value`, but for messages and summaries.",
     )
     redact_patterns: list[str] = Field(
         default_factory=list[str],

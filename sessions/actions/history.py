@@ -136,7 +136,7 @@ class History:
 
     async def _note(self, session: Session, role: str, content: str, run: str | None) -> JSON:
         self._quota.check(session.record.owner, len(content) + OVERHEAD)
-        content = await self._core.redactions.text(content, session.record.owner)
+        content = await self._core.redactions.prose(content, session.record.owner)
         now = self._core.clock.now()
         entry = message_entry(
             session_id=session.id,
@@ -184,7 +184,7 @@ class History:
             return session
 
     async def _write_summary(self, session: Session, text: str, topics: list[str]) -> None:
-        redact, owner = self._core.redactions.text, session.record.owner
+        redact, owner = self._core.redactions.prose, session.record.owner
         self._quota.check(owner, len(text) + sum(map(len, topics)))
         text = await redact(text, owner)
         topics = [await redact(topic, owner) for topic in dict.fromkeys(topics)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import anyio.to_thread
@@ -221,8 +221,11 @@ def _journal(redactor: Redactor, document: Document, session_id: str) -> list[Jo
 def _entry(redactor: Redactor, entry: EntryPart, session_id: str) -> JournalRecord:
     values = entry.values()
     values["kind"] = JournalKind(entry.kind)
-    if values["kind"] is not JournalKind.COMPACTED:
-        # Redact again: the rules of the exporting server may differ, or the document was changed since.
+    # Redact again: the rules of the exporting server may differ, or the document was changed since.
+    if values["kind"] is JournalKind.MESSAGE:
+        content = cast("dict[str, str]", entry.request)["content"]
+        values["request"] = {"content": redactor.prose(content)}
+    elif values["kind"] is not JournalKind.COMPACTED:
         values["request"] = redactor.value(entry.request)
         values["result"] = redactor.value(entry.result)
     if entry.error is not None:

@@ -245,6 +245,13 @@ class Redactor:
             return self._clean(text)
         return f"{self.beginning(text, limit)}... ({len(text)} characters)"
 
+    def prose(self, text: str) -> str:
+        """Return a text that a person or a model wrote, without known secrets and those that their form shows.
+
+        In prose `token: abc` is no assignment, so names of secrets do not matter.
+        """
+        return self._clean(text, names=False)
+
     def text_without(self, secrets: SecretTexts, text: str, limit: int | None = None) -> str:
         """Return a text as text() does, also without `secrets`. In time it is bounded by `limit`."""
         if limit is None or len(text) <= limit:
@@ -256,7 +263,7 @@ class Redactor:
         """Return the beginning of a text, without secrets."""
         return self._clean(text[: limit + SLACK])[:limit]
 
-    def _clean(self, text: str) -> str:
+    def _clean(self, text: str, *, names: bool = True) -> str:
         if len(text) > LONGEST:
             return f"{REDACTED} ({len(text)} characters)"
         if any(map(text.__contains__, self._secrets)):
@@ -275,6 +282,16 @@ class Redactor:
         runs = text.encode(errors="surrogatepass").translate(_RUNS)
         if _KEY_RUN in runs and _may_have_a_key(text):
             text = _KEY.sub(_REDACTED, text)
+        if names:
+            text = self._clean_named(text, lower)
+        if _LONG_RUN in runs and _may_be_mixed(text, lower):
+            text = _LONG.sub(_redact_if_mixed, text)
+        for pattern in self._patterns:
+            text = pattern.sub(REDACTED, text)
+        return text
+
+    def _clean_named(self, text: str, lower: str) -> str:
+        """Return a text without the values of named secrets: in assignments, pairs, and arguments of commands."""
         if ":" in text or "=" in text:
             if self._sign_pattern.search(lower[::-1]):
                 text = self._assignment_pattern.sub(_REDACTED, text)
@@ -285,10 +302,6 @@ class Redactor:
             text = self._flag_pattern.sub(_REDACTED, text)
         if "-u" in text and ":" in text and _USER_FLAG_SIGN.search(text):
             text = _USER_FLAG.sub(_REDACTED, text)
-        if _LONG_RUN in runs and _may_be_mixed(text, lower):
-            text = _LONG.sub(_redact_if_mixed, text)
-        for pattern in self._patterns:
-            text = pattern.sub(REDACTED, text)
         return text
 
 

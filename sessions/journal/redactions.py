@@ -50,12 +50,12 @@ class Redactions:
         finally:
             ended.set()
 
-    async def text(self, text: str, owner: str) -> str:
-        """Return a text of a principal without secrets."""
+    async def prose(self, text: str, owner: str) -> str:
+        """Return a text that a principal wrote without secrets, see Redactor.prose."""
         if len(text) <= SMALL:
-            return self._redactor.text(text)
+            return self._redactor.prose(text)
         async with self._turn(owner):
-            return await to_thread.run_sync(self._redactor.text, text, limiter=self._threads)
+            return await to_thread.run_sync(self._redactor.prose, text, limiter=self._threads)
 
     def _turn(self, owner: str) -> anyio.Lock:
         turn = self._turns.get(owner)

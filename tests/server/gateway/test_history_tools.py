@@ -130,7 +130,7 @@ async def test_no_secret_is_in_a_history(client: Client) -> None:
     session = await opened_session(client)
     await client.call_tool("echo", {"session_id": session, "password": "hunter2", "x": TOKEN})
     await client.call_tool("c_fail", {"session_id": session, "message": f"TOP-1234 {TOKEN}"})
-    await note(client, session, "user", f"my password: hunter2, {TOKEN}, TOP-1234")
+    await note(client, session, "user", f"my key is {TOKEN}, TOP-1234")
     summed = await client.call_tool(
         "session_summary",
         {"session_id": session, "text": f"used {TOKEN}", "topics": ["TOP-1234"]},
@@ -139,6 +139,21 @@ async def test_no_secret_is_in_a_history(client: Client) -> None:
     for secret in ("hunter2", TOKEN, "TOP-1234"):
         assert secret not in shown
     assert shown.count("[redacted]") >= 6
+
+
+async def test_what_a_person_writes_is_kept_as_written(client: Client) -> None:
+    session = await opened_session(client)
+    written = (
+        'token: abc, pass: next, `curl -u ada:x --token y`, {"password": "z"}. Cookie: of oats'
+    )
+    await note(client, session, "user", written)
+    text = {"session_id": session, "text": f"They said {written}", "topics": ["token: abc"]}
+    summed = structured(await client.call_tool("session_summary", text))["summary"]
+    await client.call_tool("echo", {"session_id": session, "text": "token: abc"})
+    [said, called] = await history(client, session, kind=["message", "call"])
+    assert said["content"] == written
+    assert (summed["text"], summed["topics"]) == (f"They said {written}", ["token: abc"])
+    assert called["arguments"]["text"] == "token: [redacted]"
 
 
 @pytest.mark.parametrize(
