@@ -181,6 +181,10 @@ class JournalKind(StrEnum):
     CALL = "call"
     TRANSITION = "transition"
     MESSAGE = "message"
+    STATE = "state"
+    """A change of the state in a run."""
+    RUN = "run"
+    """A run: a group of calls, messages and changes of the state."""
     COMPACTED = "compacted"
     """Replaces the oldest entries, which were deleted, by counts of them."""
 
@@ -190,7 +194,8 @@ class JournalRecord(Record):
 
     A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
     request and result; one with an operation id is `started` until it ends. A transition has `tool=None`, its table code
-    and cause in `request`. A message has `role` and its content in `request`. Sizes are capped by the writer.
+    and cause in `request`. A message has `role` and its content in `request`. A run is `running`, and its entry is written
+    again when it ends. Sizes are capped by the writer.
     """
 
     session_id: str
@@ -259,6 +264,8 @@ class HistoryFilter(Record):
     runs: list[str] | None = None
     last_runs: int | None = None
     """Only entries of this many last runs."""
+    skip_run_statuses: list[str] | None = None
+    """No entries of runs with these statuses. `last_runs` does not count such runs."""
     roles: list[str] | None = None
     skip_roles: list[str] | None = None
     since: float | None = None

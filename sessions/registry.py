@@ -13,6 +13,7 @@ from .actions.branches import Branches
 from .actions.history import History
 from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
+from .actions.runs import Runs
 from .actions.state import States
 from .core import Core
 from .errors import SessionError, ShuttingDown, StoreUnavailable
@@ -64,6 +65,7 @@ class Registry:
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
         self.history = History(core, self._directory, self.access, self.quota)
+        self.runs = Runs(core, self._directory, self.access, self.quota)
         self.branches = Branches(
             core,
             self._directory,

@@ -356,7 +356,9 @@ class StateholdServer(Server[dict[str, Any]]):
             pinned_id = (
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
-            context = Context(principal, self._gateway.config.namespace, pinned_id)
+            context = Context(
+                principal, self._gateway.config.namespace, pinned_id, run=caller.run_id
+            )
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.entry(name, self._naming(ctx), waiting)

@@ -23,7 +23,7 @@ from ..state.patch import size_of, validate_state
 from ..transitions.access import Access
 from ..transitions.close import Closing
 from ..transitions.create import Creation, ForkSource, SessionOptions, validate_name
-from .state import States
+from .state import RunChange, States
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -187,6 +187,7 @@ class Branches:
         *,
         policy: ConflictPolicy = "last_wins",
         namespace: str | None = None,
+        run: str | None = None,
     ) -> MergeResult:
         """Merge into a session's state the changes of its children since they were forked; see state.merge.merge_branches().
 
@@ -210,7 +211,9 @@ class Branches:
             raise InvalidArgument("sources: should be different sessions.")
         conflicts = Conflicts()
         change = partial(_merge_into, branches=branches, policy=policy, conflicts=conflicts)
-        state = await self._states.change(principal, parent, change, in_thread=True)
+        arguments = {"sources": [branch.name for branch in branches], "policy": policy}
+        in_run = None if run is None else RunChange(run, "session_merge", arguments)
+        state = await self._states.change(principal, parent, change, in_thread=True, in_run=in_run)
         return MergeResult(state, conflicts)
 
     async def _branch(

@@ -271,7 +271,7 @@ def show(entry: JournalRecord) -> JSON:
     }
     request: Any = entry.request
     match entry.kind:
-        case JournalKind.CALL:
+        case JournalKind.CALL | JournalKind.STATE:
             fields |= {"arguments": request, "result": entry.result, "generation": entry.generation}
             if entry.ended_at is not None:
                 fields["duration_ms"] = round((entry.ended_at - entry.started_at) * 1000, 3)
@@ -279,6 +279,8 @@ def show(entry: JournalRecord) -> JSON:
             fields["content"] = request["content"]
         case JournalKind.TRANSITION:
             fields["transition"] = request
+        case JournalKind.RUN:
+            fields["ended_at"] = timestamp(entry.ended_at)
         case JournalKind.COMPACTED:
             fields |= {"compacted": request, "until": timestamp(entry.ended_at)}
     return {key: value for key, value in fields.items() if value is not None}

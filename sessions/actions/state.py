@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,13 @@ from anyio import to_thread
 
 from ..core import Core
 from ..errors import SessionBusy, StateConflict
+from ..journal.entries import CallEntry
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session, UnconfirmedUpdates
-from ..records import Principal, StateRecord
+from ..records import JournalKind, Principal, StateRecord
+from ..services import CallResult
 from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_state, value_at
 from ..state.schema import check_value
 from ..transitions.access import Access
@@ -30,6 +32,15 @@ class StateValue:
     version: int
     exists: bool
     value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """The run in which a state is changed, and the call that changes it, for the journal."""
+
+    run: str
+    tool: str
+    arguments: Mapping[str, Any]
 
 
 Change = Callable[[StateRecord], StateRecord]
@@ -84,11 +95,13 @@ class States:
         mode: Mode = "merge",
         if_version: int | None = None,
         path: str = "",
+        run: str | None = None,
     ) -> StateRecord:
         """Change the state of a session (T06). The new version is durable on return.
 
         This counts as use, so it resumes a paused session, but it opens no connection. The state of a session in error, or
-        of a paused one that is not resumed automatically, is changed without a change of its status.
+        of a paused one that is not resumed automatically, is changed without a change of its status. With a run, the journal
+        gets an entry of the change.
 
         Raises:
             StateConflict, StateInvalid, InvalidArgument: nothing was changed.
@@ -97,10 +110,20 @@ class States:
         def change(state: StateRecord) -> StateRecord:
             return update_state(state, values, mode=mode, if_version=if_version, path=path)
 
-        return await self.change(principal, ref, change)
+        arguments: dict[str, Any] = {"values": values, "mode": mode}
+        if path:
+            arguments["path"] = path
+        in_run = None if run is None else RunChange(run, "state_update", arguments)
+        return await self.change(principal, ref, change, in_run=in_run)
 
     async def change(
-        self, principal: Principal, ref: str, change: Change, *, in_thread: bool = False
+        self,
+        principal: Principal,
+        ref: str,
+        change: Change,
+        *,
+        in_thread: bool = False,
+        in_run: RunChange | None = None,
     ) -> StateRecord:
         """Replace the state of a session by the result of `change`, which may be called several times.
 
@@ -117,16 +140,50 @@ class States:
             ):
                 async with self._access.hold(principal, ref) as session:
                     newer = await change_state(session, change, self._quota, in_thread=in_thread)
+                    await self._journal(session, newer, in_run)
             else:
                 session = await self._access.ready(principal, ref)
                 newer = await change_state(
                     session, change, self._quota, live=True, in_thread=in_thread
                 )
+                await self._journal(session, newer, in_run)
             if newer is not None:
                 for tell in self.on_changed:
                     tell(newer.session_id, newer.version)
                 return newer
         raise SessionBusy("The session keeps changing.")
+
+    async def _journal(
+        self, session: Session, newer: StateRecord | None, in_run: RunChange | None
+    ) -> None:
+        core = self._core
+        if newer is None or in_run is None or not core.policy.journal_calls:
+            return
+        now, owner = core.clock.now(), session.record.owner
+        entry = CallEntry(
+            session.id,
+            core.node.id,
+            session.record.epoch,
+            0,
+            None,
+            in_run.tool,
+            in_run.arguments,
+            now,
+            now,
+            session.generation,
+            CallResult({"content": [{"type": "text", "text": f"version {newer.version}"}]}),
+            None,
+            in_run.run,
+            core.policy.journal_bytes,
+            core.redactor,
+            kind=JournalKind.STATE,
+        )
+        if not self._quota.room(owner):
+            entry.withhold()
+        await core.redactions.redact(entry, owner)
+        self._quota.count(owner, entry.approximate_bytes())
+        entry.seq = session.next_seq()
+        core.store.append_call(entry)
 
 
 async def change_state(
@@ -187,4 +244,4 @@ def _can_change(session: Session, live: bool) -> bool:
     return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
 
 
-__all__ = ["StateValue", "States", "change_state"]
+__all__ = ["RunChange", "StateValue", "States", "change_state"]

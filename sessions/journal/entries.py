@@ -31,6 +31,8 @@ SMALL = 2000
 """Characters of arguments and result that are redacted within a millisecond or two."""
 STARTED = "started"
 """Status of a call whose end is not written yet."""
+RUNNING = "running"
+"""Status of a run that has not ended."""
 INPUT_REQUIRED = "input_required"
 """Status of a call that its caller must send again, with answers."""
 CUT = ('{"truncated":', '{"unencodable":')
@@ -39,6 +41,8 @@ WITHHELD = '{"withheld":true}'
 """Arguments whose secrets could not be found within the bounds of time and size."""
 NO_SECRETS = SecretTexts(())
 _texts_lock = Lock()
+_CUT = "statehold/cut"
+"""The member of an excerpt() for what shorten_result() could not find out from it."""
 
 
 def cap_json(value: object, limit: int) -> str:
@@ -97,27 +101,49 @@ def excerpt(result: CallResult) -> CallResult:
         {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)
     ]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    return CallResult({"content": content, **outcome}, result.secrets)
+    return CallResult({"content": content, **outcome, _CUT: _extent(payload)}, result.secrets)
 
 
 def shorten_result(
     result: CallResult, redactor: Redactor, secrets: SecretTexts = NO_SECRETS
 ) -> dict[str, Any]:
-    """Return a result as the journal keeps it: the beginnings of its texts, and the types of other blocks.
+    """Return a result as the journal keeps it: the beginnings of its texts, and types and addresses of other blocks.
 
+    `cut` has the lengths of the texts that were cut, by their positions, and `left_out` the number of further blocks.
     `secrets` are secrets of the arguments, which results often repeat.
     """
+
+    def show(text: str) -> str:
+        return redactor.beginning(secrets.hide(text, was_cut=len(text) == TEXT + SLACK), TEXT)
+
     blocks = [
-        redactor.beginning(secrets.hide(block, was_cut=len(block) == TEXT + SLACK), TEXT)
+        show(block)
         if isinstance(block, str)
-        else {"type": block["type"] and redactor.beginning(block["type"], TEXT)}
+        else {key: value and show(value) for key, value in block.items()}
         for block in _first_blocks(result.payload)
     ]
-    return {"content": blocks, "is_error": result.is_error}
+    extent = result.payload.get(_CUT)
+    extent = _extent(result.payload) if extent is None else extent
+    return {"content": blocks, "is_error": result.is_error, **extent}
+
+
+def _extent(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lengths of the texts of a result that are cut, and the number of blocks that are left out, if any."""
+    content = payload.get("content")
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    cut = {
+        str(number): len(text)
+        for number, block in enumerate(blocks[:BLOCKS])
+        if isinstance(block, dict)
+        and isinstance(text := cast("dict[str, Any]", block).get("text"), str)
+        and len(text) > TEXT
+    }
+    left_out = len(blocks) - BLOCKS
+    return {**({"cut": cut} if cut else {}), **({"left_out": left_out} if left_out > 0 else {})}
 
 
 def _first_blocks(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
-    """Yield the first blocks of a result: the beginnings of their texts, and the types of other blocks."""
+    """Yield the first blocks of a result: the beginnings of their texts, types and addresses of other blocks."""
     blocks = payload.get("content")
     for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
@@ -125,13 +151,20 @@ def _first_blocks(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | 
         if isinstance(text, str):
             yield text[: TEXT + SLACK]
         else:
-            kind = entry.get("type")
-            yield {"type": kind[: TEXT + SLACK] if isinstance(kind, str) else None}
+            named = {
+                key: entry.get(key) for key in ("type", "uri") if key in entry or key == "type"
+            }
+            yield {
+                key: value[: TEXT + SLACK] if isinstance(value, str) else None
+                for key, value in named.items()
+            }
 
 
 @dataclass(slots=True)
 class CallEntry:
     """A finished or starting call, as the journal will have it. `outcome` is None for a starting call.
+
+    A change of the state is written like a call, of the kind `state`.
 
     It costs next to nothing until `redact` or `values` is called, which may be in another thread. Until then it holds on to
     the arguments of the call and to the given result; an excerpt() of the result suffices.
@@ -141,7 +174,7 @@ class CallEntry:
     node: str
     epoch: int
     seq: int
-    service: str
+    service: str | None
     tool: str
     arguments: Mapping[str, Any]
     started_at: float
@@ -154,6 +187,7 @@ class CallEntry:
     redactor: Redactor
     spec: ToolSpec | None = field(default=None, kw_only=True)
     """The service's description of the tool, if there is one."""
+    kind: JournalKind = field(default=JournalKind.CALL, kw_only=True)
     _texts: tuple[str, str | None, str | None] | None = field(default=None, init=False)
     """Request, result and error, once they are computed."""
 
@@ -166,7 +200,7 @@ class CallEntry:
         return {
             "session_id": self.session_id,
             "seq": self.seq,
-            "kind": JournalKind.CALL,
+            "kind": self.kind,
             "epoch": self.epoch,
             "service": self.service,
             "tool": self.tool,
@@ -302,6 +336,31 @@ def message_entry(
     )
 
 
+def run_entry(
+    *,
+    session_id: str,
+    epoch: int,
+    seq: int,
+    run: str,
+    status: str,
+    started_at: float,
+    ended_at: float | None = None,
+    error: str | None = None,
+) -> JournalRecord:
+    """Return the entry of a run, whose error is redacted already."""
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.RUN,
+        epoch=epoch,
+        status=status,
+        run=run,
+        started_at=started_at,
+        ended_at=ended_at,
+        error=error,
+    )
+
+
 def status_of(outcome: CallResult | BaseException) -> str:
     """Return the outcome of a call, in one word."""
     if isinstance(outcome, CallResult):
@@ -315,12 +374,14 @@ __all__ = [
     "INPUT_REQUIRED",
     "OVERHEAD",
     "SMALL",
+    "RUNNING",
     "STARTED",
     "CallEntry",
     "shorten_result",
     "cap_json",
     "excerpt",
     "message_entry",
+    "run_entry",
     "status_of",
     "transition_entry",
 ]

@@ -197,7 +197,7 @@ def _counts(
             _add(calls.setdefault(_counted_name(row["tool"], calls), {}), {row["status"] or "?": 1})
         elif row["kind"] == JournalKind.MESSAGE:
             _add(messages, {row["role"]: 1}, limit_names=True)
-        else:
+        elif row["kind"] == JournalKind.TRANSITION:
             transitions += 1
     starts = [row["seq"] for row in oldest] + [
         counts.get("from", seq) for seq, counts in earlier_counts.items()

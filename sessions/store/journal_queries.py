@@ -40,8 +40,11 @@ def page(
         return []
     query = select(_j.seq).where(_j.session_id == session_id)
     if history_filter.last_runs is not None:
-        runs = _last_runs(connection, session_id, history_filter.last_runs)
+        runs = _last_runs(connection, session_id, history_filter)
         query = query.where(_j.run.in_(runs))
+    if history_filter.skip_run_statuses:
+        skipped = _runs_with(session_id, history_filter.skip_run_statuses)
+        query = query.where(or_(_j.run.is_(None), _j.run.not_in(skipped)))
     query = _apply_filter(query, history_filter).order_by(_j.seq.desc()).limit(history_filter.limit)
     positions = list(connection.scalars(query))
     if not positions:
@@ -80,13 +83,28 @@ def _apply_filter(query: Select[Any], history_filter: HistoryFilter) -> Select[A
     return query
 
 
-def _last_runs(connection: Connection, session_id: str, count: int) -> list[str]:
-    """Return the last `count` runs, the newest first, reading one entry for each."""
+def _runs_with(session_id: str, statuses: list[str]) -> Select[Any]:
+    """Select the runs with these statuses. A run that began several times has the status of its newest entry."""
+    newest = select(func.max(_j.seq)).where(
+        _j.session_id == session_id, _j.kind == JournalKind.RUN.value
+    )
+    return select(_j.run).where(
+        _j.session_id == session_id,
+        _j.seq.in_(newest.group_by(_j.run)),
+        _j.status.in_(statuses),
+        _j.run.is_not(None),
+    )
+
+
+def _last_runs(connection: Connection, session_id: str, history_filter: HistoryFilter) -> list[str]:
+    """Return the last runs that a filter allows, the newest first, reading one entry for each."""
     runs: list[str] = []
-    while len(runs) < count:
-        newest = select(_j.run).where(
-            _j.session_id == session_id, _j.run.is_not(None), _j.run.not_in(runs)
-        )
+    candidates = select(_j.run).where(_j.session_id == session_id, _j.run.is_not(None))
+    if history_filter.skip_run_statuses:
+        skipped = _runs_with(session_id, history_filter.skip_run_statuses)
+        candidates = candidates.where(_j.run.not_in(skipped))
+    while len(runs) < (history_filter.last_runs or 0):
+        newest = candidates.where(_j.run.not_in(runs))
         run = connection.scalar(newest.order_by(_j.seq.desc()).limit(1))
         if run is None:
             break
@@ -164,7 +182,7 @@ def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
             messages[role or "?"] = messages.get(role or "?", 0) + count
         elif kind == JournalKind.TRANSITION:
             transitions += count
-        else:
+        elif kind == JournalKind.COMPACTED:
             continue
         entries += count
     runs = connection.scalar(_RUNS, this) or 0

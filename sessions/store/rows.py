@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..journal.entries import OVERHEAD, STARTED, CallEntry
+from ..journal.entries import OVERHEAD, RUNNING, STARTED, CallEntry
 from ..json_codec import dumps, loads
 from ..records import (
     BindingRecord,
@@ -133,8 +133,8 @@ def _with_size(row: Row) -> Row:
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
     row["error"] = _plain(error)
-    # A started call is counted when it ends.
-    row["bytes"] = 0 if row["status"] == STARTED else size
+    # A started call, or run, is counted when it ends.
+    row["bytes"] = 0 if row["status"] in (STARTED, RUNNING) else size
     return row
 
 
@@ -168,7 +168,7 @@ class Change:
     """A Write as rows. It is built by the caller, so that an invalid value fails there, not in a batch."""
 
     session_id: str
-    node: str
+    node: str | None
     epoch: int
     session: Row = field(default_factory=dict[str, Any])
     bindings: Sequence[Row] = ()

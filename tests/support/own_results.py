@@ -11,7 +11,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.tools.definition import schema_of
 from statehold.tools.own.admin import DeleteResult, ExportResult, ImportResult
 from statehold.tools.own.branches import ForkResult, MergeResult
-from statehold.tools.own.history import HistoryResult, NoteResult, SummaryResult
+from statehold.tools.own.history import HistoryResult, NoteResult, RunResult, SummaryResult
 from statehold.tools.own.sessions import CloseResult, ListResult, SessionInfo
 from statehold.tools.own.state import GetResult, UpdateResult
 
@@ -22,6 +22,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "state_update": UpdateResult,
     "session_history": HistoryResult,
     "session_note": NoteResult,
+    "session_run": RunResult,
     "session_summary": SummaryResult,
     "session_fork": ForkResult,
     "session_merge": MergeResult,

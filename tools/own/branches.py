@@ -126,6 +126,7 @@ class BranchTools:
             arguments.sources,
             policy=arguments.policy,
             namespace=context.namespace,
+            run=context.run,
         )
         conflicts: list[JSON] = [
             {"path": conflict.path, "source": conflict.source, "taken": conflict.was_taken}

@@ -29,6 +29,8 @@ class Context:
     """The id of the session if the URL or the command line names it, so that the arguments need not."""
     operation: Operation | None = None
     """The operation of a call that creates a session; its receipt is stored with the session."""
+    run: str | None = None
+    """The run that the caller counts the call to."""
     cause: str = "requested"
     """The cause that the journal records when the caller pauses or closes a session."""
 

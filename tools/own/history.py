@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from ...sessions.actions.runs import RunStatus
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
@@ -22,7 +23,7 @@ def _as_list(value: object) -> object:
 
 Text = Annotated[Plain, Field(min_length=1, max_length=256)]
 Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=100)]
-Kind = Literal["call", "transition", "message", "compacted"]
+Kind = Literal["call", "transition", "message", "state", "run", "compacted"]
 Role = Annotated[Plain, Field(min_length=1, max_length=64, description="Such as user")]
 RunId = Annotated[
     Plain,
@@ -46,6 +47,7 @@ class HistoryArguments(SessionArguments):
     ] = None
     run: Texts | None = None
     last_runs: Annotated[int | None, Field(ge=0, le=100, description="So many runs")] = None
+    skip_run_status: Annotated[Texts | None, Field(description="Without runs that are so")] = None
     role: Texts | None = None
     skip_roles: Texts | None = None
     since: Annotated[str | None, Field(max_length=64, description="ISO 8601")] = None
@@ -64,6 +66,14 @@ class NoteArguments(SessionArguments):
     role: Role
     content: Annotated[str, Field(min_length=1, description="Its text")]
     run_id: RunId | None = None
+
+
+class RunArguments(SessionArguments):
+    run_id: RunId
+    status: Annotated[RunStatus, Field(description="running: it begins")]
+    error: Annotated[
+        str | None, Field(min_length=1, max_length=20_000, description="Why it failed")
+    ] = None
 
 
 class SummaryArguments(SessionArguments):
@@ -96,6 +106,7 @@ class HistoryEntry(BaseModel):
     duration_ms: float | None = None
     generation: int | None = None
     content: str | None = None
+    ended_at: str | None = None
 
 
 class HistoryResult(BaseModel):
@@ -105,6 +116,11 @@ class HistoryResult(BaseModel):
 
 
 class NoteResult(BaseModel):
+    session_id: str
+    entry: HistoryEntry
+
+
+class RunResult(BaseModel):
     session_id: str
     entry: HistoryEntry
 
@@ -144,7 +160,7 @@ class HistoryTools:
         """Return the tools if `toolsets` includes this toolset, else none."""
         if "history" not in set(toolsets):
             return []
-        return [self._history_tool(), self._note_tool(), self._summary_tool()]
+        return [self._history_tool(), self._note_tool(), self._run_tool(), self._summary_tool()]
 
     def _history_tool(self) -> OwnTool:
         return OwnTool(
@@ -167,6 +183,17 @@ class HistoryTools:
             NoteArguments,
             NoteResult,
             self._note,
+            toolset="history",
+        )
+
+    def _run_tool(self) -> OwnTool:
+        return OwnTool(
+            "session_run",
+            "Begin or end a run",
+            "Note that a run of a session begins or ends. A run groups calls, messages and changes of the state.",
+            RunArguments,
+            RunResult,
+            self._run,
             toolset="history",
         )
 
@@ -200,6 +227,7 @@ class HistoryTools:
             statuses=arguments.status,
             runs=arguments.run,
             last_runs=arguments.last_runs,
+            skip_run_statuses=arguments.skip_run_status,
             roles=arguments.role,
             skip_roles=arguments.skip_roles,
             since=parse_time(arguments.since, "since"),
@@ -221,7 +249,17 @@ class HistoryTools:
             arguments.session_id,
             arguments.role,
             arguments.content,
+            arguments.run_id or context.run,
+        )
+        return Outcome({"session_id": session.id, "entry": entry}, session.summary())
+
+    async def _run(self, context: Context, arguments: RunArguments) -> Outcome:
+        session, entry = await self._registry.runs.write(
+            context.principal,
+            arguments.session_id,
             arguments.run_id,
+            arguments.status,
+            arguments.error,
         )
         return Outcome({"session_id": session.id, "entry": entry}, session.summary())
 

@@ -12,7 +12,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         *("session_rename", "session_bind", "session_unbind"),
     ),
     "state": ("state_get", "state_update"),
-    "history": ("session_history", "session_note", "session_summary"),
+    "history": ("session_history", "session_note", "session_run", "session_summary"),
     "branch": ("session_fork", "session_merge"),
     "admin": (
         *("session_delete", "session_export", "session_import"),

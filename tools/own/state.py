@@ -118,6 +118,7 @@ class StateTools:
             mode=arguments.mode,
             if_version=arguments.if_version,
             path=arguments.path,
+            run=context.run,
         )
         info = await self._registry.info(context.principal, state.session_id)
         return Outcome({"version": state.version}, summary(info))

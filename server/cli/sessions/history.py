@@ -87,6 +87,8 @@ def _describe_entry(document: dict[str, Any]) -> str:
             return f"{document.get('service')}: {document.get('tool')}"
         case "message":
             return str(document.get("role"))
+        case "state" | "run":
+            return str(document.get("tool") or "run")
         case "transition":
             return f"{document['transition'].get('code')} {document['transition'].get('event')}"
         case _:
@@ -95,7 +97,7 @@ def _describe_entry(document: dict[str, Any]) -> str:
 
 def _text_of(document: dict[str, Any]) -> str:
     match document["kind"]:
-        case "call":
+        case "call" | "state" | "run":
             arguments = document.get("arguments")
             return str(document.get("error") or (_json(arguments) if arguments else ""))
         case "message":

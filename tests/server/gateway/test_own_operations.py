@@ -36,6 +36,7 @@ ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 CHANGING: dict[str, JSON] = {
     "state_update": {"values": "e", "path": "/log/-"},
     "session_note": {"role": "user", "content": "hello"},
+    "session_run": {"run_id": "r1", "status": "running"},
     "session_summary": {"text": "so far"},
     "session_fork": {},
     "session_merge": {"sources": []},

@@ -45,6 +45,7 @@ OWN = [
     "state_update",
     "session_history",
     "session_note",
+    "session_run",
     "session_summary",
     "session_fork",
     "session_merge",

@@ -204,6 +204,7 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("state_update", {"values": {"n": 1}}),
     ("session_history", {}),
     ("session_note", {"role": "user", "content": "x"}),
+    ("session_run", {"run_id": "r1", "status": "running"}),
     ("session_summary", {}),
     ("session_summary", {"text": "mine"}),
     ("session_export", {"secrets": True}),

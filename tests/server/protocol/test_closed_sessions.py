@@ -27,6 +27,7 @@ MORE: dict[str, list[JSON]] = {
     "session_extend": [{}, {"seconds": 1}, {"seconds": -1}],
     "session_fork": [{}, {"count": 2, "names": ["x", "y"]}],
     "session_note": [{"role": "user", "content": "x"}],
+    "session_run": [{"run_id": "r1", "status": s} for s in ("running", "completed")],
     "session_summary": [{"text": "mine"}],
     "state_update": [{"values": {"n": 2}}, {"values": {}, "mode": "replace"}],
 }

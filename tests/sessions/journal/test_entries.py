@@ -139,13 +139,19 @@ def test_of_large_arguments_no_more_is_looked_at_than_is_kept(number: int) -> No
 
 
 def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
-    result = CallResult(
-        {"content": [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}]}
-    )
-    assert shorten_result(result, REDACTOR) == {
-        "content": ["a" * 500, {"type": "image"}],
+    link = {"type": "resource_link", "uri": "session://s/browser/files/a.md", "name": "a.md"}
+    blocks = [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}, link]
+    blocks += [{"type": "text", "text": "b"}] * BLOCKS
+    result = CallResult({"content": blocks})
+    kept = ["a" * 500, {"type": "image"}, {"type": "resource_link", "uri": link["uri"]}]
+    shown = {
+        "content": [*kept, *("b" for _ in range(BLOCKS - 3))],
         "is_error": False,
+        "cut": {"0": 900},
+        "left_out": 3,
     }
+    assert shorten_result(result, REDACTOR) == shown
+    assert shorten_result(excerpt(result), REDACTOR) == shown
 
 
 @pytest.mark.parametrize(
