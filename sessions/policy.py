@@ -18,6 +18,16 @@ class JournalLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryTriggers:
+    """The events after which a model sums up a session, if there is a model."""
+
+    every_messages: int = 0
+    """After so many messages of a session; 0: never."""
+    on_pause: bool = False
+    on_close: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Defaults and bounds for every session of a process. See design section 4."""
 
@@ -66,6 +76,7 @@ class Policy:
     """Size limit in bytes of a result that is kept for a repeat of its operation id."""
     receipts_bytes: int = 256 << 20
     """Size limit in bytes of all results kept for one session."""
+    summaries: SummaryTriggers = field(default_factory=SummaryTriggers)
 
 
-__all__ = ["JournalLimits", "Policy"]
+__all__ = ["JournalLimits", "Policy", "SummaryTriggers"]

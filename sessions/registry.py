@@ -15,6 +15,7 @@ from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.runs import Runs
 from .actions.state import States
+from .actions.summaries import Summaries
 from .core import Core
 from .errors import SessionError, ShuttingDown, StoreUnavailable
 from .lifecycle import Event, Status
@@ -76,6 +77,10 @@ class Registry:
             self.states,
         )
         self.rename_delete = RenameDelete(self._directory, self.access, self.closing, self.quota)
+        self.summaries = Summaries(core, self._directory, self.history, self.rename_delete)
+        self.history.on_message = self.summaries.note_message
+        self.pausing.on_paused = self.summaries.note_paused
+        self.closing.on_closed = self.summaries.note_closed
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         eviction = Eviction(core, self._directory, self.pausing)
         core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict

@@ -37,6 +37,7 @@ from .sections import (
     RecoverySettings,
     ServerSettings,
     StoreSettings,
+    SummarySettings,
     TimeoutSettings,
 )
 from .types import (
@@ -135,6 +136,7 @@ class Config(Section):
         "credentials of HTTP, passwords in addresses, private keys, API keys and other long random words.",
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
+    summary: SummarySettings = Field(default_factory=SummarySettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
@@ -195,6 +197,7 @@ class Config(Section):
             receipts=self.history.receipts,
             receipt_bytes=self.history.receipt_bytes,
             receipts_bytes=self.history.receipts_bytes,
+            summaries=self.summary.triggers(),
         )
 
     @property

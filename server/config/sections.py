@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 
+from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
 from .types import Bytes, Count, Name, Names, Seconds, Section, SomeSeconds, not_bool
 
@@ -150,6 +151,28 @@ class JournalSettings(Section):
     )
 
 
+class SummarySettings(Section):
+    """Summaries by a model: a command that sums up sessions. Without it there is the digest, which needs no model."""
+
+    command: list[str] = Field(
+        default_factory=list[str],
+        description='Command that reads a session as JSON from stdin and prints `{"summary": ..., "topics": [...], '
+        '"name": ...}`. It runs without a shell, with the environment of Statehold. A session without a name gets this one.',
+    )
+    seconds: Annotated[SomeSeconds, Field(le=600)] = Field(
+        default=60.0, description="Time after which the command and its processes are killed."
+    )
+    every_messages: Count = Field(
+        default=0, description="Run it after so many messages of a session. 0: not by messages."
+    )
+    on_pause: bool = Field(default=False, description="Run it when a session was paused.")
+    on_close: bool = Field(default=False, description="Run it when a session was closed.")
+
+    def triggers(self) -> SummaryTriggers:
+        """Return the events after which the command runs."""
+        return SummaryTriggers(self.every_messages, self.on_pause, self.on_close)
+
+
 class StoreSettings(Section):
     """The store of the sessions: by default a file in the data folder."""
 
@@ -270,5 +293,6 @@ __all__ = [
     "RecoverySettings",
     "ServerSettings",
     "StoreSettings",
+    "SummarySettings",
     "TimeoutSettings",
 ]

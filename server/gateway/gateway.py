@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, dumps
 from ...sessions.node import Node
 from ...sessions.plural import plural
 from ...sessions.registry import Registry
@@ -27,6 +28,7 @@ from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
 from ...tools.footprint import bytes_of_files
 from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
+from ...tools.processes.command import run_command
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
@@ -92,6 +94,8 @@ class Gateway:
             file_bytes=partial(bytes_of_files, config.data),
         )
         self.registry = Registry(core)
+        if config.summary.command:
+            self.registry.summaries.model = self._sum_up
         self.router = Router(self.registry)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
@@ -144,6 +148,14 @@ class Gateway:
         self._is_stopped = True
         self._end_waits()
         return await self._stack.__aexit__(kind, error, traceback)
+
+    async def _sum_up(self, session: JSON) -> object:
+        """Return the answer of the configured command. Raises ValueError if it has none."""
+        summary = self.config.summary
+        output = await run_command(
+            summary.command, seconds=summary.seconds, data=dumps(session).encode()
+        )
+        return json.loads(output)
 
     async def drain(self) -> None:
         """Refuse new work, end the calls within `close_grace`, also those that other nodes run, and pause every session."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Any
 
 import anyio.to_thread
@@ -53,6 +54,8 @@ class History:
         self._quota = quota
         self._directory = directory
         self._access = access
+        self.on_message: Callable[[Session], None] = _nothing
+        """Called with a session after a message was added to it."""
 
     async def page(
         self,
@@ -154,6 +157,7 @@ class History:
             raise
         if session.status is Status.IDLE:
             session.idle_since = now
+        self.on_message(session)
         return show(entry)
 
     async def summary(
@@ -197,6 +201,9 @@ class History:
                 through_seq=session.last_seq,
             )
         )
+
+
+def _nothing(session: Session) -> None: ...
 
 
 async def summarize(

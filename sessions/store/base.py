@@ -42,7 +42,8 @@ class Write:
     """
 
     session_id: str
-    node: str
+    node: str | None
+    """The node that owns the session; None for a session without an owner, such as a closed one."""
     epoch: int
     session: dict[str, Any] = field(default_factory=dict[str, Any])
     bindings: Sequence[BindingRecord] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -49,6 +49,8 @@ class Closing:
         self._directory = directory
         self._connector = connector
         self._pausing = pausing
+        self.on_closed: Callable[[Session], None] = _nothing
+        """Called with a session after it was recorded as closed."""
 
     async def close_by_ref(
         self, principal: Principal, ref: str, *, force: bool = False, reason: str = "requested"
@@ -145,6 +147,8 @@ class Closing:
             return False
         except SessionError as error:
             logger.error("session %s: %s", session.id, error)
+        else:
+            self.on_closed(session)
         return True
 
     async def _record_later(self, session: Session, reason: str) -> None:
@@ -237,6 +241,9 @@ class Closing:
         else:
             event = Event.PAUSE_REQUESTED
             await self._pausing.pause(session, event, cause=SHUTDOWN, release=True, anyway=True)
+
+
+def _nothing(session: Session) -> None: ...
 
 
 def _end_of_work(session: Session) -> anyio.Event | None:

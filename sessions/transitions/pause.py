@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import anyio
@@ -22,6 +22,8 @@ logger = logging.getLogger("statehold.sessions")
 
 QUIET_SECONDS = 0.25
 """Seconds that a session which is to be handed over waits for the end of its calls."""
+HANDED_OVER: Final = "handed over"
+"""The cause of a pause when another node goes on with the session."""
 SHUTDOWN: Final = "shutdown"
 """The cause of a pause when the process ends."""
 END_SECONDS = 2.0
@@ -41,6 +43,8 @@ class Pausing:
         self._directory = directory
         self._connector = connector
         self._snapshots = snapshots
+        self.on_paused: Callable[[Session], None] = _nothing
+        """Called with a session that was paused, but for the end of this process."""
 
     async def pause(
         self,
@@ -82,7 +86,7 @@ class Pausing:
                 await session.quiet.wait()
             with anyio.CancelScope(shield=True):
                 await self._pause_if_idle(
-                    session, Event.PAUSE_REQUESTED, "handed over", release=True, anyway=True
+                    session, Event.PAUSE_REQUESTED, HANDED_OVER, release=True, anyway=True
                 )
 
     async def pause_contenders(self, session_ids: Iterable[str], service: str) -> None:
@@ -132,7 +136,10 @@ class Pausing:
         if session.status is not Status.IDLE or (session.busy and not anyway):
             return False
         session.apply(event, cause=cause)
-        return await self.pause_applied(session, release, saved_only, cause=cause)
+        is_paused = await self.pause_applied(session, release, saved_only, cause=cause)
+        if is_paused and cause not in (SHUTDOWN, HANDED_OVER):
+            self.on_paused(session)
+        return is_paused
 
     async def pause_applied(
         self, session: Session, release: bool, saved_only: bool = False, *, cause: str
@@ -294,6 +301,9 @@ async def end_questions(session: Session) -> None:
         call.end(error)
     with anyio.move_on_after(END_SECONDS):
         await session.quiet.wait()
+
+
+def _nothing(session: Session) -> None: ...
 
 
 def open_bindings(session: Session) -> list[Binding]:

@@ -52,7 +52,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "log", "services"}
+    sections |= {"http", "log", "services", "summary"}
     known = {name for name in setting_names() if ".restore." not in name} - sections
     assert sorted(documented) == sorted(known)
 

@@ -86,6 +86,7 @@ class SummaryArguments(SessionArguments):
         | None,
         Field(description="Topics of text"),
     ] = None
+    refresh: Annotated[bool, Field(description="Have the configured command write it now")] = False
 
 
 class HistoryEntry(BaseModel):
@@ -148,6 +149,8 @@ class SummaryResult(BaseModel):
     session_id: str
     summary: WrittenSummary | None
     digest: Digest
+    problem: str | None = None
+    """Why the command wrote no summary."""
 
 
 class HistoryTools:
@@ -271,9 +274,16 @@ class HistoryTools:
             )
         elif arguments.topics is not None:
             raise InvalidArgument("topics: go together with text.")
+        problem: str | None = None
+        if arguments.refresh:
+            problem = await self._registry.summaries.write_by_model(
+                context.principal, arguments.session_id, context.namespace
+            )
         record, summaries = await history.summary(
             context.principal, arguments.session_id, namespace=context.namespace
         )
+        if problem is not None:
+            summaries["problem"] = problem
         return await self._outcome(context, record, **summaries)
 
     async def _outcome(self, context: Context, record: SessionRecord, **content: Any) -> Outcome:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
 from support.selection import matrix
 
+from statehold.sessions.errors import SessionFenced
 from statehold.sessions.records import (
     HistoryFilter,
     JournalKind,
@@ -141,6 +142,40 @@ async def test_calls_and_messages_are_counted(store: Store, sessions: Sessions) 
     assert tally.messages == {"system": 1, "user": 2, "assistant": 2}
     assert (tally.transitions, tally.runs, tally.entries, tally.last_seq) == (1, 2, 8, 8)
     assert (await store.journal_counts("sh_none")).entries == 0
+
+
+def run(seq: int, name: str, status: str) -> JournalRecord:
+    return entry("sh_a", seq, kind=JournalKind.RUN, tool=None, status=status, run=name)
+
+
+async def test_runs_are_left_out_by_the_status_of_their_newest_entry(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    begun = [run(1, "a", "error"), message(2, "user", "a"), run(3, "b", "running")]
+    begun += [message(4, "user", "b"), message(5, "user"), run(6, "a", "running")]
+    await store.write(write("sh_a", journal=begun))
+    assert await seqs(store, skip_run_statuses=["error"]) == [1, 2, 3, 4, 5, 6]
+    ended = [run(6, "a", "completed"), run(3, "b", "error")]
+    await store.write(write("sh_a", ended_entries=ended))
+    assert await seqs(store, skip_run_statuses=["error", "cancelled"]) == [1, 2, 5, 6]
+    assert await seqs(store, skip_run_statuses=["error"], last_runs=1) == [1, 2, 6]
+    assert await seqs(store, kinds=["run"], runs=["b"]) == [3]
+    tally = await store.journal_counts("sh_a")
+    assert (tally.entries, tally.runs, tally.transitions) == (6, 2, 0)
+
+
+async def test_a_summary_of_a_session_without_an_owner_is_kept_until_it_has_one(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    summary = SummaryRecord(session_id="sh_a", text="x", updated_at=4.0, through_seq=3)
+    unowned = Write("sh_a", None, 1, summary=summary)
+    with pytest.raises(SessionFenced):
+        await store.write(unowned)
+    await store.write(write("sh_a", session={"node": None, "status": "closed"}))
+    await store.write(unowned)
+    assert await store.summary("sh_a") == summary
 
 
 async def _room(store: SQLStore) -> tuple[int, int]:
@@ -332,3 +367,6 @@ async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
         await store.write(
             write("sh_a", claimed.session.epoch, NODE + "_new", receipts=[receipt("op-1")])
         )
+        begun = run(tally.last_seq + 5, "a", "running")
+        await store.write(write("sh_a", claimed.session.epoch, NODE + "_new", journal=[begun]))
+        assert await seqs(store, kinds=["run"]) == [begun.seq]

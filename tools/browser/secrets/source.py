@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import re
-import signal
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import anyio
 import anyio.to_thread
 
-from ...processes import procfs
+from ...processes.command import run_command
 from ..config import BrowserConfig
 from ..session.failures import InvalidSetting
 from ..snapshot.world import is_origin, origin_of
@@ -109,47 +104,8 @@ async def _read_configured(config: BrowserConfig) -> NamedSecrets:
         return await anyio.to_thread.run_sync(read_secrets, config.secrets)
     if config.secrets_command:
         seconds = config.connect_seconds - min(MARGIN_SECONDS, config.connect_seconds / 5)
-        return parse_secrets(await _output_of(config.secrets_command, seconds))
+        return parse_secrets(await run_command(config.secrets_command, seconds=seconds))
     return NamedSecrets()
-
-
-async def _output_of(command: Sequence[str], seconds: float) -> str:
-    """Run a command with the environment of this process, and return its output.
-
-    Raises:
-        ValueError: It cannot be run, fails, or takes too long.
-    """
-    try:
-        process = await anyio.open_process(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            # Its messages may hold secrets.
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ValueError(f"it cannot be run: {error.strerror}") from None
-    output = b""
-    async with process:
-        assert process.stdout is not None
-        try:
-            with anyio.fail_after(seconds):
-                async for part in process.stdout:
-                    output += part
-                status = await process.wait()
-        except TimeoutError:
-            raise ValueError(f"it did not end within {seconds:g} seconds") from None
-        finally:
-            if process.returncode is None:
-                procfs.signal_group(process.pid, signal.SIGKILL)
-    if status != 0:
-        raise ValueError(f"it ended with exit code {status}")
-    try:
-        return output.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError("its output is no text in UTF-8") from None
 
 
 __all__ = ["load_secrets", "parse_secrets", "read_secrets"]

@@ -1,0 +1,218 @@
+"""Summaries by a model of the user's: when one is written, its input, and what is done with the answer.
+
+The model is outside: a function that takes JSON and returns JSON. Without one nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import anyio
+
+from ..core import Core
+from ..errors import InvalidArgument, NameTaken, SessionError, SessionFenced, StoreUnavailable
+from ..json_codec import JSON
+from ..live.directory import Directory
+from ..live.session import Session
+from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
+from ..store.base import Write
+from ..transitions.create import validate_name
+from .history import History, show, summarize
+from .rename_delete import RenameDelete
+
+logger = logging.getLogger("statehold.sessions")
+
+Summarize = Callable[[JSON], Awaitable[object]]
+"""Returns `{"summary": ..., "topics": [...], "name": ...}` for the input of write_by_model(), of which only the first is
+required. Raises ValueError if it cannot."""
+
+ENTRIES: Final = 200
+"""Most entries of the history that a model gets."""
+INPUT_CHARACTERS: Final = 200_000
+"""About the most characters of these entries."""
+TEXT: Final = 20_000
+TOPICS: Final = 50
+TOPIC: Final = 100
+AT_ONCE: Final = 2
+"""Summaries that are written at once."""
+WAITING: Final = 100
+"""Summaries that may wait; more are left out."""
+COUNTED: Final = 10_000
+"""Sessions whose messages are counted."""
+UNUSED: Final = ("deleted", "connect_failed", "shutdown")
+"""Reasons of a close after which no summary is read."""
+NAMES: Final = 5
+"""Tries to give a session a name that is taken, each with another number."""
+
+
+class Summaries:
+    """Writes the summaries of one registry. A failure is logged once, until the model answers again."""
+
+    def __init__(
+        self, core: Core, directory: Directory, history: History, rename_delete: RenameDelete
+    ) -> None:
+        self._core = core
+        self._directory = directory
+        self._history = history
+        self._rename_delete = rename_delete
+        self._messages: dict[str, int] = {}
+        """Messages of each session since its last summary, as far as this process has seen them."""
+        self._pending: set[str] = set()
+        self._turns = anyio.Semaphore(AT_ONCE)
+        self._has_failed = False
+        self.model: Summarize | None = None
+        self._triggers = core.policy.summaries
+
+    def note_message(self, session: Session) -> None:
+        """Count a message, and write a summary in the background when enough came."""
+        most = self._triggers.every_messages
+        if self.model is None or not most:
+            return
+        count = self._messages.pop(session.id, 0) + 1
+        if count >= most:
+            self._start(session)
+            return
+        self._messages[session.id] = count
+        while len(self._messages) > COUNTED:
+            del self._messages[next(iter(self._messages))]
+
+    def note_paused(self, session: Session) -> None:
+        """Write a summary of a paused session in the background, if that is configured."""
+        if self._triggers.on_pause:
+            self._start(session)
+
+    def note_closed(self, session: Session) -> None:
+        """Write a summary of a closed session in the background, if that is configured."""
+        self._messages.pop(session.id, None)
+        if self._triggers.on_close and session.record.reason not in UNUSED:
+            self._start(session)
+
+    def _start(self, session: Session) -> None:
+        if self.model is None or session.id in self._pending or len(self._pending) >= WAITING:
+            return
+        principal = Principal.of_key(session.record.owner)
+        self._core.tasks.spawn(self.write_by_model, principal, session.id)
+
+    async def write_by_model(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> str | None:
+        """Have the model sum up a session, open or closed, and give it a name if it has none.
+
+        Returns why no summary was written, None when one was. A failure of the model raises nothing.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+        """
+        record = await self._directory.find_record(principal, ref, namespace)
+        if self.model is None:
+            return "No command is configured for summaries: see [summary]."
+        self._pending.add(record.id)
+        try:
+            async with self._turns:
+                answer = _Answer.of(await self.model(await self._input(principal, record)))
+            await self._store(principal, record.id, answer)
+        except (ValueError, SessionError, SessionFenced, StoreUnavailable) as error:
+            reason = self._core.redactor.text(str(error), 300)
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning("no summary of session %s was written: %s", record.id, reason)
+            return reason
+        finally:
+            self._pending.discard(record.id)
+        self._has_failed = False
+        return None
+
+    async def _input(self, principal: Principal, record: SessionRecord) -> JSON:
+        """Return the input of the model. Nothing in it is a known secret."""
+        core, session = self._core, self._directory.get(record.id)
+        if session is not None:
+            await core.store.flush()
+        summaries = await summarize(core.store, record, core.redactor, session)
+        kinds = [JournalKind.MESSAGE, JournalKind.CALL]
+        entries = await core.store.history(record.id, HistoryFilter(kinds=kinds, limit=ENTRIES))
+        state = await core.store.state(record.id)
+        shown: list[JSON] = []
+        room = INPUT_CHARACTERS
+        for entry in reversed(entries):
+            fields = show(entry)
+            room -= len(str(fields))
+            if room < 0:
+                break
+            shown.insert(0, fields)
+        return {
+            "session_id": record.id,
+            "name": None if record.name is None else core.redactor.prose(record.name),
+            "entries": shown,
+            "state": {}
+            if state is None
+            else core.redactor.value(state.value, room=INPUT_CHARACTERS),
+            "summary": summaries["summary"],
+            "digest": summaries["digest"]["text"],
+        }
+
+    async def _store(self, principal: Principal, session_id: str, answer: _Answer) -> None:
+        record = await self._directory.find_record(principal, session_id)
+        if record.closed_at is not None:
+            await self._store_closed(record, answer)
+            return
+        await self._history.write_summary(principal, session_id, answer.text, answer.topics)
+        if record.name is None and answer.name is not None:
+            await self._name(principal, session_id, answer.name)
+
+    async def _store_closed(self, record: SessionRecord, answer: _Answer) -> None:
+        redact = self._core.redactor.prose
+        counts = await self._core.store.journal_counts(record.id)
+        summary = SummaryRecord(
+            session_id=record.id,
+            text=redact(answer.text),
+            topics=list(map(redact, answer.topics)),
+            updated_at=self._core.clock.now(),
+            through_seq=counts.last_seq,
+        )
+        # No node owns a closed session: the write takes effect unless it was deleted meanwhile.
+        await self._core.store.write(Write(record.id, None, record.epoch, summary=summary))
+
+    async def _name(self, principal: Principal, session_id: str, name: str) -> None:
+        name = self._core.redactor.prose(name)
+        for number in range(1, NAMES + 1):
+            proposal = name if number == 1 else f"{name} {number}"
+            try:
+                await self._rename_delete.rename(
+                    principal, session_id, validate_name(proposal, "name")
+                )
+            except NameTaken:
+                continue
+            except InvalidArgument:
+                return
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer of a model, cut to what is stored."""
+
+    text: str
+    topics: list[str]
+    name: str | None
+
+    @classmethod
+    def of(cls, answer: object) -> _Answer:
+        """Read an answer.
+
+        Raises:
+            ValueError: it has no summary.
+        """
+        fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+        text, topics, name = (fields.get(key) for key in ("summary", "topics", "name"))
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError('the answer has no text under "summary"')
+        words = cast("list[object]", topics) if isinstance(topics, list) else []
+        found = [word.strip()[:TOPIC] for word in words if isinstance(word, str) and word.strip()]
+        name = " ".join(name.split())[:TOPIC] if isinstance(name, str) else ""
+        return cls(text.strip()[:TEXT], found[:TOPICS], name or None)
+
+
+__all__ = ["Summaries", "Summarize"]
