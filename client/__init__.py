@@ -31,11 +31,13 @@ from .results import (
     ServiceStatus,
     SessionBrief,
     SessionInfo,
+    SessionList,
     StateValue,
     Stats,
     Summary,
     Tool,
 )
+from .runs import Run
 from .scopes import AutoSession, SessionBlock
 from .session import Session
 from .state import State
@@ -56,6 +58,7 @@ __all__ = [
     "Client",
     "Session",
     "SessionBlock",
+    "Run",
     "AutoSession",
     "State",
     "StateModule",
@@ -77,6 +80,7 @@ __all__ = [
     "ServiceStatus",
     "SessionBrief",
     "SessionInfo",
+    "SessionList",
     "SessionOptions",
     "StateValue",
     "Stats",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -27,12 +27,12 @@ from .modules import (
     require_modules,
     save_states,
 )
-from .options import CallOptions, SessionOptions
+from .options import CallOptions, SessionFilters, SessionOptions
 from .protocol.calls import WITHOUT_SESSION, ToolCalls, arguments_of
 from .results import (
     CallResult,
     ServiceStatus,
-    SessionInfo,
+    SessionList,
     Stats,
     Tool,
     dataclass_of,
@@ -173,29 +173,21 @@ class Client:
     async def list_sessions(
         self,
         *,
-        name: str | None = None,
-        statuses: Sequence[str] | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        team_id: str | None = None,
-        workflow_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        updated_since: str | None = None,
-        query: str | None = None,
-    ) -> list[SessionInfo]:
-        """Return all matching sessions, in a view of a namespace only its own. `name` is a prefix of names."""
-        filters = arguments_of(
-            name=name,
-            statuses=statuses,
-            user_id=user_id,
-            agent_id=agent_id,
-            team_id=team_id,
-            workflow_id=workflow_id,
-            metadata=metadata,
-            updated_since=updated_since,
-            query=query,
-        )
-        return await self.directory.list(filters)
+        limit: int | None = None,
+        cursor: str | None = None,
+        **filters: Unpack[SessionFilters],
+    ) -> SessionList:
+        """Return the matching sessions, those used last first; in a view of a namespace only its own.
+
+        Without a limit all of them are returned. With one, the `next_cursor` of the list is the `cursor` of the next one.
+        """
+        return await self.directory.list(arguments_of(**filters), limit, cursor)
+
+    async def find(
+        self, ref: str | None = None, /, **filters: Unpack[SessionFilters]
+    ) -> Session | None:
+        """Return the open session with this id or name, or the one used last that matches; None when there is none."""
+        return await self.directory.find(ref, arguments_of(**filters))
 
     async def import_session(
         self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
@@ -250,14 +242,23 @@ class Client:
         )
 
     async def call(
-        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
     ) -> CallResult:
         """Call a tool in the current session: that of the innermost block, in this task or thread, of this client.
+
+        See Session.call.
 
         Raises:
             NoCurrentSession: there is none.
         """
-        return await self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
+        return await self.call_tool(tool, arguments, run_id=run_id)
 
     async def call_tool(
         self,

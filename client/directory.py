@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .errors import NameTaken, SessionNotFound
 from .protocol.calls import arguments_of
-from .results import SessionBrief, SessionInfo
+from .results import SessionBrief, SessionInfo, SessionList
 from .session import Session
 
 if TYPE_CHECKING:
@@ -72,16 +72,32 @@ class SessionDirectory:
         """Return the session with this id, or the open one of this name; create the latter when there is none."""
         return await (self.get(ref) if ref.startswith("sh_") else self.open({"name": ref}))
 
-    async def list(self, filters: Mapping[str, Any]) -> list[SessionInfo]:
-        """Return all sessions that match; without a namespace those of all namespaces."""
-        arguments = arguments_of(**filters, namespace=self.namespace or None, limit=PAGE)
-        sessions: list[SessionInfo] = []
+    async def list(
+        self, filters: Mapping[str, Any], limit: int | None = None, cursor: str | None = None
+    ) -> SessionList:
+        """Return the sessions that match, those used last first; without a namespace those of all namespaces."""
+        arguments = arguments_of(**filters, namespace=self.namespace or None)
+        sessions = SessionList(next_cursor=cursor)
         while True:
+            if sessions.next_cursor is not None:
+                arguments["cursor"] = sessions.next_cursor
+            arguments["limit"] = PAGE if limit is None else min(PAGE, limit - len(sessions))
             page = await self.call_own("session_list", arguments)
             sessions += [SessionInfo.of(each) for each in page["sessions"]]
-            if page["next_cursor"] is None:
+            sessions.next_cursor = page["next_cursor"]
+            if sessions.next_cursor is None or (limit is not None and len(sessions) >= limit):
                 return sessions
-            arguments["cursor"] = page["next_cursor"]
+
+    async def find(self, ref: str | None, filters: Mapping[str, Any]) -> Session | None:
+        """Return the open session with this id or name, or the one used last that matches; None when there is none."""
+        try:
+            if ref is not None:
+                session = await self.get(ref)
+                return session if session.is_open else None
+            matches = await self.list(filters, limit=1)
+            return await self.get(matches[0].session_id) if matches else None
+        except SessionNotFound:
+            return None
 
     def session_of(self, info: Mapping[str, Any], *, attached: bool = False) -> Session:
         """Return a handle to the session of this description."""

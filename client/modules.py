@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from .errors import SessionNotFound, StateConflict
+from .errors import SessionNotFound
 from .results import object_of
 
 if TYPE_CHECKING:
@@ -250,15 +250,7 @@ def dump_modules(modules: Mapping[str, Stateful]) -> JSON:
 
 async def save_states(state: State, states: JSON) -> None:
     """Add the states of modules to those in a session, all in one write."""
-    while True:
-        current = await state.read(PATH)
-        try:
-            values: JSON = {**object_of(current.value), **states}
-            await state.replace(values, path=PATH, if_version=current.version)
-        except StateConflict:
-            # Another client wrote meanwhile: merge with its version instead of overwriting it.
-            continue
-        return
+    await state.change(lambda saved: {**object_of(saved), **states}, PATH)
 
 
 async def read_states(session: Session | None) -> JSON:

@@ -56,4 +56,43 @@ class SessionOptions(BasicSessionOptions, total=False):
     workflow_id: str | None
 
 
-__all__ = ["BasicCallOptions", "BasicSessionOptions", "CallOptions", "SessionOptions"]
+class MessageOptions(TypedDict, total=False):
+    """Selects the messages of a conversation."""
+
+    last_runs: int | None
+    """Only those of so many runs, the last ones; by default also messages outside of runs."""
+    roles: str | Sequence[str] | None
+    """Only those of these roles. Without `assistant` and `tool` there are no calls."""
+    skip_status: str | Sequence[str]
+    """No runs with these statuses: `running`, `completed`, `error`, `cancelled`. `last_runs` does not count them."""
+    tools: bool
+    """Whether calls are messages; True by default."""
+
+
+class SessionFilters(TypedDict, total=False):
+    """Selects sessions. A filter that is None selects all."""
+
+    name: str | None
+    """The beginning of the name."""
+    statuses: Sequence[str] | None
+    """All but closed ones by default."""
+    user_id: str | None
+    agent_id: str | None
+    team_id: str | None
+    workflow_id: str | None
+    metadata: Mapping[str, Any] | None
+    """Keys and values that its metadata has."""
+    updated_since: str | None
+    """ISO 8601."""
+    query: str | None
+    """A text in names, ids, metadata or summaries."""
+
+
+__all__ = [
+    "BasicCallOptions",
+    "BasicSessionOptions",
+    "CallOptions",
+    "MessageOptions",
+    "SessionFilters",
+    "SessionOptions",
+]

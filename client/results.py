@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -254,6 +254,16 @@ class SessionInfo:
         return dataclass_of(cls, {**info, "services": services})
 
 
+class SessionList(list[SessionInfo]):
+    """A list of sessions. `next_cursor` leads to the sessions after it; None: there are none."""
+
+    def __init__(
+        self, sessions: Iterable[SessionInfo] = (), next_cursor: str | None = None
+    ) -> None:
+        super().__init__(sessions)
+        self.next_cursor = next_cursor
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """The status of a configured service."""
@@ -306,6 +316,8 @@ class HistoryEntry:
     duration_ms: float | None = None
     generation: int | None = None
     content: str | None = None
+    ended_at: str | None = None
+    """When a run ended; None while it runs."""
     more: JSON = field(default_factory=dict[str, Any])
     """Further fields of the entry, such as the statuses of a transition."""
 
@@ -330,6 +342,8 @@ class Summary:
 
     digest: JSON
     client_summary: JSON | None
+    problem: str | None = None
+    """Why the command of the server wrote no summary; None unless it was asked to."""
 
     @property
     def text(self) -> str:
@@ -386,6 +400,7 @@ __all__ = [
     "ServiceStatus",
     "SessionBrief",
     "SessionInfo",
+    "SessionList",
     "StateValue",
     "Stats",
     "Summary",

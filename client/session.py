@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
@@ -12,7 +12,15 @@ import anyio
 
 from .cancellation import create_or_undo
 from .current import Current
-from .errors import SessionClosed, SessionError, SessionExpired, SessionNotFound, ToolFailed
+from .errors import (
+    NameTaken,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionNotFound,
+    ToolFailed,
+)
+from .messages import MAX_TOKENS, Message, SummaryFunction, context, messages, summary_fields
 from .results import (
     CallResult,
     Conflict,
@@ -27,6 +35,7 @@ from .results import (
     dataclass_of,
     select_tools,
 )
+from .runs import Run, current_run_id
 from .state import State
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
     from .caller import Caller
     from .integrations.langchain import Handler
-    from .options import CallOptions
+    from .options import CallOptions, MessageOptions
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
@@ -115,17 +124,34 @@ class Session:
         finally:
             current_sessions.leave(entry)
 
+    def run(self, run_id: str | None = None) -> Run:
+        """Return a block that is a run: all that is done in the session inside of it has the id of the run in the history.
+
+        Without an id it gets a new one.
+        """
+        return Run(self, run_id)
+
     async def call(
-        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
     ) -> CallResult:
         """Call a tool in this session. Arguments are keywords, or a mapping, or both.
+
+        `run_id` is the run of the call in the history; by default that of the block of run() around. A tool that has an
+        argument of this name gets it in the mapping.
 
         Raises:
             ToolFailed: the tool answered with an error.
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        return await self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
+        return await self.call_tool(tool, arguments, run_id=run_id)
 
     async def call_tool(
         self,
@@ -136,9 +162,11 @@ class Session:
         """Call a tool, with options for the call.
 
         `operation_id`: the server runs at most one call of an id in a session, and returns its result to all others, of any
-        caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
-        tool is returned, not raised.
+        caller. Without one each call gets a new id. `run_id` is the run of the call in the history; by default that of the
+        block of run() around. With `check=False` an error of the tool is returned, not raised.
         """
+        if options.get("run_id") is None:
+            options["run_id"] = current_run_id(self.id)
         try:
             result = await self._caller.call(self.id, name, arguments or {}, **options)
         except SessionError as error:
@@ -287,13 +315,14 @@ class Session:
         status: Words | None = None,
         run: Words | None = None,
         last_runs: int | None = None,
+        skip_run_status: Words | None = None,
         role: Words | None = None,
         skip_roles: Words | None = None,
         since: str | None = None,
         until: str | None = None,
         cursor: str | None = None,
     ) -> History:
-        """Return the newest matching entries: calls, messages, and changes of its status."""
+        """Return the newest matching entries: calls, messages, runs, changes of the state in them, changes of its status."""
         filters = {
             "kind": kind,
             "tool": tool,
@@ -301,6 +330,7 @@ class Session:
             "status": status,
             "run": run,
             "last_runs": last_runs,
+            "skip_run_status": skip_run_status,
             "role": role,
             "skip_roles": skip_roles,
             "since": since,
@@ -314,6 +344,37 @@ class Session:
         page = await self.call_own("session_history", arguments)
         return History([HistoryEntry.of(entry) for entry in page["entries"]], page["next_cursor"])
 
+    async def messages(
+        self, *, max_tokens: int | None = MAX_TOKENS, **options: Unpack[MessageOptions]
+    ) -> list[Message]:
+        """Return the conversation as a model takes it, the oldest message first: messages of its history, and its calls.
+
+        A call is a message of the assistant with `tool_calls`, followed by that of its result. The newest messages that have
+        at most `max_tokens` (of four characters) are returned, all with None. A text that was cut says so, and where the
+        whole is.
+        """
+        return await messages(self, max_tokens=max_tokens, **options)
+
+    async def context(
+        self,
+        *,
+        state_tokens: int = 1000,
+        summary_tokens: int = 1000,
+        message_tokens: int = 4000,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """Return a text for a prompt: its state, its summary and its last runs (3), each with a budget; 0 leaves a part out.
+
+        Without any run it has the newest messages. The options are those of messages().
+        """
+        return await context(
+            self,
+            state_tokens=state_tokens,
+            summary_tokens=summary_tokens,
+            message_tokens=message_tokens,
+            options=options,
+        )
+
     async def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history."""
         arguments: JSON = {"role": role, "content": content}
@@ -322,14 +383,36 @@ class Session:
         return HistoryEntry.of((await self.call_own("session_note", arguments))["entry"])
 
     async def summary(
-        self, text: str | None = None, *, topics: Sequence[str] | None = None
+        self,
+        text: str | None = None,
+        *,
+        topics: Sequence[str] | None = None,
+        refresh: bool = False,
     ) -> Summary:
-        """Return its summary; with a text, store that as its summary first."""
+        """Return its summary; with a text, store that as its summary first.
+
+        `refresh` has the command of the server write one first; if that fails, `problem` says why.
+        """
         arguments: JSON = {} if text is None else {"text": text}
         if topics is not None:
             arguments["topics"] = list(topics)
+        if refresh:
+            arguments["refresh"] = True
         answer = await self.call_own("session_summary", arguments)
-        return Summary(answer["digest"], answer["summary"])
+        return Summary(answer["digest"], answer["summary"], answer.get("problem"))
+
+    async def summarize(self, function: SummaryFunction) -> Summary:
+        """Store the summary that a function of yours makes, such as one that asks a model, and return it.
+
+        The function gets the messages of messages(), and returns a text or `{"summary": ..., "topics": [...], "name": ...}`.
+        A session without a name gets that name.
+        """
+        text, topics, name = summary_fields(await function(await self.messages()))
+        summary = await self.summary(text, topics=topics)
+        if name is not None and self.name is None:
+            with suppress(NameTaken):
+                await self.rename(name)
+        return summary
 
     async def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .errors import StateConflict
 from .results import StateValue, dataclass_of
 
 if TYPE_CHECKING:
@@ -50,6 +52,26 @@ class State:
         """Replace the state, or the value at a path. Otherwise as update()."""
         return await self._change("replace", values, if_version, path)
 
+    async def change(
+        self, function: Callable[[Any], Any], path: str = "", *, default: Any = None
+    ) -> StateValue:
+        """Replace the value at a path by the result of a function of it, and return the new value and version.
+
+        The function gets a copy of the value, `default` where there is none. It may change that instead, and return None. If
+        another client changes the state meanwhile, the function is called again with the newer value.
+
+        Raises:
+            StateInvalid: the result does not fit the schema of the session, or is too large.
+        """
+        while True:
+            current = await self.read(path)
+            value = apply_change(function, current, default)
+            try:
+                version = await self.replace(value, if_version=current.version, path=path)
+            except StateConflict:
+                continue
+            return StateValue(True, value, version)
+
     async def _change(self, mode: str, values: Any, if_version: int | None, path: str) -> int:
         arguments: JSON = {"values": dict(values) if isinstance(values, Mapping) else values}  # pyright: ignore[reportUnknownArgumentType]
         arguments["mode"] = mode
@@ -62,4 +84,11 @@ class State:
         return self.version
 
 
-__all__ = ["State"]
+def apply_change(function: Callable[[Any], Any], current: StateValue, default: Any) -> Any:
+    """Return the result of a function of a value, or the value if the function changed that in place."""
+    value = current.value if current.found else copy.deepcopy(default)
+    changed = function(value)
+    return value if changed is None else changed
+
+
+__all__ = ["State", "apply_change"]

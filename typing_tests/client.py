@@ -22,6 +22,7 @@ from statehold.client import (
     SessionBlock,
     SessionBrief,
     SessionInfo,
+    SessionList,
     State,
     StateModule,
     StateValue,
@@ -62,7 +63,8 @@ async def clients() -> None:
         assert_type(client.session("x", services=["a"], keep=True, state={"a": 1}), SessionBlock)
         assert_type(await client.create("x", metadata={}, idle_seconds=5), Session)
         assert_type(await client.get("x"), Session)
-        assert_type(await client.list_sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
+        assert_type(await client.list_sessions(statuses=["idle"], user_id="u"), SessionList)
+        assert_type(await client.find("x", user_id="u"), Session | None)
         assert_type(await client.call("inc", n=1), CallResult)
         assert_type(client.current_session, Session | None)
         assert_type(client.auto_session(), AutoSession)

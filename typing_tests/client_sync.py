@@ -10,6 +10,7 @@ from statehold.client import (
     MergeResult,
     Question,
     SessionInfo,
+    SessionList,
     StateModule,
     Tool,
 )
@@ -29,7 +30,8 @@ def clients() -> None:
         assert_type(client.namespace("team"), Client)
         assert_type(client.session("x"), SessionBlock)
         assert_type(client.create("x"), Session)
-        assert_type(client.list_sessions(), list[SessionInfo])
+        assert_type(client.list_sessions(limit=2), SessionList)
+        assert_type(client.find(name="x"), Session | None)
         assert_type(client.call("inc", n=1), CallResult)
         assert_type(client.auto_session(), AutoSession)
         assert_type(client.list_tools(), list[Tool])

@@ -24,9 +24,11 @@ from ..errors import (
     ToolFailed,
 )
 from ..results import SESSION_META, CallResult, Tool, object_of
+from ..runs import default_run_id
 
 try:
     from langchain_core.messages import ToolMessage
+    from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import StructuredTool, ToolException
 except ModuleNotFoundError as missing:
     if missing.name is None or not missing.name.startswith("langchain_core"):
@@ -89,7 +91,8 @@ _FAILURES: ContextVar[list[SessionToolError] | None] = ContextVar("_FAILURES", d
 class SessionTool(StructuredTool):
     """A tool of a session. Its function takes all arguments as one mapping.
 
-    The message of a failed call has the artifact of the tool's answer, as that of any other call.
+    The message of a failed call has the artifact of the tool's answer, as that of any other call. Outside of every block of
+    Session.run() the id that LangChain has for a call is its run in the history.
     """
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,11 +103,33 @@ class SessionTool(StructuredTool):
         with _note_failures() as failures:
             return _add_artifact(await super().arun(*args, **kwargs), failures)
 
+    # LangChain gives `config` only to functions that have it in their signature.
+    def _run(
+        self, *args: Any, config: RunnableConfig, run_manager: Any = None, **kwargs: Any
+    ) -> Any:
+        with _use_run_of(run_manager):
+            return super()._run(*args, config=config, run_manager=run_manager, **kwargs)
+
+    async def _arun(
+        self, *args: Any, config: RunnableConfig, run_manager: Any = None, **kwargs: Any
+    ) -> Any:
+        with _use_run_of(run_manager):
+            return await super()._arun(*args, config=config, run_manager=run_manager, **kwargs)
+
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # As keywords, the arguments of a tool would clash with LangChain's own: `config` would be lost, `self` would raise.
         return (self._parse_input(tool_input, tool_call_id),), {}
+
+
+@contextmanager
+def _use_run_of(run_manager: Any) -> Generator[None]:
+    token = default_run_id.set(None if run_manager is None else str(run_manager.run_id))
+    try:
+        yield
+    finally:
+        default_run_id.reset(token)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ _IDEMPOTENT: Final = frozenset(
 _ONCE: Final = frozenset(
     (
         *("session_create", "session_extend", "session_restart", "session_note"),
+        "session_run",
         *("session_fork", "session_delete", "session_import", "state_update"),
     )
 )

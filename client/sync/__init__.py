@@ -30,6 +30,7 @@ from ..results import (
     ServiceStatus,
     SessionBrief,
     SessionInfo,
+    SessionList,
     StateValue,
     Stats,
     Summary,
@@ -38,6 +39,7 @@ from ..results import (
 from .client import Client
 from .connect import connect
 from .portal import ElicitationCallback, ProgressCallback
+from .runs import Run
 from .scopes import AutoSession, SessionBlock
 from .session import Session
 from .state import State
@@ -57,6 +59,7 @@ __all__ = [
     "Client",
     "Session",
     "SessionBlock",
+    "Run",
     "AutoSession",
     "State",
     "StateModule",
@@ -78,6 +81,7 @@ __all__ = [
     "ServiceStatus",
     "SessionBrief",
     "SessionInfo",
+    "SessionList",
     "SessionOptions",
     "StateValue",
     "Stats",

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..client import Client as AsyncClient
-from ..modules import (
-    LoadResult,
-    Stateful,
-)
-from ..options import SessionOptions
+from ..modules import LoadResult, Stateful
+from ..options import SessionFilters, SessionOptions
 from ..results import (
     CallResult,
     ServiceStatus,
-    SessionInfo,
+    SessionList,
     Stats,
     Tool,
 )
@@ -125,29 +122,20 @@ class Client:
     def list_sessions(
         self,
         *,
-        name: str | None = None,
-        statuses: Sequence[str] | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        team_id: str | None = None,
-        workflow_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        updated_since: str | None = None,
-        query: str | None = None,
-    ) -> list[SessionInfo]:
-        """Return all matching sessions, in a view of a namespace only its own. `name` is a prefix of names."""
-        return self.portal.run(
-            self.inner.list_sessions,
-            name=name,
-            statuses=statuses,
-            user_id=user_id,
-            agent_id=agent_id,
-            team_id=team_id,
-            workflow_id=workflow_id,
-            metadata=metadata,
-            updated_since=updated_since,
-            query=query,
-        )
+        limit: int | None = None,
+        cursor: str | None = None,
+        **filters: Unpack[SessionFilters],
+    ) -> SessionList:
+        """Return the matching sessions, those used last first; in a view of a namespace only its own.
+
+        Without a limit all of them are returned. With one, the `next_cursor` of the list is the `cursor` of the next one.
+        """
+        return self.portal.run(self.inner.list_sessions, limit=limit, cursor=cursor, **filters)
+
+    def find(self, ref: str | None = None, /, **filters: Unpack[SessionFilters]) -> Session | None:
+        """Return the open session with this id or name, or the one used last that matches; None when there is none."""
+        session = self.portal.run(self.inner.find, ref, **filters)
+        return None if session is None else Session(self.portal, session)
 
     def import_session(
         self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
@@ -197,14 +185,23 @@ class Client:
         )
 
     def call(
-        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
     ) -> CallResult:
         """Call a tool in the current session: that of the innermost block, in this thread, of this client.
+
+        See Session.call.
 
         Raises:
             NoCurrentSession: there is none.
         """
-        return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
+        return self.call_tool(tool, arguments, run_id=run_id)
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]

@@ -21,6 +21,7 @@ SOURCES: Final = {
     "client": "client.py",
     "connect": "connect.py",
     "langchain": "integrations/langchain.py",
+    "runs": "runs.py",
     "scopes": "scopes.py",
     "session": "session.py",
     "state": "state.py",
@@ -31,11 +32,13 @@ SIBLINGS: Final = {
     "connect": "connect",
     "AutoSession": "scopes",
     "CallOptions": "portal",
+    "Run": "runs",
     "SessionBlock": "scopes",
     "Session": "session",
     "State": "state",
     "ElicitationCallback": "portal",
     "Portal": "portal",
+    "SummaryFunction": "portal",
     "ProgressCallback": "portal",
     "async_call_options": "portal",
     "in_thread": "portal",
@@ -45,6 +48,7 @@ INTERNAL: Final = {
     "Client": {"calls", "requests"},
     "Session": {"call_own", "close_quietly", "mark_closed"},
     "SessionBlock": {"open", "close"},
+    "Run": {"begin", "end"},
     "AutoSession": set[str](),
     "State": set[str](),
 }
@@ -119,6 +123,31 @@ def __init__(self, portal: Portal, inner: AsyncState) -> None:
 def __repr__(self) -> str:
     return repr(self.inner)
 """,
+    "Run": """
+def __init__(self, portal: Portal, inner: AsyncRun) -> None:
+    self.portal = portal
+    self.inner = inner
+    self._use: AbstractContextManager[object] | None = None
+
+def __repr__(self) -> str:
+    return repr(self.inner)
+
+def __enter__(self) -> Self:
+    self.portal.run(self.inner.begin)
+    self._use = self.inner.use()
+    self._use.__enter__()
+    return self
+
+def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: TracebackType | None,
+) -> None:
+    assert self._use is not None
+    self._use.__exit__(None, None, None)
+    self.portal.run(self.inner.end, error)
+""",
     "SessionBlock": """
 def __init__(self, portal: Portal, inner: AsyncSessionBlock) -> None:
     self.portal = portal
@@ -165,10 +194,25 @@ def __exit__(
 """,
 }
 """The members of each class that are not made from the async one."""
+_CALL: Final = """
+arguments = {**mapping, **arguments} if mapping else arguments
+return self.call_tool(tool, arguments, run_id=run_id)
+"""
+_USE: Final = "with self.inner.use():\n    yield self"
+
 BODIES: Final = {
-    "Client.call": "return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)",
-    "Session.call": "return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)",
-    "Session.use": "with self.inner.use():\n    yield self",
+    "Client.call": _CALL,
+    "Run.use": _USE,
+    "Session.call": _CALL,
+    "Session.summarize": """
+text, topics, name = summary_fields(function(self.messages()))
+summary = self.summary(text, topics=topics)
+if name is not None and self.name is None:
+    with suppress(NameTaken):
+        self.rename(name)
+return summary
+""",
+    "Session.use": _USE,
     "Session.langchain_tools": """
 from .langchain import langchain_tools
 
@@ -179,6 +223,16 @@ return langchain_tools(
     handle_tool_error=handle_tool_error,
     read_timeout_seconds=read_timeout_seconds,
 )
+""",
+    "State.change": """
+while True:
+    current = self.read(path)
+    value = apply_change(function, current, default)
+    try:
+        version = self.replace(value, if_version=current.version, path=path)
+    except StateConflict:
+        continue
+    return StateValue(True, value, version)
 """,
     "langchain_tools": """
 def bind(tool: Tool) -> StructuredTool:
@@ -326,7 +380,7 @@ def _imports(tree: ast.Module, name: str) -> Iterator[str]:
         yield from (f"    {line}" for line in typing)
 
 
-ORDER: Final = ("state", "session", "scopes", "client", "connect")
+ORDER: Final = ("state", "runs", "session", "scopes", "client", "connect")
 """The modules from the lowest to the highest."""
 
 
@@ -438,7 +492,7 @@ def _return(value: str, returns: str) -> str:
     match returns:
         case "None":
             return value
-        case "Session" | "SessionBlock" | "AutoSession":
+        case "Session" | "SessionBlock" | "AutoSession" | "Run":
             return f"return {returns}(self.portal, {value})"
         case "Session | None":
             wrap = "return None if session is None else Session(self.portal, session)"

@@ -24,6 +24,7 @@ from anyio import CapacityLimiter
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
 from .. import options as async_options
+from ..messages import Message, SummaryAnswer
 from ..protocol.elicitation import AnswerLike, Question
 
 T = TypeVar("T")
@@ -32,6 +33,9 @@ ElicitationCallback: TypeAlias = Callable[[Question], AnswerLike]
 """Answers a question, in a thread of its own: a mapping that fits its schema, None to decline, or an Answer."""
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], None]
 """Receives the progress of a call, in a thread of its own: the amount done, the total, and a message."""
+
+SummaryFunction: TypeAlias = Callable[[list[Message]], SummaryAnswer]
+"""Sums up messages."""
 
 
 class CallOptions(async_options.BasicCallOptions, total=False):
@@ -194,6 +198,7 @@ __all__ = [
     "ElicitationCallback",
     "Portal",
     "ProgressCallback",
+    "SummaryFunction",
     "async_call_options",
     "in_thread",
 ]

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..errors import SessionError
+from ..errors import (
+    NameTaken,
+    SessionError,
+)
+from ..messages import MAX_TOKENS, Message, summary_fields
 from ..results import (
     CallResult,
     History,
@@ -23,8 +27,10 @@ from ..session import Session as AsyncSession
 from .portal import (
     CallOptions,
     Portal,
+    SummaryFunction,
     async_call_options,
 )
+from .runs import Run
 from .state import State
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
     from ...sessions.json_codec import JSON
     from ..integrations.langchain import Handler
+    from ..options import MessageOptions
 
 
 class Session:
@@ -101,17 +108,34 @@ class Session:
         with self.inner.use():
             yield self
 
+    def run(self, run_id: str | None = None) -> Run:
+        """Return a block that is a run: all that is done in the session inside of it has the id of the run in the history.
+
+        Without an id it gets a new one.
+        """
+        return Run(self.portal, self.inner.run(run_id))
+
     def call(
-        self, tool: str, mapping: Mapping[str, Any] | None = None, /, **arguments: Any
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
     ) -> CallResult:
         """Call a tool in this session. Arguments are keywords, or a mapping, or both.
+
+        `run_id` is the run of the call in the history; by default that of the block of run() around. A tool that has an
+        argument of this name gets it in the mapping.
 
         Raises:
             ToolFailed: the tool answered with an error.
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        return self.call_tool(tool, {**mapping, **arguments} if mapping else arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
+        return self.call_tool(tool, arguments, run_id=run_id)
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -119,8 +143,8 @@ class Session:
         """Call a tool, with options for the call.
 
         `operation_id`: the server runs at most one call of an id in a session, and returns its result to all others, of any
-        caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
-        tool is returned, not raised.
+        caller. Without one each call gets a new id. `run_id` is the run of the call in the history; by default that of the
+        block of run() around. With `check=False` an error of the tool is returned, not raised.
         """
         return self.portal.run(self.inner.call_tool, name, arguments, **async_call_options(options))
 
@@ -213,13 +237,14 @@ class Session:
         status: Words | None = None,
         run: Words | None = None,
         last_runs: int | None = None,
+        skip_run_status: Words | None = None,
         role: Words | None = None,
         skip_roles: Words | None = None,
         since: str | None = None,
         until: str | None = None,
         cursor: str | None = None,
     ) -> History:
-        """Return the newest matching entries: calls, messages, and changes of its status."""
+        """Return the newest matching entries: calls, messages, runs, changes of the state in them, changes of its status."""
         return self.portal.run(
             self.inner.history,
             last,
@@ -229,6 +254,7 @@ class Session:
             status=status,
             run=run,
             last_runs=last_runs,
+            skip_run_status=skip_run_status,
             role=role,
             skip_roles=skip_roles,
             since=since,
@@ -236,13 +262,62 @@ class Session:
             cursor=cursor,
         )
 
+    def messages(
+        self, *, max_tokens: int | None = MAX_TOKENS, **options: Unpack[MessageOptions]
+    ) -> list[Message]:
+        """Return the conversation as a model takes it, the oldest message first: messages of its history, and its calls.
+
+        A call is a message of the assistant with `tool_calls`, followed by that of its result. The newest messages that have
+        at most `max_tokens` (of four characters) are returned, all with None. A text that was cut says so, and where the
+        whole is.
+        """
+        return self.portal.run(self.inner.messages, max_tokens=max_tokens, **options)
+
+    def context(
+        self,
+        *,
+        state_tokens: int = 1000,
+        summary_tokens: int = 1000,
+        message_tokens: int = 4000,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """Return a text for a prompt: its state, its summary and its last runs (3), each with a budget; 0 leaves a part out.
+
+        Without any run it has the newest messages. The options are those of messages().
+        """
+        return self.portal.run(
+            self.inner.context,
+            state_tokens=state_tokens,
+            summary_tokens=summary_tokens,
+            message_tokens=message_tokens,
+            **options,
+        )
+
     def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history."""
         return self.portal.run(self.inner.note, role, content, run_id=run_id)
 
-    def summary(self, text: str | None = None, *, topics: Sequence[str] | None = None) -> Summary:
-        """Return its summary; with a text, store that as its summary first."""
-        return self.portal.run(self.inner.summary, text, topics=topics)
+    def summary(
+        self, text: str | None = None, *, topics: Sequence[str] | None = None, refresh: bool = False
+    ) -> Summary:
+        """Return its summary; with a text, store that as its summary first.
+
+        `refresh` has the command of the server write one first; if that fails, `problem` says why.
+        """
+        return self.portal.run(self.inner.summary, text, topics=topics, refresh=refresh)
+
+    def summarize(self, function: SummaryFunction) -> Summary:
+        """Store the summary that a function of yours makes, such as one that asks a model, and return it.
+
+        The function gets the messages of messages(), and returns a text or `{"summary": ..., "topics": [...], "name": ...}`.
+        A session without a name gets that name.
+        """
+        text, topics, name = summary_fields(function(self.messages()))
+        summary = self.summary(text, topics=topics)
+        if name is not None and self.name is None:
+            with suppress(NameTaken):
+                self.rename(name)
+        return summary
 
     def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..errors import StateConflict
 from ..results import StateValue
 from ..state import State as AsyncState
+from ..state import apply_change
 from .portal import (
     Portal,
 )
@@ -47,6 +50,26 @@ class State:
     def replace(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
         """Replace the state, or the value at a path. Otherwise as update()."""
         return self.portal.run(self.inner.replace, values, if_version=if_version, path=path)
+
+    def change(
+        self, function: Callable[[Any], Any], path: str = "", *, default: Any = None
+    ) -> StateValue:
+        """Replace the value at a path by the result of a function of it, and return the new value and version.
+
+        The function gets a copy of the value, `default` where there is none. It may change that instead, and return None. If
+        another client changes the state meanwhile, the function is called again with the newer value.
+
+        Raises:
+            StateInvalid: the result does not fit the schema of the session, or is too large.
+        """
+        while True:
+            current = self.read(path)
+            value = apply_change(function, current, default)
+            try:
+                version = self.replace(value, if_version=current.version, path=path)
+            except StateConflict:
+                continue
+            return StateValue(True, value, version)
 
 
 __all__ = ["State"]

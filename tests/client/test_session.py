@@ -97,6 +97,31 @@ async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client
         await left.get("same")
 
 
+async def test_sessions_are_listed_in_pages_and_found(client: Client) -> None:
+    view = client.namespace("pages")
+    made = [await view.create(f"page {n}", user_id="ann", metadata={"n": n}) for n in range(5)]
+    first = await view.list_sessions(limit=2)
+    rest = await view.list_sessions(limit=10, cursor=first.next_cursor)
+    assert (len(first), len(rest), rest.next_cursor) == (2, 3, None)
+    everyone = [each.session_id for each in await view.list_sessions(user_id="ann")]
+    assert everyone == [each.session_id for each in [*first, *rest]]
+    with pytest.raises(InvalidArgument):
+        await view.list_sessions(limit=0)
+    for found in (await view.find("page 3"), await view.find(metadata={"n": 3})):
+        assert found is not None
+        assert (found.id, found.attached) == (made[3].id, True)
+    await made[3].close()
+    for missing in (
+        view.find("page 3"),
+        view.find(made[3].id),
+        view.find(user_id="bob"),
+        client.find("page 1"),
+    ):
+        assert await missing is None
+    for each in made:
+        await each.close()
+
+
 async def test_blocks_nest_and_each_task_has_its_own(embedded: Client) -> None:
     client = embedded
     ids: dict[str, str] = {}
@@ -201,6 +226,29 @@ async def test_progress_is_reported(client: Client) -> None:
     async with client.session(services=["quick"]) as s:
         await s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert reports == [(float(step), 5.0) for step in range(1, 6)]
+
+
+async def test_changes_by_a_function_are_applied_one_after_the_other(client: Client) -> None:
+    def add(cart: list[int]) -> None:
+        cart.append(len(cart))
+
+    def increment(number: int) -> int:
+        return number + 1
+
+    async with client.session(state={"n": 0}) as s:
+        other = await client.get(s.id)
+        async with anyio.create_task_group() as tasks:
+            for each in (s, other) * 5:
+                tasks.start_soon(each.state.change, increment, "/n")
+        empty: list[int] = []
+        await s.state.change(add, "/cart", default=empty)
+        changed = await s.state.change(add, "/cart", default=empty)
+        assert (changed.value, empty) == ([0, 1], [])
+        assert changed.version == s.state.version == 12
+        assert await s.state.get() == {"n": 10, "cart": [0, 1]}
+        assert (await s.state.change(lambda state: {"n": state["n"] / 2})).value == {"n": 5.0}
+        with pytest.raises(ZeroDivisionError):
+            await s.state.change(lambda n: n / 0, "/n")
 
 
 async def test_a_state_is_read_changed_and_compared(client: Client) -> None:
