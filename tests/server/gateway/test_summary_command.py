@@ -69,6 +69,7 @@ async def test_a_command_sums_up_and_names_a_session(tmp_path: Path) -> None:
         await s.note("assistant", "Yes.")
         await until(lambda: bool(read_log(log)))
         written = await until(lambda: written_summary(s))
+        assert written is not None
         assert (written["text"], written["topics"]) == ("Is there tea? Yes.", ["tea"])
         assert await until(lambda: name_of(s)) == "about tea"
         [given] = read_log(log)
@@ -90,7 +91,8 @@ async def test_a_pause_and_a_close_are_summed_up(tmp_path: Path) -> None:
         s = await client.create("kept")
         await s.note("user", "one")
         await s.pause()
-        assert (await until(lambda: written_summary(s)))["text"] == "one"
+        await until(lambda: written_summary(s))
+        assert (await s.summary()).text == "one"
         assert (await s.info()).status == "paused"
         await s.note("user", "two")
         await s.close()
