@@ -35,7 +35,7 @@ class AddedServices:
         """Open a service that has to be opened. An error while it opens is raised here."""
         if isinstance(service, AbstractAsyncContextManager):
             assert self._tasks is not None
-            await self._tasks.start(self._hold, service)
+            await self._tasks.start(self._hold, service)  # pyright: ignore[reportUnknownArgumentType]
 
     async def _hold(
         self, service: AbstractAsyncContextManager[object], *, task_status: TaskStatus[None]

@@ -120,11 +120,12 @@ class SessionBlock(Session):
         self._opening = self._opening or anyio.Lock()
         with anyio.CancelScope(shield=True):
             async with self._opening:
-                inner = self._inner or await self._space.open(self._session_id, **self._options)
-                self._inner = inner
+                if self._inner is None:
+                    self._inner = await self._space.open(self._session_id, **self._options)
             if self._is_abandoned:
                 await self._end()
-        return inner
+        assert self._inner is not None
+        return self._inner
 
     async def _open_block(self) -> None:
         inner = await self._open()
