@@ -17,6 +17,7 @@ from .....sessions.clock import SystemClock
 from .....sessions.errors import SessionError
 from .....sessions.json_codec import JSON
 from .....sessions.lifecycle import Status
+from .....sessions.plural import plural
 from .....sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
 from .....sessions.registry import Registry
 from .....sessions.store.sql import SQLStore
@@ -25,7 +26,7 @@ from ....config.model import Config
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...exit_codes import FAILURE, OK
-from ...output import plain, plural, say, say_json
+from ...output import plain, say, say_json
 from ..lookup import parse_owner, read_pages
 from ..tool_calls import ToolCaller
 from .agentscope import read_agentscope
