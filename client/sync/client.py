@@ -8,7 +8,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..client import Client as AsyncClient
-from ..modules import LoadResult, Stateful
+from ..modules import (
+    LoadResult,
+    Stateful,
+)
 from ..options import SessionFilters, SessionOptions
 from ..results import (
     CallResult,
