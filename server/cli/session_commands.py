@@ -127,10 +127,15 @@ def _changing() -> list[click.Command]:
         ),
         Command(
             "purge",
-            "Delete everything of closed sessions: state, journal and snapshots.",
-            "statehold sessions purge --closed",
+            "Delete everything of closed sessions, or of sessions that nobody uses: state, journal and snapshots.",
+            "statehold sessions purge --unused-for 30d",
             _ANY_SESSIONS,
             _flag("--closed", "every session that is closed"),
+            _text(
+                "--unused-for",
+                "TIME",
+                "every session that was not used for so long, such as 30d or 12h; open ones are closed",
+            ),
             JSON_OPTION,
         ),
         Command(

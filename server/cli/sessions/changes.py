@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio.to_thread
 
 from ....sessions.errors import SessionBusy, SessionNotFound
@@ -14,7 +16,9 @@ from ...config.model import Config
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..exit_codes import FAILURE, OK
+from ..nodes import LiveNodes
 from ..output import complain, say, say_json
+from .filters import parse_duration
 from .lookup import find_session, read_pages
 from .tool_calls import ToolCaller
 
@@ -24,18 +28,23 @@ _CLOSED_STATUSES = (Status.CLOSED, Status.CLOSING)
 async def change_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
     """Change each of the named sessions. An error of one does not keep the others from being changed."""
     refs: list[str] = list(arguments.refs)
-    if arguments.action == "purge" and bool(refs) == arguments.closed:
-        raise CommandError.usage("purge needs either sessions or --closed; give one of them")
+    unused_seconds: float | None = None
+    if arguments.action == "purge":
+        if bool(refs) == bool(arguments.closed or arguments.unused_for):
+            raise CommandError.usage(
+                "purge needs either sessions or --closed or --unused-for; give one of them"
+            )
+        if arguments.unused_for is not None:
+            unused_seconds = parse_duration(arguments.unused_for, "--unused-for")
     outcomes: list[JSON] = []
     errors: list[CommandError] = []
     if store is None:
         errors = [CommandError.session_unknown(ref, config.data) for ref in refs]
     else:
         async with ToolCaller(config, store) as caller:
-            if arguments.action == "purge" and arguments.closed:
-                session_filter = SessionFilter(statuses=[Status.CLOSED])
-                records, _ = await read_pages(store, session_filter, 10_000_000)
-                refs = [record.id for record in records]
+            if arguments.action == "purge" and not refs:
+                statuses = [Status.CLOSED] if arguments.closed else None
+                refs = await _find_unused(config, store, statuses, unused_seconds)
             for ref in refs:
                 try:
                     record = await find_session(store, ref, config.data)
@@ -49,17 +58,42 @@ async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandL
     """Change one session and return `session_id`, `name`, `status` and whether it `changed`."""
     match arguments.action:
         case "purge":
+            if arguments.unused_for is not None and record.status not in _CLOSED_STATUSES:
+                return await _delete(caller, record, "purged", force=False)
             return await _purge(caller, record)
         case "delete":
-            await caller.call(record, "session_delete", force=arguments.force)
-            await anyio.to_thread.run_sync(caller.delete_files, record.id)
-            return _outcome(record, "deleted", changed=True)
+            return await _delete(caller, record, "deleted", force=arguments.force)
         case "close":
             return await _close(caller, record, force=arguments.force)
         case action:
             if record.status in _CLOSED_STATUSES:
                 raise CommandError.session_closed(record)
             return await (_pause if action == "pause" else _resume)(caller, record)
+
+
+async def _find_unused(
+    config: Config, store: SQLStore, statuses: list[Status] | None, seconds: float | None
+) -> list[str]:
+    """Return the sessions of these statuses that were not used for so long, as the processes report that hold them."""
+    records, _ = await read_pages(store, SessionFilter(statuses=statuses), 10_000_000)
+    if seconds is None:
+        return [record.id for record in records]
+    used_before = time.time() - seconds
+    unused = [record for record in records if record.used_at <= used_before]
+    live = LiveNodes(config.data, await store.nodes())
+    await live.ask(record.node for record in unused)
+    reported = map(live.merge_report, unused)
+    return [
+        record.id
+        for record in reported
+        if record.used_at <= used_before and record.status is not Status.ACTIVE
+    ]
+
+
+async def _delete(caller: ToolCaller, record: SessionRecord, status: str, *, force: bool) -> JSON:
+    await caller.call(record, "session_delete", force=force)
+    await anyio.to_thread.run_sync(caller.delete_files, record.id)
+    return _outcome(record, status, changed=True)
 
 
 async def _close(caller: ToolCaller, record: SessionRecord, *, force: bool) -> JSON:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import cast
 
 from ....sessions.errors import InvalidArgument
@@ -34,6 +35,18 @@ def filter_fields(arguments: CommandLine) -> JSON:
     }
 
 
+def parse_duration(text: str, flag: str) -> float:
+    """Return a duration such as `30d`, `12h` or `45min` in seconds.
+
+    Raises:
+        CommandError: the text is no such duration.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)", text.strip())
+    if match is None:
+        raise CommandError.usage(f"{flag}: should be a time such as 30d, 12h, 45min or 90s")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
 def parse_metadata(text: str) -> JSON:
     """Read the value of --metadata.
 
@@ -49,4 +62,4 @@ def parse_metadata(text: str) -> JSON:
     return cast("JSON", metadata)
 
 
-__all__ = ["filter_fields", "parse_metadata"]
+__all__ = ["filter_fields", "parse_duration", "parse_metadata"]

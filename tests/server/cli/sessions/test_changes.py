@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from support.holding import Run, create_paused, holding, left_behind, one_line
 
-from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
+from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 
 
 def test_holder_pauses_resumes_and_closes(statehold: Run, data: Path) -> None:
@@ -94,6 +95,33 @@ def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
     output = statehold("sessions", "purge", "one")
     assert output.code == FAILURE
     assert "is paused; close it first" in one_line(output)
+
+
+def test_sessions_that_nobody_used_are_purged_whether_open_or_closed(
+    statehold: Run, data: Path
+) -> None:
+    sessions = create_paused(data, "old", "new", "older")
+    assert statehold("sessions", "close", "older").code == OK
+    with sqlite3.connect(data / "statehold.db") as connection:
+        connection.execute("UPDATE session SET used_at = used_at - 40 * 86400 WHERE name <> 'new'")
+    connection.close()
+    assert statehold("sessions", "purge", "--unused-for", "41d").out == "0 sessions purged\n"
+    for wrong in (["--unused-for", "soon"], ["--unused-for", "30d", "old"], []):
+        assert statehold("sessions", "purge", *wrong).code == USAGE
+    output = statehold("sessions", "purge", "--unused-for", "30d", "--closed")
+    assert (output.code, output.out) == (OK, "1 session purged\n")
+    output = statehold("sessions", "purge", "--unused-for", "30d", "--json")
+    assert [each["session_id"] for each in output.json["sessions"]] == [sessions["old"]]
+    left = statehold("sessions", "list", "--all", "--json").json["sessions"]
+    assert [(each["name"], each["closed_at"]) for each in left] == [("new", None)]
+
+
+def test_a_session_that_a_process_uses_is_not_purged(statehold: Run, data: Path) -> None:
+    with holding(data, "work"):
+        with sqlite3.connect(data / "statehold.db") as connection:
+            connection.execute("UPDATE session SET used_at = used_at - 40 * 86400")
+        connection.close()
+        assert statehold("sessions", "purge", "--unused-for", "30d").out == "0 sessions purged\n"
 
 
 def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
