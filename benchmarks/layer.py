@@ -24,6 +24,7 @@ from statehold.sessions.registry import Registry
 from statehold.sessions.services import (
     CallContext,
     CallResult,
+    LossPolicy,
     PausePolicy,
     RestoreReport,
     SessionView,
@@ -115,6 +116,7 @@ class Nothing:
     name: str = TOOL
     config_hash: str = "1"
     pause: PausePolicy = "keep"
+    on_lost: LossPolicy = "pause"
     scope: Any = "session"
     concurrency: int = 1
     eager: bool = False

@@ -163,7 +163,7 @@ class Client:
         return await self.directory.create(arguments_of(name=name, **options))
 
     async def get(self, ref: str) -> Session:
-        """Return the open session with this id, or with this name in the namespace.
+        """Return the session with this id, or the open session with this name in the namespace.
 
         Raises:
             SessionNotFound: there is none.
@@ -219,6 +219,8 @@ class Client:
     ) -> LoadResult | None:
         """Load the states of modules from a session: all of them, or none when there is an error.
 
+        A closed session is read as long as it is kept; of several with the name, the open one or the one closed last.
+
         `allow_not_exist`: modules without a saved state stay as they are; returns None when none has one.
         `strict=False`: attributes that are missing in the saved state stay as they are.
 
@@ -229,7 +231,8 @@ class Client:
         require_modules(modules)
         source: Session | None = None
         try:
-            source = session if isinstance(session, Session) else await self.get(session)
+            is_handle = isinstance(session, Session)
+            source = session if is_handle else await self.directory.get_readable(session)
         except SessionNotFound:
             if not allow_not_exist:
                 raise

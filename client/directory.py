@@ -54,10 +54,21 @@ class SessionDirectory:
         raise AssertionError("unreachable")
 
     async def get(self, ref: str) -> Session:
-        """Return the open session with this id, or with this name.
+        """Return the session with this id, or the open session with this name.
 
         Raises:
             SessionNotFound: there is none.
+        """
+        session = await self.get_readable(ref)
+        if not session.is_open and not ref.startswith("sh_"):
+            raise SessionNotFound(f"There is no open session {ref[:128]!r}.")
+        return session
+
+    async def get_readable(self, ref: str) -> Session:
+        """Return the session with this id, or with this name: the open one, or the one that was closed last.
+
+        Raises:
+            SessionNotFound: there is none, or it was purged.
         """
         if ref.startswith("sh_") or not self.namespace:
             info = await self.call_own("session_info", {"session_id": ref})
@@ -65,8 +76,11 @@ class SessionDirectory:
         name = unicodedata.normalize("NFC", ref)
         matches = [each for each in await self.list({"name": name}) if each.name == name]
         if not matches:
+            closed = await self.list({"name": name, "statuses": ["closed"]})
+            matches = [each for each in closed if each.name == name]
+        if not matches:
             raise SessionNotFound(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
-        return await self.get(matches[0].session_id)
+        return await self.get_readable(matches[0].session_id)
 
     async def get_or_create(self, ref: str) -> Session:
         """Return the session with this id, or the open one of this name; create the latter when there is none."""

@@ -39,11 +39,11 @@ class BasicSessionOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     user_id: str | None
     idle_seconds: float | None
-    """Seconds without a call after which it is paused."""
+    """Seconds without a call after which it is paused; 0: never."""
     paused_seconds: float | None
-    """Seconds after which a paused session expires."""
+    """Seconds without use after which a paused session expires; 0: never."""
     lifetime_seconds: float | None
-    """Seconds after which it expires in any case."""
+    """Seconds after which it expires in any case; 0: never."""
 
 
 class SessionOptions(BasicSessionOptions, total=False):

@@ -94,7 +94,7 @@ class SessionExpired(SessionError):
     """Raised when a session was closed by one of its timeouts."""
 
     code = "session_expired"
-    recovery = "Call session_create to make a new session."
+    recovery = "Read what it kept with state_get or session_history, or call session_create to make a new session."
 
 
 class SessionClosed(SessionError):

@@ -6,8 +6,8 @@ applies an event, gets the next status, and then does the work that the row desc
 A session is `creating` until every eager service is connected, `idle` while it is open with nothing in flight and `active`
 while at least one call is in flight. A `paused` session has given up its live connections, or keeps them only as long as
 the budget allows; its record, state and snapshots stay. `error` means that a live connection was lost and is being
-recovered. `closing` always ends in `closed`, even when a child hangs. A closed session is kept for its retention and then
-purged; its id is never used again.
+recovered; a session that cannot be recovered is paused, and its next call tries again. `closing` always ends in `closed`,
+even when a child hangs. A closed session is kept for its retention and then purged; its id is never used again.
 
 The codes T01 to T20 are those of the documentation. Several rows may share a code: T13 leaves any open status.
 """
@@ -93,7 +93,7 @@ def _rows() -> list[Transition]:
         Transition("T10", s.PAUSED, e.PAUSED_TIMED_OUT, s.CLOSING),
         Transition("T11", s.IDLE, e.IDLE_EXPIRED, s.CLOSING),
         Transition("T15", s.ERROR, e.RECOVERED, s.IDLE),
-        Transition("T16", s.ERROR, e.RECOVERY_FAILED, s.CLOSING),
+        Transition("T16", s.ERROR, e.RECOVERY_FAILED, s.PAUSED),
         Transition("T18", s.CLOSING, e.RELEASED, s.CLOSED),
         Transition("T19", s.CLOSED, e.PURGED, None),
     ]

@@ -32,6 +32,8 @@ class Policy:
     """Defaults and bounds for every session of a process. See design section 4."""
 
     timeouts: Timeouts = field(default_factory=Timeouts)
+    paused_named: float = 0.0
+    """The default of `timeouts.paused` for sessions with a name."""
     longest: Timeouts = field(default_factory=lambda: Timeouts(idle=0, paused=0, lifetime=0))
     """Upper bounds of the timeouts a session may ask for; 0 means no bound."""
     namespace: str = ""
@@ -49,7 +51,7 @@ class Policy:
     """A fixed maximum of one principal; 0 means none."""
     shared: bool = False
     """Whether there may be several principals, so that each leaves a part of every total to the others."""
-    sessions_per_principal: int = 1000
+    sessions_per_principal: int = 10_000
     stored_bytes_per_principal: int = 4 << 30
     """Bytes that the sessions of one principal may take in the store; 0 means no limit."""
     free_disk_bytes: int = 100 << 20
@@ -77,6 +79,24 @@ class Policy:
     receipts_bytes: int = 256 << 20
     """Size limit in bytes of all results kept for one session."""
     summaries: SummaryTriggers = field(default_factory=SummaryTriggers)
+
+    def timeouts_of_name(self, name: str | None) -> Timeouts:
+        """Return the default timeouts of a session with a name, or without one."""
+        if name is None:
+            return self.timeouts
+        return self.timeouts.model_copy(update={"paused": self.paused_named})
+
+    def longest_of_name(self, name: str | None) -> Timeouts:
+        """Return the longest timeouts that a session with a name, or without one, may ask for; 0 means no bound."""
+        if name is None or self.paused_named:
+            return self.longest
+        return self.longest.model_copy(update={"paused": 0.0})
+
+    def renamed(self, timeouts: Timeouts, *, before: str | None, after: str | None) -> Timeouts:
+        """Return the timeouts of a session that changes its name: a default follows the name, another value stays."""
+        if timeouts.paused != self.timeouts_of_name(before).paused:
+            return timeouts
+        return timeouts.model_copy(update={"paused": self.timeouts_of_name(after).paused})
 
 
 __all__ = ["JournalLimits", "Policy", "SummaryTriggers"]

@@ -77,8 +77,9 @@ class Timeouts(Record):
     """The clocks of one session, in seconds. 0 means never."""
 
     idle: float = Field(default=900.0, ge=0)
-    paused: float = Field(default=86_400.0, ge=0)
-    lifetime: float = Field(default=604_800.0, ge=0)
+    paused: float = Field(default=2_592_000.0, ge=0)
+    """Time without use of a paused session."""
+    lifetime: float = Field(default=0.0, ge=0)
 
 
 class SessionRecord(Record):

@@ -33,6 +33,7 @@ from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
 from .transitions.pause import Pausing, busy, end_questions
 from .transitions.rebalancing import Rebalancing
+from .transitions.recovery import Recovery
 from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
@@ -57,10 +58,11 @@ class Registry:
         self.quota = Quota(core)
         self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
-        self.connector = Connector(core, self.snapshots, self._close_unrecovered)
+        self.connector = Connector(core, self.snapshots)
         self.pausing = Pausing(core, self._directory, self.connector, self.snapshots)
         self.closing = Closing(core, self._directory, self.connector, self.pausing)
-        self.connector.pause_contenders = self.pausing.pause_contenders
+        self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
+        self.connector.recover = self._recovery.recover
         self.access = Access(core, self._directory, self.pausing)
         self.admission = Admission(core)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
@@ -76,7 +78,9 @@ class Registry:
             self.closing,
             self.states,
         )
-        self.rename_delete = RenameDelete(self._directory, self.access, self.closing, self.quota)
+        self.rename_delete = RenameDelete(
+            core, self._directory, self.access, self.closing, self.quota
+        )
         self.summaries = Summaries(core, self._directory, self.history, self.rename_delete)
         self.history.on_message = self.summaries.note_message
         self.pausing.on_paused = self.summaries.note_paused
@@ -297,17 +301,9 @@ class Registry:
             if end is not None:
                 now, longest = self.core.clock.now(), self.core.policy.longest.lifetime
                 end = max(now, min(end + seconds, now + longest) if longest else end + seconds)
-                await session.save(lifetime_ends_at=end, **self._due(session, end))
+                await session.save(lifetime_ends_at=end)
                 self._directory.schedule(session)
         return session
-
-    def _due(self, session: Session, end: float) -> dict[str, Any]:
-        if session.status is not Status.PAUSED:
-            return {}
-        paused_seconds = session.record.timeouts.paused
-        return {
-            "due_at": min(end, session.record.status_at + paused_seconds) if paused_seconds else end
-        }
 
     async def restart(
         self, principal: Principal, ref: str, services: Sequence[str] | None = None
@@ -330,7 +326,7 @@ class Registry:
             restarted = [b for b in bindings if services or b.record.generation or b.live]
             await self.connector.restart(session, restarted)
             if session.status is Status.ERROR:
-                await self.connector.finish_recovery(session, cause="restart")
+                await self._recovery.finish(session, cause="restart")
             self.core.budget.mark_idle(session.id)
         return session
 
@@ -369,9 +365,6 @@ class Registry:
     def _drop_fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)
         self.spawn(self.closing.drop, session)
-
-    def _close_unrecovered(self, session: Session) -> None:
-        self.spawn(self.closing.close_failed, session)
 
 
 __all__ = ["Registry"]

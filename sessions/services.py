@@ -16,6 +16,8 @@ from .json_codec import JSON
 
 PausePolicy = Literal["snapshot", "keep", "release"]
 """Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
+LossPolicy = Literal["pause", "close"]
+"""What happens to a session whose lost connection cannot be opened again: its next call tries again, or it is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +328,7 @@ class Service(Protocol):
     config_hash: str
     """Changes when the configuration changes in a way that makes old snapshots or tool lists doubtful."""
     pause: PausePolicy
+    on_lost: LossPolicy
     scope: Literal["session", "shared"]
     concurrency: int
     """How many calls of one session may run at once; 1 means in order."""
@@ -364,6 +367,7 @@ __all__ = [
     "Connection",
     "Diagnosing",
     "Forwarding",
+    "LossPolicy",
     "Offering",
     "PausePolicy",
     "RestoreReport",

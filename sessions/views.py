@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Any
 
 from .lifecycle import Status
@@ -17,6 +18,17 @@ def timestamp(seconds: float | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration as text: `15 minutes`, `7 days`, `never` for 0."""
+    if not seconds:
+        return "never"
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size and math.isclose(seconds % size, 0):
+            count = round(seconds / size)
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return f"{seconds:g} second{'s' if seconds != 1 else ''}"
+
+
 def seconds_of(text: object) -> float | None:
     """Return the time that timestamp() wrote, None for anything else."""
     try:
@@ -25,19 +37,28 @@ def seconds_of(text: object) -> float | None:
         return None
 
 
-def expiry(record: SessionRecord, status: Status, idle_since: float) -> float | None:
-    """Return when an unused session will be closed; None for never."""
+def expiry(
+    record: SessionRecord, status: Status, idle_since: float, *, closes_idle: bool = False
+) -> float | None:
+    """Return when an unused session will be closed; None for never. `closes_idle`: it is not paused before."""
     times = record.timeouts
     deadlines = [] if record.lifetime_ends_at is None else [record.lifetime_ends_at]
+    if status in (Status.CLOSING, Status.CLOSED):
+        return None
     if status is Status.PAUSED:
         if times.paused:
-            deadlines.append(record.status_at + times.paused)
-    elif status is not Status.CLOSED and times.idle and times.paused:
+            deadlines.append(max(record.status_at, idle_since) + times.paused)
+    elif closes_idle:
+        if times.idle:
+            deadlines.append(idle_since + times.idle)
+    elif times.idle and times.paused:
         deadlines.append(idle_since + times.idle + times.paused)
     return min(deadlines, default=None)
 
 
-def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[str, Any]:
+def describe(
+    record: SessionRecord, status: Status, idle_since: float, *, closes_idle: bool = False
+) -> dict[str, Any]:
     """Return a record as a caller sees it: times in ISO 8601, no owner, no node."""
     times = record.timeouts
     return {
@@ -48,7 +69,7 @@ def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[s
         "reason": record.reason,
         "created_at": timestamp(record.created_at),
         "used_at": timestamp(max(record.used_at, idle_since)),
-        "expires_at": timestamp(expiry(record, status, idle_since)),
+        "expires_at": timestamp(expiry(record, status, idle_since, closes_idle=closes_idle)),
         "closed_at": timestamp(record.closed_at),
         "idle_seconds": times.idle,
         "paused_seconds": times.paused,
@@ -72,4 +93,4 @@ def describe_binding(record: BindingRecord, *, opening: bool = False) -> dict[st
     }
 
 
-__all__ = ["describe", "describe_binding", "expiry", "seconds_of", "timestamp"]
+__all__ = ["describe", "describe_binding", "expiry", "format_duration", "seconds_of", "timestamp"]

@@ -115,7 +115,7 @@ class Client:
         return Session(self.portal, self.portal.run(self.inner.create, name, **options))
 
     def get(self, ref: str) -> Session:
-        """Return the open session with this id, or with this name in the namespace.
+        """Return the session with this id, or the open session with this name in the namespace.
 
         Raises:
             SessionNotFound: there is none.
@@ -171,6 +171,8 @@ class Client:
         **modules: Stateful,
     ) -> LoadResult | None:
         """Load the states of modules from a session: all of them, or none when there is an error.
+
+        A closed session is read as long as it is kept; of several with the name, the open one or the one closed last.
 
         `allow_not_exist`: modules without a saved state stay as they are; returns None when none has one.
         `strict=False`: attributes that are missing in the saved state stay as they are.

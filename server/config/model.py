@@ -171,6 +171,7 @@ class Config(Section):
         attempts = self.recovery.attempts
         return Policy(
             timeouts=self.timeouts.session(),
+            paused_named=self.timeouts.paused_named,
             longest=self.timeouts.maximum(),
             namespace=self.namespace,
             on_idle=self.on_idle,
@@ -281,7 +282,7 @@ class Config(Section):
             return self
         problem = f"listening on {self.server.host} without authentication is refused"
         if self.timeouts.lifetime == 0:
-            problem += ", all the more with timeouts.lifetime = 0 (unlimited)"
+            problem += ", all the more with timeouts.lifetime = 0 (sessions without an end)"
         raise wrong(
             ("server", "host"),
             f"{problem}; give server.tokens (--token-file FILE), or listen on 127.0.0.1",

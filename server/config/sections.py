@@ -26,21 +26,22 @@ class TimeoutSettings(Section):
         description="Idle time after which a session is paused (see `on_idle`). 0: never.",
     )
     paused: Seconds = Field(
-        default=86_400.0, description="Time paused after which a session is closed. 0: never."
+        default=2_592_000.0,
+        description="Time without use after which a paused session without a name is closed. 0: never.",
+    )
+    paused_named: Seconds = Field(
+        default=0.0, description="The same for a session with a name. 0: never."
     )
     lifetime: Seconds = Field(
-        default=604_800.0,
-        description="Age at which a session is closed, whatever it does. 0: never, refused when callers are "
-        "unauthenticated over an address that is not loopback.",
+        default=0.0, description="Age at which a session is closed, whatever it does. 0: never."
     )
     max_idle: Seconds = Field(
-        default=86_400.0, description="Longest `idle_seconds` a caller may ask for. 0: any."
+        default=0.0,
+        description="Longest `idle_seconds` a caller may ask for, then not 0; a default of 0 becomes this. 0: any.",
     )
-    max_paused: Seconds = Field(
-        default=2_592_000.0, description="Longest `paused_seconds` a caller may ask for. 0: any."
-    )
+    max_paused: Seconds = Field(default=0.0, description="The same for `paused_seconds`. 0: any.")
     max_lifetime: Seconds = Field(
-        default=2_592_000.0, description="Longest `lifetime_seconds` a caller may ask for. 0: any."
+        default=0.0, description="The same for `lifetime_seconds`. 0: any."
     )
     retention: Seconds = Field(
         default=604_800.0,
@@ -60,19 +61,19 @@ class TimeoutSettings(Section):
     )
 
     def session(self) -> Timeouts:
-        """Return the default timeouts of a session."""
-        return Timeouts(idle=self.idle, paused=self.paused, lifetime=self.lifetime)
+        """Return the default timeouts of a session; where they are 0 and there is a maximum, that."""
+        return Timeouts(
+            idle=self.idle or self.max_idle,
+            paused=self.paused or self.max_paused,
+            lifetime=self.lifetime or self.max_lifetime,
+        )
 
     def maximum(self) -> Timeouts:
         """Return the longest timeouts that a caller may request, never below the defaults. 0: no maximum."""
-
-        def longest(default: float, most: float) -> float:
-            return 0.0 if default == 0 or most == 0 else max(default, most)
-
         return Timeouts(
-            idle=longest(self.idle, self.max_idle),
-            paused=longest(self.paused, self.max_paused),
-            lifetime=longest(self.lifetime, self.max_lifetime),
+            idle=self.max_idle and max(self.idle, self.max_idle),
+            paused=self.max_paused and max(self.paused, self.max_paused),
+            lifetime=self.max_lifetime and max(self.lifetime, self.max_lifetime),
         )
 
 
@@ -90,7 +91,7 @@ class LimitSettings(Section):
         "are free, so 75 of 100 when alone; without, all.",
     )
     sessions_per_principal: Count = Field(
-        default=1000,
+        default=10_000,
         description="Open sessions one caller may have, of all processes of the store together. 0: no limit.",
     )
     stored_bytes_per_principal: Bytes = Field(
@@ -201,8 +202,8 @@ class RecoverySettings(Section):
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
-        description="Attempts to open a lost connection again. After them the session is closed; where "
-        "all that was lost is saved, the next call tries again instead. 0: only `session_restart` does.",
+        description="Attempts to open a lost connection again. After them the session is paused, and the next call tries "
+        "again: at once, then at most every 5 seconds for one service. 0: only `session_restart` does.",
     )
     backoff: list[Seconds] = Field(
         default=[0.2, 1.0, 5.0],

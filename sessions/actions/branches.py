@@ -17,6 +17,7 @@ from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..live.snapshots import Snapshots
+from ..policy import Policy
 from ..records import Principal, StateRecord
 from ..state.merge import Branch, ConflictPolicy, Conflicts, merge_branches, same_json
 from ..state.patch import size_of, validate_state
@@ -123,6 +124,7 @@ class Branches:
             )
         finally:
             if parent.status is Status.PAUSED:
+                parent.idle_since = self._core.clock.now()
                 await self._access.give_back(parent)
         return ForkResult(parent, children, services)
 
@@ -137,7 +139,7 @@ class Branches:
         children: list[Session] = []
         try:
             for name in names:
-                options = _options_of(parent, state, name)
+                options = _options_of(parent, state, name, self._core.policy)
                 children.append(await self._creation.create(principal, options, source))
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -220,7 +222,7 @@ class Branches:
         self, principal: Principal, parent: str, ref: str, namespace: str | None, remaining: int
     ) -> tuple[Branch, int]:
         """Return a source of a merge and its size in bytes, which is at most `remaining`."""
-        state = await self._directory.state(principal, ref, namespace)
+        state = await self._directory.state(principal, ref, namespace, open_only=True)
         info = await self._directory.info(principal, state.session_id)
         base = await self._core.store.snapshot(state.session_id, BASE)
         if info["parent"] != parent or base is None:
@@ -244,8 +246,11 @@ def _check_names(names: Sequence[str]) -> None:
         names_so_far.add(normalized)
 
 
-def _options_of(parent: Session, state: StateRecord, name: str | None) -> SessionOptions:
+def _options_of(
+    parent: Session, state: StateRecord, name: str | None, policy: Policy
+) -> SessionOptions:
     record = parent.record
+    timeouts = policy.renamed(record.timeouts, before=record.name, after=name)
     return SessionOptions(
         name=name,
         services=list(parent.bindings),
@@ -254,9 +259,9 @@ def _options_of(parent: Session, state: StateRecord, name: str | None) -> Sessio
         metadata=record.metadata,
         labels=record.labels,
         namespace=record.namespace,
-        idle=record.timeouts.idle,
-        paused=record.timeouts.paused,
-        lifetime=record.timeouts.lifetime,
+        idle=timeouts.idle,
+        paused=timeouts.paused,
+        lifetime=timeouts.lifetime,
     )
 
 

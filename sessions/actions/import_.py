@@ -90,7 +90,7 @@ async def import_document(
     )
     record = _record(target, document, owner, left_out, strict=strict)
     if name is not None:
-        record.name = validate_name(name, "name")
+        _rename(target.core.policy, record, validate_name(name, "name"))
     record.services = [binding.service for binding in bindings]
     first_state = await state_of(
         record.id, record.owner, document.state.value, document.state.json_schema
@@ -104,7 +104,7 @@ async def import_document(
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
-        record.name = None
+        _rename(target.core.policy, record, None)
         await _write_session(target, document, record, state, bindings, journal, operation)
     return ImportResult(record, left_out)
 
@@ -133,6 +133,11 @@ def _record(
     record.metadata = {**record.metadata, IMPORTED_FROM: about.id}
     record.parent = None if document.fork is None else document.fork.parent
     return record
+
+
+def _rename(policy: Policy, record: SessionRecord, name: str | None) -> None:
+    record.timeouts = policy.renamed(record.timeouts, before=record.name, after=name)
+    record.name = name
 
 
 def _timeouts(

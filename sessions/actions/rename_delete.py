@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, cast
 
+from ..core import Core
 from ..errors import SessionBusy
 from ..live.directory import Directory
 from ..live.quota import Quota
@@ -30,11 +31,13 @@ class RenameDelete:
 
     def __init__(
         self,
+        core: Core,
         directory: Directory,
         access: Access,
         closing: Closing,
         quota: Quota,
     ) -> None:
+        self._core = core
         self._directory = directory
         self._access = access
         self._closing = closing
@@ -61,11 +64,16 @@ class RenameDelete:
                 columns["metadata"] = _patch_metadata(session.record.metadata, metadata)
                 growth = size_of(columns["metadata"]) - size_of(session.record.metadata)
                 self._quota.admit(session.record.owner, growth)
+            if "name" in columns:
+                columns["timeouts"] = self._core.policy.renamed(
+                    session.record.timeouts, before=session.record.name, after=columns["name"]
+                )
             self._directory.unname(session)
             try:
                 await session.save(**columns)
             finally:
                 self._directory.name(session)
+            self._directory.schedule(session)
         return session
 
     async def delete(

@@ -12,6 +12,7 @@ from ..core import Core
 from ..errors import SessionBusy, StateConflict
 from ..journal.entries import CallEntry
 from ..lifecycle import LIVE, OPEN, Event, Status
+from ..live.bindings import has_orphans
 from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session, UnconfirmedUpdates
@@ -70,7 +71,7 @@ class States:
 
         Raises:
             InvalidArgument: `path` is not a JSON pointer.
-            SessionNotFound, SessionExpired, SessionClosed, SessionFailed: there is no such open session.
+            SessionNotFound: unknown, foreign or purged; a closed session is read like an open one.
         """
         tokens = tokens_of(path)
         state = await self._directory.state(principal, ref, namespace)
@@ -82,8 +83,12 @@ class States:
     async def version(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> tuple[str, int]:
-        """Return a session's id and the version of its state; see read()."""
-        state = await self._directory.state(principal, ref, namespace)
+        """Return the id of an open session and the version of its state.
+
+        Raises:
+            SessionNotFound, SessionExpired, SessionClosed, SessionFailed: there is no such open session.
+        """
+        state = await self._directory.state(principal, ref, namespace, open_only=True)
         return state.session_id, state.version
 
     async def update(
@@ -99,9 +104,9 @@ class States:
     ) -> StateRecord:
         """Change the state of a session (T06). The new version is durable on return.
 
-        This counts as use, so it resumes a paused session, but it opens no connection. The state of a session in error, or
-        of a paused one that is not resumed automatically, is changed without a change of its status. With a run, the journal
-        gets an entry of the change.
+        This counts as use, so it resumes a paused session, but it opens no connection. The state of a session in error, of
+        one that is being created, and of a paused one that is not resumed automatically, or whose connections an earlier
+        process left, is changed without a change of its status. With a run, the journal gets an entry of the change.
 
         Raises:
             StateConflict, StateInvalid, InvalidArgument: nothing was changed.
@@ -135,8 +140,9 @@ class States:
         """
         for _ in range(TRIES):
             session = await self._directory.find(principal, ref)
-            if session.status is Status.ERROR or (
-                session.status is Status.PAUSED and not self._core.policy.auto_resume
+            stays_paused = not self._core.policy.auto_resume or has_orphans(session)
+            if session.status in (Status.CREATING, Status.ERROR) or (
+                session.status is Status.PAUSED and stays_paused
             ):
                 async with self._access.hold(principal, ref) as session:
                     newer = await change_state(session, change, self._quota, in_thread=in_thread)

@@ -424,7 +424,8 @@ def require_room(policy: Policy, session_id: str, totals: tuple[int, int]) -> No
     count, size = totals
     if count >= policy.receipts or size >= policy.receipts_bytes:
         raise SessionLimit(
-            f"The session keeps the results of {count} operations, as much as it may.",
+            f"The session keeps the results of {count} operations, as much as it may (history.receipts, "
+            "history.receipts_bytes).",
             session_id=session_id,
             recovery="Make a new session, or send the call without an operation id.",
         )

@@ -267,7 +267,7 @@ class Budget:
         if len(self._owners) < total:
             subject = f"The caller's {own} of {total} places for live sessions are in use"
         return SessionLimit(
-            f"{subject} {reason}.",
+            f"{subject} {reason} (limits.live_sessions).",
             retry_after=max(1.0, min(self._queue_seconds, 30.0)),
         )
 

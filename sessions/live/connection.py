@@ -37,6 +37,7 @@ class LiveConnection:
 
     It lives until aclose(), until the other end is lost, or until the task group it was started in ends. Any number of tasks
     may wait for it to open: it is opened once. A waiter that is cancelled leaves the others and the opening alone.
+    `on_opening_ended` is called with the error of the opening or None, before any waiter goes on, unless it is closed.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LiveConnection:
         snapshot: Snapshot | None,
         *,
         on_lost: Callable[[LiveConnection], None],
+        on_opening_ended: Callable[[SessionError | None], None] | None = None,
         resume_token: str | None = None,
     ) -> None:
         self.service = service
@@ -62,6 +64,7 @@ class LiveConnection:
         self.restores = snapshot is not None
         """Whether it is opened from a snapshot."""
         self._on_lost = on_lost
+        self._on_opening_ended = on_opening_ended
         self._connection: Connection | None = None
         self._error: SessionError | None = None
         self._opening_ended = anyio.Event()
@@ -138,6 +141,10 @@ class LiveConnection:
         await self._opening_ended.wait()
         return self.connection
 
+    async def wait_until_ended(self) -> None:
+        """Wait until its opening has ended, with any outcome."""
+        await self._opening_ended.wait()
+
     async def aclose(self) -> None:
         """Close it and wait, within a bound, until it is closed. A pending opening is cancelled."""
         self.close_nowait()
@@ -196,6 +203,8 @@ class LiveConnection:
         if self._connection is None and self._error is None:
             self._error = ServiceUnavailable(f"{name} was closed while it was being opened.")
         self._snapshot = None
+        if self._on_opening_ended is not None and not self._stop.is_set():
+            self._on_opening_ended(self._error)
         self._opening_ended.set()
 
     async def _open_or_resume(self) -> Connection:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -15,18 +15,20 @@ from ..attribution import LAST_WORDS, NOTE, attribute, attribute_text
 from ..core import Core
 from ..errors import (
     ConnectionLost,
+    ServiceUnavailable,
     SessionBusy,
     SessionClosed,
     SessionError,
-    StoreUnavailable,
 )
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
 from ..services import RestoreReport, Resumed, SelfChanging, Snapshot
 from ..store.base import RESTARTED
+from .bindings import is_orphan, is_resumable, lost_reason
 from .connection import LiveConnection
 from .contention import CONTENDED, Contention
+from .outages import Outages
 from .session import Binding, Session
 from .snapshots import UNSTORED, Snapshots, save_quietly
 
@@ -44,38 +46,42 @@ UNSAVED: Final = "what was done after it was last saved"
 class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    Concurrent requests for the connection of one session and service open it once. `on_failed` is called with a session
-    that could not be recovered.
+    Concurrent requests for the connection of one session and service open it once.
     """
 
-    def __init__(
-        self, core: Core, snapshots: Snapshots, on_failed: Callable[[Session], None]
-    ) -> None:
+    def __init__(self, core: Core, snapshots: Snapshots) -> None:
         self._core = core
         self._snapshots = snapshots
-        self._on_failed = on_failed
         self.settle_calls: Callable[[Session], Awaitable[None]] = _settle_nothing
         """Settles the calls that were in flight on the connections of a process that died. The router sets it."""
-        self.pause_contenders: Callable[[Iterable[str], str], Awaitable[None]] = _pause_none
-        """Pauses sessions that end each other's connections of a service. The registry sets it."""
+        self.recover: Callable[[Session, Binding, Collection[str]], Coroutine[Any, Any, None]] = (
+            _recover_nothing
+        )
+        """Called with a session that is in error, the binding whose connection was lost, and the sessions that end each
+        other's connections of that service. The registry sets it."""
         self._contention = Contention(core.clock)
+        self._outages = Outages(core.clock, len(core.policy.recovery_backoff))
         self._shared_connections: dict[str, LiveConnection] = {}
 
-    async def connect(self, session: Session, binding: Binding) -> LiveConnection:
+    async def connect(
+        self, session: Session, binding: Binding, *, spacing: float | None = None
+    ) -> LiveConnection:
         """Return the live connection of a binding, opening it when there is none.
 
+        `spacing`: for an automatic recovery, the seconds since the last try of any session; None for a call.
+
         Raises:
-            ServiceUnavailable: it could not be opened.
+            ServiceUnavailable: it could not be opened, or the service is away and is not tried again yet.
             SessionLimit: no place for another live session became free in time.
         """
         if binding.service.scope == "shared":
             return await self._connect_shared(session, binding)
         live = binding.live
         if live is None or live.phase in ("failed", "closed"):
-            live = await self._start(session, binding)
+            live = await self._start(session, binding, spacing)
         elif live.phase in ("closing", "lost"):
             await live.closed.wait()
-            return await self.connect(session, binding)
+            return await self.connect(session, binding, spacing=spacing)
         try:
             await live.wait_until_open()
         except SessionError as error:
@@ -83,16 +89,21 @@ class Connector:
             if live.resume_token is None or not isinstance(error, ConnectionLost):
                 raise
             # The connection of an earlier process is gone. A new one replaces it.
-            return await self.connect(session, binding)
+            return await self.connect(session, binding, spacing=spacing)
         self._note_opened(session, binding, live)
         return live
 
-    async def _start(self, session: Session, binding: Binding) -> LiveConnection:
+    async def _start(
+        self, session: Session, binding: Binding, spacing: float | None = None
+    ) -> LiveConnection:
         _refuse_ended(session)
+        await self._admit(session, binding, spacing)
         binding.opening += 1
         try:
             await self._core.budget.acquire(session.id, session.record.owner)
             snapshot = await self._snapshots.find(session, binding)
+            # Again: another session may have begun a try meanwhile.
+            await self._admit(session, binding, spacing)
             _refuse_ended(session)
             self._core.node.require_lease()
         except BaseException:
@@ -104,7 +115,7 @@ class Connector:
         # Another task may have started it while this one waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
-        if _is_orphan(binding):
+        if is_orphan(binding):
             live = self._connection_to_resume(session, binding, snapshot)
         else:
             live = LiveConnection(
@@ -112,7 +123,9 @@ class Connector:
                 session.view(binding.record.generation + 1),
                 snapshot,
                 on_lost=partial(self._note_lost, session, binding),
+                on_opening_ended=self._outcome_noter(session, binding, by_call=spacing is None),
             )
+        self._outages.note_start(live)
         binding.live = binding.last_live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
@@ -121,18 +134,45 @@ class Connector:
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
+    async def _admit(self, session: Session, binding: Binding, spacing: float | None) -> None:
+        key, owner = _key_of(session, binding), session.record.owner
+        try:
+            await self._outages.admit(binding.service.name, key, owner, spacing=spacing)
+        except ServiceUnavailable as error:
+            error.session_id = session.id
+            raise
+
+    def _outcome_noter(
+        self, session: Session, binding: Binding, *, by_call: bool = True
+    ) -> Callable[[SessionError | None], None]:
+        """Return the function that is called with the outcome of an opening."""
+        name, key, owner = binding.service.name, _key_of(session, binding), session.record.owner
+
+        def note(error: SessionError | None) -> None:
+            if error is None:
+                self._outages.note_opened(name, key)
+            elif not isinstance(error, ConnectionLost):
+                # Lost means that the service answered, and did not know an earlier connection.
+                self._outages.note_failure(name, key, owner, error, by_call=by_call)
+
+        return note
+
     async def resume(self, session: Session) -> None:
         """Resume the connections that outlived the process of a session, under `session.changing`.
 
         Those that are gone become lost. One whose other end does not answer stays as it is: connect() tries again. Calls
         that were in flight are settled.
         """
-        orphans = [binding for binding in session.bindings.values() if _is_orphan(binding)]
+        orphans = [binding for binding in session.bindings.values() if is_orphan(binding)]
         for binding in orphans:
-            if not _is_resumable(binding):
+            if not is_resumable(binding):
                 self._note_gone(binding, RESTARTED)
                 continue
-            live = await self._start(session, binding)
+            try:
+                live = await self._start(session, binding)
+            except ServiceUnavailable as error:
+                binding.update(last_error=error.message)
+                continue
             try:
                 await live.wait_until_open()
             except SessionError as error:
@@ -147,7 +187,7 @@ class Connector:
         """End the orphans, connections that outlived their process and were not resumed since, each within its bound."""
         async with anyio.create_task_group() as tasks:
             for binding in bindings:
-                if _is_orphan(binding) and _is_resumable(binding):
+                if is_orphan(binding) and is_resumable(binding):
                     tasks.start_soon(self._end_orphan, session, binding)
 
     async def _end_orphan(self, session: Session, binding: Binding) -> None:
@@ -167,6 +207,7 @@ class Connector:
             session.view(binding.record.generation),
             snapshot,
             on_lost=partial(self._note_lost, session, binding),
+            on_opening_ended=self._outcome_noter(session, binding),
             resume_token=binding.record.resume_token,
         )
 
@@ -195,7 +236,7 @@ class Connector:
             return
         self._note_opened(session, binding, live)
         try:
-            await save_quietly(session, [binding.record])
+            await save_quietly(session, [binding.record], reason=session.record.reason)
         finally:
             live.opening_recorded.set()
 
@@ -230,6 +271,8 @@ class Connector:
             last_error=None if record.last_error in _PAUSE_REASONS else record.last_error,
             since=self._core.clock.now(),
         )
+        if session.record.reason is not None:
+            session.record.reason = lost_reason(session)
 
     def _open_failed(
         self, session: Session, binding: Binding, live: LiveConnection, error: SessionError
@@ -251,18 +294,30 @@ class Connector:
 
     async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
         name = binding.service.name
-        live = self._shared_connections.get(name)
-        if live is None or live.phase not in ("opening", "open"):
-            live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
+        if not self._has_shared(name):
+            await self._admit(session, binding, None)
+        if not self._has_shared(name):
+            live = LiveConnection(
+                binding.service,
+                session.view(1),
+                None,
+                on_lost=lambda _: None,
+                on_opening_ended=self._outcome_noter(session, binding),
+            )
             self._shared_connections[name] = live
             # Shared connections give no replacement notice.
             live.opening_recorded.set()
             live.start(self._core.tasks.start)
+        live = self._shared_connections[name]
         await live.wait_until_open()
         binding.live = binding.last_live = live
         if binding.record.status is not BindingStatus.OPEN:
             binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
         return live
+
+    def _has_shared(self, name: str) -> bool:
+        live = self._shared_connections.get(name)
+        return live is not None and live.phase in ("opening", "open")
 
     def _note_lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
@@ -279,88 +334,14 @@ class Connector:
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
         binding.update(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
+        self._outages.note_loss(
+            binding.service.name, _key_of(session, binding), session.record.owner, reason
+        )
         contenders = self._contention.note_loss(session.id, live)
         if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._core.budget.mark_busy(session.id)
-            if contenders:
-                self._core.tasks.spawn(self._end_contention, session, binding, contenders)
-            else:
-                self._core.tasks.spawn(self._recover, session)
-
-    async def _end_contention(
-        self, session: Session, binding: Binding, contenders: Iterable[str]
-    ) -> None:
-        """Pause the sessions that end each other's connections; recover this one if it cannot be paused."""
-        service = binding.service.name
-        logger.warning(
-            'service %s: sessions %s end each other\'s processes in turns and are paused; scope = "shared" in '
-            "[services.%s] makes them use one",
-            service,
-            ", ".join(sorted(contenders)),
-            service,
-        )
-        await self.pause_contenders(contenders, service)
-        if session.status is Status.ERROR:
-            await self._recover(session)
-
-    async def _recover(self, session: Session) -> None:
-        """Bring a session out of error by itself, within the attempts it has (T15, T16).
-
-        If the services of all missing connections save snapshots, the session recovers without them, and the next call
-        opens them.
-        """
-        lost_at = self._core.clock.now()
-        await save_quietly(session, [b.record for b in session.bindings.values()])
-        if not self._core.policy.recovery_backoff:
-            return
-        attempt_from = lost_at
-        for wait in self._core.policy.recovery_backoff:
-            await self._core.clock.sleep_until(attempt_from + wait)
-            async with session.changing:
-                if session.status is not Status.ERROR:
-                    return
-                if self._has_given_up(session):
-                    break
-                if await self._reopen(session):
-                    return
-            attempt_from = self._core.clock.now()
-        async with session.changing:
-            if session.status is not Status.ERROR:
-                return
-            if all(binding.service.pause == "snapshot" for binding in _missing(session)):
-                await self.finish_recovery(session, cause="saved; the next call opens it again")
-            else:
-                self._on_failed(session)
-
-    def _has_given_up(self, session: Session) -> bool:
-        return any(
-            b.losses > len(self._core.policy.recovery_backoff) for b in session.bindings.values()
-        )
-
-    async def _reopen(self, session: Session) -> bool:
-        for binding in _missing(session):
-            try:
-                await self.connect(session, binding)
-            except (SessionError, StoreUnavailable) as error:
-                logger.warning("session %s not recovered yet: %s", session.id, one_line(str(error)))
-                return False
-            except Exception:
-                logger.exception("session %s not recovered yet", session.id)
-                return False
-        if session.status is not Status.ERROR:
-            return False
-        await self.finish_recovery(session, cause="automatic")
-        return True
-
-    async def finish_recovery(self, session: Session, *, cause: str) -> None:
-        """Take a session out of error (T15), under `session.changing`."""
-        session.apply(Event.RECOVERED, cause=cause)
-        if session.in_flight:
-            session.apply(Event.CALL_ADMITTED)
-        else:
-            self._core.budget.mark_idle(session.id)
-        await save_quietly(session, [b.record for b in session.bindings.values()])
+            self._core.tasks.spawn(self.recover, session, binding, contenders)
 
     async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Replace live connections by new ones, restored from a snapshot taken now, under `session.changing`."""
@@ -411,7 +392,7 @@ class Connector:
             await live.aclose()
 
 
-async def _pause_none(session_ids: Iterable[str], service: str) -> None:
+async def _recover_nothing(session: Session, binding: Binding, contenders: Collection[str]) -> None:
     return
 
 
@@ -419,20 +400,9 @@ async def _settle_nothing(session: Session) -> None:
     return
 
 
-def _is_orphan(binding: Binding) -> bool:
-    """Whether its connection outlived the process that opened it, and no process has resumed it since."""
-    return binding.record.status is BindingStatus.KEPT and binding.live is None
-
-
-def _is_resumable(binding: Binding) -> bool:
-    """Whether the service of a connection that outlived its process may know it still."""
-    record = binding.record
-    return record.resume_token is not None and record.config_hash == binding.service.config_hash
-
-
-def _missing(session: Session) -> list[Binding]:
-    """Return the bindings whose connection was lost or could not be opened."""
-    return [binding for binding in session.bindings.values() if binding.record.status.missing]
+def _key_of(session: Session, binding: Binding) -> str:
+    """Return the name of a session among those that fail to open a service; a shared connection fails for all."""
+    return "" if binding.service.scope == "shared" else session.id
 
 
 def _refuse_ended(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -24,7 +24,7 @@ from ..errors import (
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..records import ID_PREFIX, BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from ..store.base import RESTARTED
-from ..views import describe, describe_binding
+from ..views import describe, describe_binding, format_duration, timestamp
 from .quota import Quota
 from .session import Binding, Session
 
@@ -46,6 +46,7 @@ class Directory:
         self._core = core
         self._on_fenced = on_fenced
         self._quota = quota
+        self._closes_idle = core.policy.on_idle == "close"
         self.on_purged: list[Callable[[str], None]] = []
         """Called with the id of a session when nothing of it is left."""
         self._live: dict[str, Session] = {}
@@ -76,6 +77,7 @@ class Directory:
         session.on_deadline = self.schedule
         session.on_fenced = self._on_fenced
         session.quota = self._quota
+        session.closes_idle = self._closes_idle
         self.name(session)
         self.schedule(session)
 
@@ -156,43 +158,27 @@ class Directory:
     async def find_record(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> SessionRecord:
-        """Return the stored record of a session of the caller's.
+        """Return the stored record of a session of the caller's; of a name, the open session or the one closed last.
 
         Raises:
             SessionNotFound: unknown, foreign or purged; each takes the same time.
         """
         record = await self._core.store.get(ref, principal.key)
         if record is None and not ref.startswith(ID_PREFIX):
-            name = unicodedata.normalize("NFC", ref)
-            record = await self._core.store.find(principal.key, self._namespace(namespace), name)
+            name, space = unicodedata.normalize("NFC", ref), self._namespace(namespace)
+            record = await self._core.store.find(principal.key, space, name)
+            if record is None:
+                record = await self._core.store.find_closed(principal.key, space, name)
         if record is None:
             raise SessionNotFound
         return record
-
-    async def _find_open_record(
-        self, principal: Principal, ref: str, namespace: str | None
-    ) -> SessionRecord:
-        """Return the stored record of a session of the caller's for work that needs an open one.
-
-        Raises:
-            SessionNotFound: unknown, foreign or purged; each takes the same time.
-            SessionExpired, SessionClosed, SessionFailed: the last session of this name is closed.
-        """
-        try:
-            return await self.find_record(principal, ref, namespace)
-        except SessionNotFound:
-            if ref.startswith(ID_PREFIX):
-                raise
-        name = unicodedata.normalize("NFC", ref)
-        record = await self._core.store.find_closed(principal.key, self._namespace(namespace), name)
-        raise SessionNotFound if record is None else closed_error(record)
 
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
         owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
         if owner_key == principal.key and self._core.node.lives(owner_node):
             raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
-        record = await self._find_open_record(principal, ref, namespace)
+        record = await self.find_record(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise closed_error(record)
         node = self._core.node
@@ -219,8 +205,10 @@ class Directory:
             del self._claiming[session_id]
             released.set()
 
-    async def claim(self, record: SessionRecord) -> None:
+    async def claim(self, record: SessionRecord, *, is_use: bool = True) -> None:
         """Claim a stored session for this node, or wait for a claim that is under way. The caller looks again afterwards.
+
+        `is_use`: a caller uses it, so that the time until its end starts again.
 
         Raises:
             OwnedByAnotherNode: another process holds it.
@@ -230,9 +218,9 @@ class Directory:
             await running_claim.wait()
             return
         with self.reserve(record.id), anyio.CancelScope(shield=True):
-            await self._claim(record)
+            await self._claim(record, is_use)
 
-    async def _claim(self, record: SessionRecord) -> None:
+    async def _claim(self, record: SessionRecord, is_use: bool) -> None:
         if record.id in self._live:
             return
         claimed = await self._core.store.claim(
@@ -249,6 +237,8 @@ class Directory:
             clock=self._core.clock,
             last_seq=claimed.last_seq,
         )
+        if not is_use:
+            session.idle_since = session.record.used_at = record.used_at
         for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
             if service is not None:
@@ -312,7 +302,7 @@ class Directory:
             return session.info()
         bindings = await self._core.store.bindings(record.id)
         state = await self._core.store.state(record.id)
-        fields = describe(record, record.status, record.used_at)
+        fields = describe(record, record.status, record.used_at, closes_idle=self._closes_idle)
         fields["in_flight"] = 0
         fields["generation"] = max((b.generation for b in bindings), default=0)
         fields["state_version"] = state.version if state else 0
@@ -338,23 +328,28 @@ class Directory:
         return await self._describe(record)
 
     async def state(
-        self, principal: Principal, ref: str, namespace: str | None = None
+        self,
+        principal: Principal,
+        ref: str,
+        namespace: str | None = None,
+        *,
+        open_only: bool = False,
     ) -> StateRecord:
-        """Return the last durable state of an open session, in this or another process. The caller must not change it.
+        """Return the last durable state of a session, in this or another process. The caller must not change it.
 
         Raises:
             SessionNotFound: unknown, foreign or purged.
-            SessionExpired, SessionClosed, SessionFailed: it is closed.
+            SessionExpired, SessionClosed, SessionFailed: it is closed, with `open_only`.
         """
         key = self._key(principal, ref, namespace)
         session = self._owned(principal, key)
         if session is None:
-            record = await self._find_open_record(principal, key, namespace)
+            record = await self.find_record(principal, key, namespace)
             session = self._live.get(record.id)
-            if session is None and record.status in (Status.CLOSING, Status.CLOSED):
+            if open_only and session is None and record.status in (Status.CLOSING, Status.CLOSED):
                 raise closed_error(record)
             key = record.id
-        if session is not None and session.ends:
+        if open_only and session is not None and session.ends:
             raise closed_error(session.record)
         if session is not None and not session.fenced:
             return session.durable_state
@@ -389,7 +384,9 @@ class Directory:
                     if session is None
                     else (session.record, session.idle_since)
                 )
-                descriptions.append(describe(shown_record, status, used_at))
+                descriptions.append(
+                    describe(shown_record, status, used_at, closes_idle=self._closes_idle)
+                )
         return descriptions, cursor
 
     async def _save_use(self, principal: Principal) -> None:
@@ -411,8 +408,8 @@ async def _save_use_of(session: Session) -> None:
 
 def closed_error(record: SessionRecord) -> SessionError:
     """Return the error for a closed or closing session, by the reason it was closed for."""
-    if record.reason in ("idle_timeout", "paused_timeout", "lifetime"):
-        return SessionExpired(f"The session expired ({record.reason}).", session_id=record.id)
+    if record.reason in _EXPIRIES:
+        return SessionExpired(_describe_expiry(record, record.reason), session_id=record.id)
     if record.reason in ("error", "connect_failed"):
         return SessionFailed(
             f"The session was closed after a failure ({record.reason}).",
@@ -420,6 +417,27 @@ def closed_error(record: SessionRecord) -> SessionError:
             recovery="Call session_create to make a new session.",
         )
     return SessionClosed("The session is closed.", session_id=record.id)
+
+
+_EXPIRIES: Final = {
+    "idle_timeout": ("idle", "it was not used for {}"),
+    "paused_timeout": ("paused", "it was paused and not used for {}"),
+    "lifetime": ("lifetime", "its lifetime of {} was over"),
+}
+"""The reasons of sessions that one of their timeouts closed: the timeout, and the words for it."""
+
+
+def _describe_expiry(record: SessionRecord, reason: str) -> str:
+    """Return when and why a session expired, and how long its state can be read."""
+    name, cause = _EXPIRIES[reason]
+    words = cause.format(format_duration(getattr(record.timeouts, name)))
+    if record.closed_at is None:
+        return f"The session expired ({reason}): {words}."
+    purged_at = f" until {timestamp(record.due_at)}" if record.due_at else ""
+    return (
+        f"The session expired at {timestamp(record.closed_at)} ({reason}): {words}. "
+        f"Its state and history can be read{purged_at}."
+    )
 
 
 def _mark_lost(session: Session) -> None:

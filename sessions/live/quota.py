@@ -124,10 +124,10 @@ class Quota:
 
     def _exceeded(self, usage: Usage) -> SessionLimit:
         return SessionLimit(
-            f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store, "
-            "closed ones included.",
+            f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store "
+            "(limits.stored_bytes_per_principal), closed ones included.",
             retry_after=MEASURE_SECONDS,
-            recovery="Delete closed sessions, or wait until they are purged.",
+            recovery="Delete sessions that you no longer need; closing one helps only when it is purged.",
         )
 
     def usage(self, owner: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Quota:
         if free is not None and free < self._floor:
             raise SessionLimit(
                 f"The disk of the data folder has {free >> 20} MiB left; the last {self._floor >> 20} MiB are kept for what "
-                "is stored already.",
+                "is stored already (limits.free_disk_bytes).",
                 retry_after=MEASURE_SECONDS,
                 recovery="Free some space on the disk of the server; calls of open sessions go on.",
             )

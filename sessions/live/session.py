@@ -185,6 +185,8 @@ class Session:
         """Called after each transition that may bring the session's next deadline nearer."""
         self.on_fenced: Callable[[Session], None] = _nothing
         """Called once when a write was refused: another node owns the session."""
+        self.closes_idle = False
+        """Whether it is closed after its idle time, instead of being paused; the registry sets it."""
         self.quota: Quota | None = None
         """Counts the bytes that it stores, for its owner; the registry sets it."""
         self._snapshot_bytes: dict[str, list[int]] = {}
@@ -442,7 +444,7 @@ class Session:
         if self.status is Status.IDLE and times.idle:
             deadlines.append(self.idle_since + times.idle)
         if self.status is Status.PAUSED and times.paused:
-            deadlines.append(self.record.status_at + times.paused)
+            deadlines.append(max(self.record.status_at, self.idle_since) + times.paused)
         return min(deadlines, default=None)
 
     def summary(self) -> dict[str, Any]:
@@ -452,13 +454,15 @@ class Session:
             "name": self.record.name,
             "status": self.status.value,
             "generation": self.generation,
-            "expires_at": timestamp(expiry(self.record, self.status, self.idle_since)),
+            "expires_at": timestamp(
+                expiry(self.record, self.status, self.idle_since, closes_idle=self.closes_idle)
+            ),
             "epoch": self.record.epoch,
         }
 
     def info(self) -> dict[str, Any]:
         """Return everything a caller may know of it, as JSON."""
-        fields = describe(self.record, self.status, self.idle_since)
+        fields = describe(self.record, self.status, self.idle_since, closes_idle=self.closes_idle)
         fields["in_flight"] = self.in_flight
         fields["generation"] = self.generation
         fields["state_version"] = self.state.version

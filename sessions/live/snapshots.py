@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
 import anyio
 import orjson
@@ -279,6 +280,7 @@ async def save_quietly(
     session: Session,
     bindings: Sequence[BindingRecord],
     snapshots: Sequence[SnapshotRecord] = (),
+    **columns: Any,
 ) -> bool:
     """Make records durable and return whether they are; a failure is logged."""
     if session.released:
@@ -286,7 +288,10 @@ async def save_quietly(
         return False
     try:
         await session.save(
-            bindings=bindings, snapshots=snapshots, status=_durable_status(session.status)
+            bindings=bindings,
+            snapshots=snapshots,
+            status=_durable_status(session.status),
+            **columns,
         )
     except (SessionError, StoreUnavailable) as error:
         logger.warning("session %s not recorded: %s", session.id, error)

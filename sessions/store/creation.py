@@ -72,7 +72,11 @@ def _admit(owner: _Owner, work: NewSession) -> Exception | None:
     if name is not None and key in owner.names:
         return NameTaken(f"There is an open session named {name!r} already.")
     if work.per_owner and owner.count >= work.per_owner:
-        return SessionLimit(f"There are {owner.count} open sessions already, the most allowed.")
+        return SessionLimit(
+            f"There are {owner.count} open sessions already, the most allowed (limits.sessions_per_principal).",
+            recovery="Close or delete sessions that you no longer need; pausing them does not help. The operator can delete "
+            "those that nobody uses: statehold sessions purge --unused-for 30d.",
+        )
     owner.count += 1
     if name is not None:
         owner.names.add(key)

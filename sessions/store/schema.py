@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()

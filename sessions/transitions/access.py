@@ -106,6 +106,9 @@ class Access:
                     if session.ownership_ended.is_set() or session.ends:
                         continue
                     yield session
+                    if session.status in (Status.IDLE, Status.PAUSED):
+                        # It was used.
+                        session.idle_since = self._core.clock.now()
                     return
             finally:
                 await self.give_back(session)

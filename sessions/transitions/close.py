@@ -164,10 +164,6 @@ class Closing:
         """Close a session that could not be created as a whole."""
         await self.close(session, Event.CLOSE_FORCED, reason="connect_failed", force=True)
 
-    async def close_failed(self, session: Session) -> None:
-        """Close a session that could not be recovered."""
-        await self.close(session, Event.RECOVERY_FAILED, reason="error")
-
     async def drop(self, session: Session) -> None:
         """Give up a session that another node took: close its connections and write nothing."""
         cancel_calls(session)

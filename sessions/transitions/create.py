@@ -17,6 +17,7 @@ from ..errors import (
     InvalidArgument,
     NameTaken,
     ServiceNotBound,
+    ServiceUnavailable,
     SessionClosed,
     SessionError,
     StoreUnavailable,
@@ -135,7 +136,7 @@ class Creation:
                 # The write counts them, too.
                 self._quota.admit(record.owner, -copied_bytes)
                 await session.save(snapshots=self._copied_snapshots(session, source))
-            await self._open(session)
+            await self._open(session, is_fork=source is not None)
         except BaseException as error:
             await self._open_failed(session, error)
             raise
@@ -214,10 +215,15 @@ class Creation:
             for service, data in source.snapshots.items()
         ]
 
-    async def _open(self, session: Session) -> None:
+    async def _open(self, session: Session, *, is_fork: bool) -> None:
         eager = [b for b in session.bindings.values() if b.service.eager]
         for binding in eager:
-            await self._connector.connect(session, binding)
+            try:
+                await self._connector.connect(session, binding)
+            except ServiceUnavailable:
+                # A fork has the state of its parent, which needs no service. Its first call tries again.
+                if not is_fork:
+                    raise
         if session.status is not Status.CREATING:
             raise SessionClosed(
                 "The session was closed while it was created.", session_id=session.id
@@ -287,15 +293,21 @@ def timeouts_of(policy: Policy, options: SessionOptions) -> Timeouts:
     Raises:
         InvalidArgument: one is longer than allowed.
     """
+    defaults = policy.timeouts_of_name(options.name)
+    longest = policy.longest_of_name(options.name)
     timeouts: dict[str, float] = {}
     for key in ("idle", "paused", "lifetime"):
         value: float | None = getattr(options, key)
-        longest: float = getattr(policy.longest, key)
+        bound: float = getattr(longest, key)
         if value is None:
-            timeouts[key] = getattr(policy.timeouts, key)
-        elif value < 0 or (longest and not 0 < value <= longest):
-            bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
-            raise InvalidArgument(f"{key}_seconds must {bounds}.")
+            timeouts[key] = getattr(defaults, key)
+        elif value < 0 or (bound and not 0 < value <= bound):
+            allowed = (
+                f"be above 0 and at most {bound:.15g} (timeouts.max_{key})"
+                if bound
+                else "not be negative; 0 means never"
+            )
+            raise InvalidArgument(f"{key}_seconds must {allowed}.")
         else:
             timeouts[key] = value
     return Timeouts(**timeouts)

@@ -199,6 +199,8 @@ class Pausing:
         """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
         kept_open = open_bindings(session)
         if kept_open and not release:
+            if session.idle_since > session.record.used_at:
+                await session.save(used_at=session.idle_since, due_at=session.deadline())
             return
         transferable = self._transferable_bindings(session)
         to_close = [b for b in kept_open if b not in transferable]
@@ -235,6 +237,7 @@ class Pausing:
             "status_at": session.record.status_at,
             "used_at": max(session.idle_since, session.record.used_at),
             "due_at": session.deadline(),
+            "reason": session.record.reason,
         }
 
     async def _take_snapshots(
@@ -281,7 +284,9 @@ class Pausing:
             bindings=[binding.record for binding in session.bindings.values()],
             status=Status.IDLE,
             status_at=session.record.status_at,
+            used_at=session.idle_since,
             due_at=None,
+            reason=session.record.reason,
         )
         if not session.in_flight:
             self._core.budget.mark_idle(session.id)

@@ -143,6 +143,14 @@ async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Cli
     with pytest.raises(SessionNotFound):
         await client.load_session_state("user_c", agent=agent)
     assert await client.load_session_state("user_c", agent=agent, allow_not_exist=True) is None
+    gone = await client.get("user_b")
+    await gone.close()
+    for view in ("user_b", gone, gone.id):
+        agent = Agent("nobody")
+        # It is closed, and what it kept is there: the program does not start afresh.
+        kept = await client.load_session_state(view, agent=agent, allow_not_exist=True)
+        assert kept is not None
+        assert agent.name == "bob"
     before = await session.state.get()
     memory.pages.append(object())  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"memory\.pages"):

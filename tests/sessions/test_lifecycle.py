@@ -24,7 +24,7 @@ T12 idle,active,paused,error           close_requested   closing
 T13 creating,idle,active,paused,error  close_forced      closing
 T14 idle,active,paused                 connection_lost   error
 T15 error                              recovered         idle
-T16 error                              recovery_failed   closing
+T16 error                              recovery_failed   paused
 T17 creating,idle,active,paused,error  lifetime_over     closing
 T18 closing                            released          closed
 T19 closed                             purged            -

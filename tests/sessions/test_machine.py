@@ -1,10 +1,13 @@
-"""Random calls, pauses, closes, kills and passing time: sessions change exactly as the table and the clocks say."""
+"""Random calls, pauses, closes, kills, outages and passing time: sessions change exactly as the table and the clocks say.
+
+No session ends but by its owner or a clock that was set for it, and no acknowledged change of a state is ever unreadable.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -17,8 +20,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from support.counting import Counting
 from support.engine import Engine, engine
 
-from statehold.sessions.errors import SessionError
+from statehold.sessions.errors import SessionError, SessionNotFound
 from statehold.sessions.lifecycle import TABLE, Event, Status
+from statehold.sessions.live.outages import RETRY_SECONDS
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, JournalKind, Timeouts
 
@@ -26,6 +30,7 @@ T = TypeVar("T")
 
 IDLE, PAUSED, LIFETIME = 60.0, 200.0, 2000.0
 BACKOFF = (0.2, 1.0, 5.0)
+CLOSED = ("session_closed", "session_expired", "session_failed", "session_not_found")
 POLICY = Policy(
     timeouts=Timeouts(idle=IDLE, paused=PAUSED, lifetime=LIFETIME),
     close_grace=0.0,
@@ -45,6 +50,14 @@ class Model:
     connected: bool = False
     losses: int = 0
     answered: bool = False
+    lasting: bool = False
+    """Whether it has a name and no lifetime: then no clock ends it."""
+    opened: bool = False
+    """Whether it ever had a connection."""
+    state: dict[str, int] = field(default_factory=dict[str, int])
+    """The acknowledged changes of its state."""
+    version: int = 0
+    deleted: bool = False
     seen_closed: bool = False
     """Closed is for good: it is looked at when it happens and once more at the end."""
 
@@ -58,6 +71,8 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, Model] = {}
+        self.is_away = False
+        """Whether the server behind all sessions has vanished."""
         # In this thread, and running only while it is asked to: a change of threads costs more than a step.
         self.runner = asyncio.Runner()
         self.loop = self.runner.get_loop()
@@ -104,9 +119,13 @@ class Machine(RuleBasedStateMachine):
     def create(self) -> str:
         return self.made()
 
-    def made(self) -> str:
-        session = self.run(self.engine.create())
-        self.models[session.id] = Model("idle", self.now, self.now)
+    @rule(target=sessions)
+    def create_lasting(self) -> str:
+        return self.made(name=f"name {len(self.models)}", lifetime=0.0)
+
+    def made(self, **options: Any) -> str:
+        session = self.run(self.engine.create(**options))
+        self.models[session.id] = Model("idle", self.now, self.now, lasting=bool(options))
         return session.id
 
     @rule(session=sessions)
@@ -114,17 +133,71 @@ class Machine(RuleBasedStateMachine):
         model = self.models[session]
         outcome = self.run(self.attempt(session, "inc"))
         if model.status == "closed":
-            assert outcome in ("session_closed", "session_expired", "session_failed")
+            assert outcome in CLOSED
             return
-        assert outcome == "ok"
-        model.connected, model.answered, model.losses = True, True, 0
+        if self.is_away:
+            # An upstream that is away has no connections.
+            assert outcome == "service_unavailable"
+        else:
+            assert outcome == "ok"
+            model.connected, model.answered, model.losses, model.opened = True, True, 0, True
         if not model.held:
             model.to("idle", self.now)
+
+    @rule(session=sessions, number=st.integers(0, 9))
+    def change_state(self, session: str, number: int) -> None:
+        """A state changes whatever its session's connections are like."""
+        model = self.models[session]
+        change = {f"key {number}": model.version}
+        outcome = self.run(self.update(session, change))
+        if model.status == "closed":
+            assert outcome in CLOSED
+            return
+        assert outcome == "ok"
+        model.state |= change
+        model.version += 1
+        if model.status != "active":
+            model.to("idle", self.now)
+
+    @rule(session=sessions)
+    def read_state(self, session: str) -> None:
+        self.run(self.check_state(session))
+
+    @rule()
+    def vanish(self) -> None:
+        """The upstream goes away; when no session tries any more, all that used it are paused."""
+        if self.is_away:
+            return
+        self.is_away = True
+        self.counter.refuse = 1_000_000
+        self.run(self.die_all())
+        lost = {session for session, model in self.models.items() if model.connected}
+        for number, seconds in enumerate((0.25, *BACKOFF[1:])):
+            self.run(self.settle())
+            self.elapse(seconds, besides=lost)
+            self.run(self.settle())
+            for session in lost:
+                model = self.models[session]
+                if model.connected and (
+                    number == len(BACKOFF) - 1
+                    or (not model.answered and model.losses == number + 3)
+                ):
+                    model.held, model.connected, model.losses, model.answered = 0, False, 0, False
+                    model.to("paused", self.now)
+        for session in lost:
+            self.expire_one(session, self.models[session])
+
+    @rule()
+    def come_back(self) -> None:
+        self.is_away = False
+        self.counter.refuse = 0
+        # A call may have tried just before.
+        self.elapse(RETRY_SECONDS)
 
     @rule(session=sessions)
     def hold(self, session: str) -> None:
         model = self.models[session]
-        if model.status == "closed":
+        if model.status == "closed" or self.is_away:
             return
         self.counter.holding = anyio.Event()
         call = self.loop.create_task(self.attempt(session, "hold"))
@@ -132,7 +205,7 @@ class Machine(RuleBasedStateMachine):
         call.add_done_callback(self.held.discard)
         self.run(self.holding())
         model.held += 1
-        model.connected = True
+        model.connected, model.opened = True, True
         model.to("active", self.now)
 
     @rule()
@@ -157,18 +230,34 @@ class Machine(RuleBasedStateMachine):
     def resume(self, session: str) -> None:
         model = self.models[session]
         outcome = self.run(self.change("resume", session))
-        assert (outcome == "ok") == (model.status != "closed")
+        if model.status == "closed":
+            assert outcome in CLOSED
+        else:
+            expected = "service_unavailable" if self.is_away and model.opened else "ok"
+            assert outcome == expected
+            model.connected |= model.opened and not self.is_away
         if model.status == "paused":
             model.to("idle", self.now)
 
     @rule(session=sessions, force=st.booleans())
     def close(self, session: str, force: bool) -> None:
+        if self.models[session].deleted:
+            return
         self.run(self.end(session, force))
         self.closed(session)
 
     @rule(session=sessions)
+    def delete(self, session: str) -> None:
+        model = self.models[session]
+        if model.deleted:
+            return
+        self.run(self.engine.registry.rename_delete.delete(LOCAL, session))
+        self.closed(session)
+        model.deleted, model.seen_closed = True, True
+
+    @rule(session=sessions)
     def kill(self, session: str) -> None:
-        """The far side dies; half a second later the session is idle again, or given up."""
+        """The far side dies; half a second later the session is idle again, or paused until its next call."""
         model = self.models[session]
         if model.status == "closed" or not model.connected:
             return
@@ -176,29 +265,31 @@ class Machine(RuleBasedStateMachine):
         model.held = 0
         model.losses = 0 if model.answered else model.losses + 1
         model.answered = False
-        self.elapse(0.25, besides=session)
+        self.elapse(0.25, besides={session})
         if model.losses > len(BACKOFF):
-            self.closed(session)
+            model.losses, model.connected = 0, False
+            model.to("paused", self.now)
         else:
             model.to("idle", self.now)
-            self.expire_one(session, model)
+        self.expire_one(session, model)
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 59.0, 61.0, 150.0, 201.0, 1000.0]))
     def wait(self, seconds: float) -> None:
         self.elapse(seconds)
 
-    def elapse(self, seconds: float, besides: str | None = None) -> None:
+    def elapse(self, seconds: float, besides: Collection[str] = ()) -> None:
         self.run(self.pass_by(seconds))
         for session, model in self.models.items():
-            if session != besides:
+            if session not in besides:
                 self.expire_one(session, model)
 
     def expire_one(self, session: str, model: Model) -> None:
         if model.status == "closed":
             return
-        if self.now >= model.fork_client + LIFETIME or (
+        is_over = self.now >= model.fork_client + LIFETIME or (
             model.status == "paused" and self.now >= model.since + PAUSED
-        ):
+        )
+        if is_over and not model.lasting:
             self.closed(session)
         elif model.status == "idle" and self.now >= model.since + IDLE:
             model.to("paused", self.now)
@@ -247,6 +338,24 @@ class Machine(RuleBasedStateMachine):
             return error.code
         return "ok"
 
+    async def update(self, session: str, change: dict[str, int]) -> str:
+        try:
+            state = await self.engine.registry.states.update(LOCAL, session, change)
+        except SessionError as error:
+            return error.code
+        assert state.version == self.models[session].version + 1
+        return "ok"
+
+    async def check_state(self, session: str) -> None:
+        """Every acknowledged change is there, also after the end of the session, until it is deleted."""
+        model = self.models[session]
+        if model.deleted:
+            with pytest.raises(SessionNotFound):
+                await self.engine.registry.states.read(LOCAL, session)
+            return
+        state = await self.engine.registry.states.read(LOCAL, session)
+        assert (state.value, state.version) == (model.state, model.version)
+
     async def change(self, what: str, session: str) -> str:
         try:
             await getattr(self.engine.registry, what)(LOCAL, session)
@@ -261,6 +370,17 @@ class Machine(RuleBasedStateMachine):
         [connection] = [c for c in self.counter.live if c.view.id == session]
         connection.die("killed")
         await self.engine.until(lambda: connection.closed)
+
+    async def settle(self) -> None:
+        for _ in range(3):
+            await anyio.wait_all_tasks_blocked()
+            await self.engine.store.flush()
+
+    async def die_all(self) -> None:
+        connections = list(self.counter.live)
+        for connection in connections:
+            connection.die("the server is away")
+        await self.engine.until(lambda: all(each.closed for each in connections))
 
     async def holding(self) -> None:
         await self.counter.holding.wait()
@@ -277,6 +397,9 @@ class Machine(RuleBasedStateMachine):
         """Every recorded transition is a row of the table, and each starts where the one before ended."""
         await self.engine.store.flush()
         for session, model in self.models.items():
+            await self.check_state(session)
+            if model.deleted:
+                continue
             status = await self.engine.status(session)
             assert status == model.status, (session, status, model)
             entries = await self.engine.store.journal(session, last=1000)

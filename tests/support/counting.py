@@ -14,6 +14,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
     CallContext,
     CallResult,
+    LossPolicy,
     PausePolicy,
     RestoreReport,
     SessionView,
@@ -123,6 +124,7 @@ class Counting:
     name: str = "counter"
     config_hash: str = "1"
     pause: PausePolicy = "keep"
+    on_lost: LossPolicy = "pause"
     scope: Literal["session", "shared"] = "session"
     concurrency: int = 16
     eager: bool = False

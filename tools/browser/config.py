@@ -309,6 +309,13 @@ class BrowserConfig(BaseModel):
     connect: Literal["lazy", "eager"] = Field(
         default="lazy", description="`lazy`: with the first call. `eager`: with the session."
     )
+    on_lost: Literal["pause", "close"] = Field(
+        default="pause",
+        description=(
+            "The fate of a session when a lost connection cannot be opened again within `recovery.attempts`. `pause`: it is "
+            "paused, and its next call tries again; `close`: it is closed."
+        ),
+    )
     connect_seconds: Annotated[float, Field(gt=0)] = Field(
         default=30.0, description="Longest time to open a connection. Default: `timeouts.connect`."
     )

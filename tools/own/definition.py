@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
@@ -16,6 +15,7 @@ from ...sessions.calls.receipts import Operation
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
+from ...sessions.views import format_duration
 from ..definition import Naming, Tool, schema_of, types_of
 
 
@@ -154,17 +154,6 @@ def missing_session(argument: str) -> SessionNotFound:
     return SessionNotFound(
         f"{argument} is missing: call session_create and pass the session_id it returns."
     )
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as text: `15 minutes`, `7 days`, `never` for 0."""
-    if not seconds:
-        return "never"
-    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size and math.isclose(seconds % size, 0):
-            count = round(seconds / size)
-            return f"{count} {unit}{'s' if count != 1 else ''}"
-    return f"{seconds:g} second{'s' if seconds != 1 else ''}"
 
 
 def parse_time(text: str | None, argument: str) -> float | None:

@@ -199,6 +199,7 @@ class ListedSession(Labels):
     created_at: str
     used_at: str
     expires_at: str | None
+    closed_at: str | None
     metadata: dict[str, JsonValue]
 
 
@@ -358,14 +359,22 @@ class SessionTools:
 
     def _create_description(self) -> str:
         policy = self._registry.core.policy
-        times = policy.timeouts
+        times, longest = policy.timeouts, policy.longest
         services = ", ".join(self._registry.core.services) or "none"
         idle = "paused" if policy.on_idle == "pause" else "closed"
+        lifetime = f"; any at an age of {format_duration(times.lifetime)}" if times.lifetime else ""
+        bounds = [
+            f"{key}_seconds {format_duration(getattr(longest, key))}"
+            for key in ("idle", "paused", "lifetime")
+            if getattr(longest, key)
+        ]
+        most = f" Longest times: {', '.join(bounds)}." if bounds else ""
         return (
             "Create a session and get its session_id, which the other tools take. It keeps its live connections between "
-            f"calls. Services: {services}. Unused, it is {idle} after {format_duration(times.idle)} and a paused session is "
-            f"closed after {format_duration(times.paused)}; its lifetime ends after {format_duration(times.lifetime)}. The "
-            "next call resumes a paused session. The session_id stays valid when your connection or the server restarts."
+            f"calls. Services: {services}. Unused, it is {idle}: {_after(times.idle)}. The next call resumes a paused one. "
+            f"One without a name is closed when unused: {_after(times.paused)}; one with a name: "
+            f"{_after(policy.paused_named)}{lifetime}.{most} The session_id stays valid when your connection or the server "
+            "restarts."
         )
 
     async def _create(self, context: Context, arguments: CreateArguments) -> Outcome:
@@ -474,6 +483,10 @@ class SessionTools:
         for binding in delivery.bindings:
             self._registry.connector.save_soon(session, binding)
         return Outcome(session.info(), session.summary(), delivery.text, delivery)
+
+
+def _after(seconds: float) -> str:
+    return f"after {format_duration(seconds)}" if seconds else "never"
 
 
 def summary(info: JSON) -> JSON:

@@ -162,6 +162,13 @@ class UpstreamConfig(BaseModel):
     connect: Literal["lazy", "eager"] = Field(
         default="lazy", description="`lazy`: with the first call. `eager`: with the session."
     )
+    on_lost: Literal["pause", "close"] = Field(
+        default="pause",
+        description=(
+            "The fate of a session when a lost connection cannot be opened again within `recovery.attempts`. `pause`: it is "
+            "paused, and its next call tries again; `close`: it is closed."
+        ),
+    )
     concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=16, description="Calls of one session that may run at once; 1: in order."
     )

@@ -19,7 +19,14 @@ from mcp.shared.inbound import mcp_param_headers
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import without_folders
-from ...sessions.services import PausePolicy, RestoreReport, SessionView, Snapshot, ToolSpec
+from ...sessions.services import (
+    LossPolicy,
+    PausePolicy,
+    RestoreReport,
+    SessionView,
+    Snapshot,
+    ToolSpec,
+)
 from ..app_pages import app_page
 from ..processes.child import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
@@ -91,6 +98,7 @@ class UpstreamService:
         self.transport: Transport = transport_of(config)
         """The transport that worked last; before that, the likely one."""
         self.pause: PausePolicy = config.pause or ("snapshot" if config.recipe else "keep")
+        self.on_lost: LossPolicy = config.on_lost
         self.scope: Literal["session", "shared"] = config.scope
         self.concurrency = config.concurrency
         self.eager = config.connect == "eager"

@@ -42,27 +42,29 @@ async def list_sessions(config: Config, store: SQLStore | None, arguments: Comma
     if arguments.status:
         reported = [record for record in reported if record.status.value in arguments.status]
     if arguments.json:
-        say_json({"sessions": [_as_json(record, live) for record in reported], "more": more})
+        closes_idle = config.on_idle == "close"
+        entries = [_as_json(record, live, closes_idle=closes_idle) for record in reported]
+        say_json({"sessions": entries, "more": more})
         return OK
     if not reported:
         say(f"no sessions in {config.data}")
         return OK
-    say(_table(reported, live))
+    say(_table(reported, live, closes_idle=config.on_idle == "close"))
     if more:
         say(f"... and more: --limit {arguments.limit * 10} shows them")
     return OK
 
 
-def _as_json(record: SessionRecord, live: LiveNodes) -> JSON:
+def _as_json(record: SessionRecord, live: LiveNodes, *, closes_idle: bool) -> JSON:
     return {
-        **describe(record, record.status, record.used_at),
+        **describe(record, record.status, record.used_at, closes_idle=closes_idle),
         "owner": show_owner(record),
         "services": record.services,
         "open_in": live.describe_node(record.node),
     }
 
 
-def _table(records: list[SessionRecord], live: LiveNodes) -> str:
+def _table(records: list[SessionRecord], live: LiveNodes, *, closes_idle: bool) -> str:
     now = time.time()
     head = ("ID", "NAME", "STATUS", "SERVICES", "USED", "ENDS", "OPEN IN", "OWNER", "NAMESPACE")
     return table(
@@ -74,7 +76,7 @@ def _table(records: list[SessionRecord], live: LiveNodes) -> str:
                 _status(record, now),
                 ", ".join(record.services),
                 ago(record.used_at, now),
-                until(_ends_at(record), now),
+                until(_ends_at(record, closes_idle=closes_idle), now),
                 live.describe_node(record.node),
                 "" if record.owner == LOCAL.key else show_owner(record),
                 record.namespace,
@@ -89,19 +91,20 @@ def _status(record: SessionRecord, now: float) -> str:
     idle = record.status is Status.IDLE
     since = max(record.status_at, record.used_at) if idle else record.status_at
     text = f"{record.status.value} for {span(now - since)}"
-    return f"{text} ({record.reason})" if record.status is Status.CLOSED and record.reason else text
+    return f"{text} ({record.reason})" if record.reason else text
 
 
-def _ends_at(record: SessionRecord) -> float | None:
+def _ends_at(record: SessionRecord, *, closes_idle: bool) -> float | None:
     if record.status is Status.CLOSED:
         return record.due_at
-    return expiry(record, record.status, record.used_at)
+    return expiry(record, record.status, record.used_at, closes_idle=closes_idle)
 
 
 async def show_session(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Print one session with its services, the end of its journal, and the stderr of its programs."""
+    closes_idle = config.on_idle == "close"
     live = LiveNodes(config.data, await store.nodes())
     await live.ask([record.node])
     record = live.merge_report(record)
@@ -113,7 +116,7 @@ async def show_session(
     state = await store.state(record.id)
     if arguments.json:
         document = {
-            **_as_json(record, live),
+            **_as_json(record, live, closes_idle=closes_idle),
             "services": bindings,
             "state_version": state.version if state else 0,
             "journal": [_entry_as_json(entry) for entry in entries],
@@ -122,7 +125,7 @@ async def show_session(
         say_json(document)
         return OK
     now = time.time()
-    say(pairs(_details(record, live, now)))
+    say(pairs(_details(record, live, now, closes_idle=closes_idle)))
     if bindings:
         head = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
         keys = ("service", "status", "generation", "last_error")
@@ -140,7 +143,9 @@ def _entry_as_json(entry: JournalRecord) -> JSON:
     return {**entry.model_dump(mode="json"), **times}
 
 
-def _details(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
+def _details(
+    record: SessionRecord, live: LiveNodes, now: float, *, closes_idle: bool
+) -> list[tuple[str, Any]]:
     times = record.timeouts
     clocks = (("idle", times.idle), ("paused", times.paused), ("lifetime", times.lifetime))
     return [
@@ -152,7 +157,10 @@ def _details(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[s
         ("open in", live.describe_node(record.node)),
         ("created", ago(record.created_at, now)),
         ("used", ago(record.used_at, now)),
-        ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
+        (
+            "purged" if record.status is Status.CLOSED else "ends",
+            until(_ends_at(record, closes_idle=closes_idle), now),
+        ),
         ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
         ("parent", record.parent),
         *((label.removesuffix("_id"), value) for label, value in record.labels.items()),

@@ -19,7 +19,8 @@ from statehold.tools.upstream.service import UpstreamService
 def test_defaults_are_those_of_the_design() -> None:
     config = load(environ={})
     assert config == Config()
-    assert config.timeouts.session() == Timeouts(idle=900, paused=86_400, lifetime=604_800)
+    assert config.timeouts.session() == Timeouts(idle=900, paused=2_592_000, lifetime=0)
+    assert config.timeouts.paused_named == 0
     assert (config.timeouts.call, config.timeouts.connect, config.timeouts.close_grace) == (
         300,
         30,
@@ -28,15 +29,14 @@ def test_defaults_are_those_of_the_design() -> None:
     assert config.timeouts.retention == 604_800
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8931)
     assert config.limits.live_sessions == 100
-    assert config.limits.sessions_per_principal == 1000
+    assert config.limits.sessions_per_principal == 10_000
     assert config.toolsets == ["core", "lifecycle", "state", "history", "branch"]
     assert config.data.name == "statehold"
 
 
-def test_the_default_settings_give_the_default_policy_with_a_bound_on_requested_time() -> None:
-    policy = Config().policy()
-    assert policy.longest == Timeouts(idle=86_400, paused=2_592_000, lifetime=2_592_000)
-    assert Policy(longest=policy.longest) == policy
+def test_the_default_settings_give_the_default_policy_without_a_bound_on_requested_time() -> None:
+    assert Config().policy() == Policy()
+    assert Policy().longest == Timeouts(idle=0, paused=0, lifetime=0)
 
 
 def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> None:
@@ -46,8 +46,10 @@ def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> 
 
 
 def test_maximum_is_never_below_the_default() -> None:
-    maximum = TimeoutSettings(idle=100_000, paused=0, max_lifetime=0).maximum()
-    assert maximum == Timeouts(idle=100_000, paused=0, lifetime=0)
+    settings = TimeoutSettings(idle=100_000, max_idle=60, paused=0, max_lifetime=3600)
+    assert settings.maximum() == Timeouts(idle=100_000, paused=0, lifetime=3600)
+    # A session without an end would be above the maximum.
+    assert settings.session() == Timeouts(idle=100_000, paused=0, lifetime=3600)
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:

@@ -160,3 +160,19 @@ async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
     assert stats["journal_dropped"] == 0
     assert stats["stored"]["bytes"] > 0
     assert stats["stored"]["limit"] == 4 << 30
+
+
+async def test_a_list_says_when_a_session_was_closed_and_none_shows_an_end_without_one(
+    client: Client,
+) -> None:
+    user = f"ann {secrets.token_hex(4)}"
+    named = await opened_session(client, user_id=user, name=user)
+    brief = await opened_session(client, user_id=user, idle_seconds=0, lifetime_seconds=0)
+    ends = {each["session_id"]: each["expires_at"] for each in await listed(client, user_id=user)}
+    assert ends == {named: None, brief: None}
+    await client.call_tool("session_close", {"session_id": named})
+    [closed] = await listed(client, user_id=user, statuses=["closed"])
+    info = structured(await client.call_tool("session_info", {"session_id": named}))
+    assert closed["closed_at"] == info["closed_at"] is not None
+    [still_open] = await listed(client, user_id=user)
+    assert (still_open["session_id"], still_open["closed_at"]) == (brief, None)

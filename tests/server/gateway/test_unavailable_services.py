@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from pathlib import Path
+from shutil import copy
 
 from mcp import Client
 from support.gateway_process import (
     JSON,
+    UPSTREAMS,
     Running,
+    code_of,
     count,
+    meta_of,
     opened_session,
     service,
     serving,
     structured,
     text_of,
+    toml,
 )
+from support.waiting import until
 
 from statehold.server.cli.exit_codes import USAGE
 from statehold.server.cli.main import main
@@ -72,3 +81,49 @@ async def use(running: Running, folder: Path) -> None:
         assert "fail" not in names
         excluded = await client.call_tool("fail", {"session_id": session})
         assert "There is no tool 'fail' now." in text_of(excluded)
+
+
+async def test_a_session_outlasts_a_server_that_cannot_be_started_again(tmp_path: Path) -> None:
+    """It is paused with the reason, what it keeps is at hand, and the next call opens the server at once when it is back."""
+    program = tmp_path / "quick.py"
+    copy(UPSTREAMS / "quick.py", program)
+    settings: JSON = {
+        "recovery": {"attempts": 2, "backoff": [0.0]},
+        "services": {"quick": {"command": sys.executable, "args": ["-S", "-E", str(program)]}},
+    }
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml(settings))
+    with serving(config, tmp_path / "data") as running:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            session = await opened_session(client, state={"n": 1})
+            one: JSON = {"session_id": session}
+            counted = structured(await client.call_tool("inc", one))
+            program.rename(tmp_path / "gone.py")
+            os.kill(counted["pid"], signal.SIGKILL)
+
+            async def paused() -> JSON | None:
+                info = structured(await client.call_tool("session_info", one))
+                return info if info["status"] == "paused" else None
+
+            info = await until(paused)
+            assert info["reason"].startswith("connection_lost: quick: ")
+            [listed] = structured(await client.call_tool("session_list", {}))["sessions"]
+            assert (listed["status"], listed["reason"]) == ("paused", info["reason"])
+            changed = await client.call_tool("state_update", {**one, "values": {"n": 2}})
+            assert structured(changed)["version"] == 1
+            assert structured(await client.call_tool("state_get", one))["value"] == {"n": 2}
+            failed = await client.call_tool("inc", one)
+            assert code_of(failed) == "service_unavailable"
+            failed = await client.call_tool("inc", one)
+            assert code_of(failed) == "service_unavailable"
+            assert "quick" in text_of(failed)
+            assert "The next try is at " in text_of(failed)
+            other = await opened_session(client, services=["quick"])
+            (tmp_path / "gone.py").rename(program)
+            # Another session shows that the server is back, and then the first need not wait either.
+            assert await count(client, other) == 1
+            answer = await client.call_tool("inc", one)
+            assert structured(answer)["count"] == 1
+            assert "generation 1 to 2" in meta_of(answer)["statehold/notice"]
+            info = structured(await client.call_tool("session_info", one))
+            assert (info["status"], info["reason"]) == ("idle", None)

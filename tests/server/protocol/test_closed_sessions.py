@@ -109,12 +109,17 @@ async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
 async def test_a_closed_session_answers_by_name_as_by_id(client: Client) -> None:
     session = await opened_session(client, name="gone", state={"n": 1})
     await client.call_tool("session_close", {"session_id": "gone"})
-    for tool, more in (("inc", {}), ("state_get", {}), ("session_restart", {}), ("echo", {})):
+    for tool, more in (("inc", {}), ("state_update", {"values": {}}), ("session_restart", {})):
         by_name = await client.call_tool(tool, {"session_id": "gone", **more})
         by_id = await client.call_tool(tool, {"session_id": session, **more})
         assert code_of(by_name) == "session_closed", tool
         assert text_of(by_name) == text_of(by_id)
         assert meta_of(by_name)["statehold/error"] == meta_of(by_id)["statehold/error"]
+    for tool in ("state_get", "session_info", "session_history", "session_summary"):
+        by_name = structured(await client.call_tool(tool, {"session_id": "gone"}))
+        assert by_name == structured(await client.call_tool(tool, {"session_id": session})), tool
+    read = structured(await client.call_tool("state_get", {"session_id": "gone"}))
+    assert read["value"] == {"n": 1}
     again = structured(await client.call_tool("session_close", {"session_id": "gone"}))
     assert again["session_id"] == session
     newer = await opened_session(client, name="gone")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import anyio
 import pytest
 from support.checkpoints import create_counted, saving, settle
-from support.engine import Build
+from support.counting import Counter, Counting
+from support.engine import Build, Engine
 
 from statehold.sessions.errors import (
     OutcomeUnknown,
@@ -13,10 +17,16 @@ from statehold.sessions.errors import (
     SessionBusy,
     SessionError,
 )
-from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.records import LOCAL, SessionFilter
+from statehold.sessions.services import SessionView, Snapshot
+from statehold.sessions.views import timestamp
 
-ANN = Principal(subject="ann")
-BOB = Principal(subject="bob")
+
+async def transitions(engine: Engine, session: str) -> list[str]:
+    await engine.store.flush()
+    entries = await engine.store.journal(session)
+    steps = [entry.request["code"] for entry in entries if entry.kind == "transition"]
+    return [code for code in steps if code not in ("T09",)]
 
 
 async def test_a_connection_that_dies_in_a_call_is_reported_once_and_recovered(build: Build):
@@ -59,8 +69,113 @@ async def test_a_pause_during_a_recovery_is_refused_with_the_reason(build: Build
         await engine.registry.pause(LOCAL, session.id)
 
 
-async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
+async def test_a_session_that_cannot_be_recovered_is_paused_and_its_next_call_tries_at_once(
+    build: Build,
+):
+    """The reason stands with the session until the connection is open again, and the state was there all along."""
     async with build() as engine:
+        session = await engine.create(name="mine", state={"n": 1})
+        await engine.count(session.id)
+        engine.counter.refuse = 3
+        engine.counter.live[0].die("exit code 7")
+        await engine.pass_time(lambda: session.status == "paused")
+        assert engine.counter.refuse == 0
+        info = await engine.registry.info(LOCAL, "mine")
+        assert info["reason"] == "connection_lost: counter: The counter does not open."
+        [listed], _ = await engine.registry.page(LOCAL, SessionFilter())
+        assert (listed["status"], listed["reason"]) == ("paused", info["reason"])
+        assert await transitions(engine, session.id) == ["T02", "T14", "T16"]
+        await engine.registry.states.update(LOCAL, "mine", {"n": 2})
+        answer = await engine.call("mine")
+        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
+        assert answer.notice is not None
+        assert (await engine.call("mine")).notice is None
+        info = await engine.registry.info(LOCAL, "mine")
+        assert (info["status"], info["reason"], info["state_version"]) == ("idle", None, 1)
+
+
+async def test_the_reason_of_a_pause_outlives_a_restart(build: Build, tmp_path: Path):
+    async with build(folder=tmp_path) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.refuse = 3
+        engine.counter.live[0].die("killed")
+        await engine.pass_time(lambda: session.status == "paused")
+    async with build(folder=tmp_path) as engine:
+        assert "counter" in (await engine.registry.info(LOCAL, session.id))["reason"]
+        assert await engine.count(session.id) == 1
+        assert (await engine.registry.info(LOCAL, session.id))["reason"] is None
+
+
+async def test_calls_try_a_service_that_is_away_every_five_seconds(build: Build):
+    """The error in between names the service, the cause, and the time of the next try."""
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.refuse = 1000
+        engine.counter.live[0].die("killed")
+        await engine.pass_time(lambda: session.status == "paused")
+        before = engine.counter.refuse
+        for second in range(20):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await engine.call(session.id)
+            if second % 5:
+                due_at = engine.clock.now() + 5 - second % 5
+                assert caught.value.retry_after == 5 - second % 5
+                assert str(timestamp(due_at)) in caught.value.message
+            assert "The counter does not open." in caught.value.message
+            assert "counter" in caught.value.message
+            assert caught.value.session_id == session.id
+            engine.clock.advance(1.0)
+        assert before - engine.counter.refuse == 4
+        engine.counter.refuse = 0
+        assert await engine.count(session.id) == 1
+
+
+async def test_a_session_is_paused_although_a_call_waits_for_its_recovery(build: Build):
+    async with build() as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.refuse = 4
+        engine.counter.live[0].die("killed")
+        await engine.until(lambda: session.status == "error")
+        codes: list[str] = []
+
+        async def call() -> None:
+            try:
+                await engine.call(session.id)
+            except SessionError as error:
+                codes.append(error.code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await engine.pass_time(lambda: codes)
+        assert codes == ["service_unavailable"]
+        assert "T16" in await transitions(engine, session.id)
+        engine.clock.advance(5.0)
+        assert await engine.count(session.id) == 1
+
+
+async def test_a_session_goes_on_with_its_other_services_when_one_cannot_be_opened(build: Build):
+    async with build(Counting(), Counting("other")) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        other = engine.services["other"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(engine.call, session.id, "hold", service="other"))
+            await other.holding.wait()
+            engine.counter.refuse = 3
+            engine.counter.live[0].die("killed")
+            await engine.until(lambda: session.status == "error")
+            await engine.pass_time(lambda: session.status == "active")
+            assert "counter" in (await engine.registry.info(LOCAL, session.id))["reason"]
+            other.let_go.set()
+        assert other.open_now == 1
+        assert await engine.count(session.id) == 1
+
+
+async def test_a_service_may_have_its_sessions_closed_when_they_cannot_be_recovered(build: Build):
+    async with build(Counting(on_lost="close")) as engine:
         session = await engine.create(name="mine")
         await engine.count(session.id)
         engine.counter.refuse = 10
@@ -72,31 +187,46 @@ async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
                 await engine.call(ref)
             assert caught.value.code == "session_failed"
             assert "error" in caught.value.message
+        assert await transitions(engine, session.id) == ["T02", "T14", "T12", "T18"]
 
 
-async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_a_while(
-    build: Build,
-):
+async def test_a_session_that_is_saved_is_restored_once_its_service_is_back(build: Build):
     async with build(saving()) as engine:
         session, _ = await create_counted(engine)
         engine.counter.refuse = 4
         engine.counter.live[0].die("killed")
-        await engine.pass_time(lambda: engine.counter.refuse == 1)
-        await engine.pass_time(lambda: session.status == "idle")
+        await engine.pass_time(lambda: session.status == "paused")
         with pytest.raises(ServiceUnavailable):
             await engine.call(session.id)
-        assert session.status == "idle"
+        engine.clock.advance(5.0)
         assert await engine.count(session.id) == 2
 
 
-async def test_a_saved_session_is_not_opened_over_and_over_when_it_ends_each_time(build: Build):
+async def test_a_session_that_ends_each_connection_is_not_opened_over_and_over(build: Build):
     async with build(saving()) as engine:
         session, _ = await create_counted(engine)
         for _ in range(5):
             await engine.pass_time(lambda: bool(engine.counter.live))
             engine.counter.live[0].die("killed")
             await engine.until(lambda: not engine.counter.live)
-        await engine.pass_time(lambda: session.status == "idle")
+        await engine.pass_time(lambda: session.status == "paused")
         await settle(engine, 60.0)
         assert not engine.counter.live
         assert await engine.count(session.id) == 2
+
+
+async def test_one_session_that_cannot_be_opened_does_not_keep_others_from_it(build: Build):
+    class Choosy(Counting):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            if session.metadata.get("broken"):
+                raise ServiceUnavailable("This session does not open.")
+            return await super().open(session, snapshot)
+
+    async with build(Choosy()) as engine:
+        broken = await engine.create(metadata={"broken": True})
+        for _ in range(20):
+            with pytest.raises(ServiceUnavailable):
+                await engine.call(broken.id)
+            other = await engine.create()
+            assert await engine.count(other.id) == 1
+            engine.clock.advance(1.0)

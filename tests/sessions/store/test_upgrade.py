@@ -91,6 +91,50 @@ async def test_the_sessions_of_all_clients_of_a_user_become_the_users(tmp_path: 
         assert of_local is not None
 
 
+async def test_sessions_with_the_former_default_times_last_like_new_ones(tmp_path: Path) -> None:
+    """Times that were chosen stay; a paused session is due by its new times, and a closed one as before."""
+    stored = Path(__file__).parent / "stored" / "0006.sql"
+    columns = (
+        "id, owner, namespace, name, status, created_at, used_at, status_at, due_at, idle_seconds, "
+        "paused_seconds, lifetime_seconds, lifetime_ends_at, metadata, epoch, services"
+    )
+    day, month = 86_400.0, 2_592_000.0
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        connection.executescript(stored.read_text(encoding="utf-8"))
+        for row in (
+            ("sh_named", "mine", "paused", day + 5, day, 7 * day, 7 * day),
+            ("sh_unnamed", None, "paused", day + 5, day, 7 * day, 7 * day),
+            ("sh_chosen", "chosen", "paused", 60.0 + 5, 60.0, 3600.0, 3605.0),
+            ("sh_gone", "gone", "closed", 9.0, day, 7 * day, 7 * day),
+        ):
+            key, name, status, *times = row
+            values = (key, ":last", "", name, status, 5.0, 5.0, 5.0, times[0], 900.0, *times[1:])
+            values = (*values, "{}", 1, "[]")
+            marks = ", ".join("?" * len(values))
+            connection.execute(f'INSERT INTO "session" ({columns}) VALUES ({marks})', values)
+    connection.close()
+    async with SQLStore.sqlite(tmp_path) as store:
+        records = {
+            key: await store.get(key) for key in ("sh_named", "sh_unnamed", "sh_chosen", "sh_gone")
+        }
+    times = {
+        key: (
+            record.timeouts.paused,
+            record.timeouts.lifetime,
+            record.lifetime_ends_at,
+            record.due_at,
+        )
+        for key, record in records.items()
+        if record is not None
+    }
+    assert times == {
+        "sh_named": (0.0, 0.0, None, None),
+        "sh_unnamed": (month, 0.0, None, month + 5),
+        "sh_chosen": (60.0, 3600.0, 3605.0, 65.0),
+        "sh_gone": (day, 7 * day, 7 * day, 9.0),
+    }
+
+
 def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:
     program = f"""
 import sys, anyio

@@ -1,0 +1,171 @@
+"""Services that cannot be opened now, and how often the sessions of this node try them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..clock import Clock
+from ..errors import ServiceUnavailable, SessionError
+from ..views import timestamp
+from .connection import LiveConnection
+
+RETRY_SECONDS: Final = 5.0
+"""Shortest time between two tries that calls make to open a service, in all sessions together."""
+STRIKES: Final = 2
+"""Times that others open a service while one session fails, after which that session alone is at fault."""
+KNOWN: Final = 10_000
+"""Sessions of one service whose failures are remembered."""
+_NEVER: Final = float("-inf")
+
+
+@dataclass(slots=True)
+class _Failure:
+    """The failures of one session in a row, from the loss of its connection on."""
+
+    error: SessionError
+    owner: str
+    turn: int
+    """The turn of the service in which it failed last."""
+    strikes: int = 0
+    tries: int = 0
+    tried_at: float = _NEVER
+    retry_at: float = _NEVER
+    """Before that, no call of the session tries again."""
+
+
+@dataclass(slots=True)
+class _Service:
+    """The failures of one service. A turn ends when a session opens it."""
+
+    failures: dict[str, _Failure] = field(default_factory=dict[str, _Failure])
+    turn: int = 0
+    failing: int = 0
+    """Sessions that failed in this turn and are not at fault themselves."""
+    tried_at: float = _NEVER
+    retry_at: float = _NEVER
+    """Before that, no call of any session tries again while the service is away."""
+    error: SessionError | None = None
+    owner: str = ""
+    trial: LiveConnection | None = None
+    """The connection that was started last."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether several sessions fail, and none has opened it meanwhile. One alone must not keep others from trying."""
+        return self.failing > 1
+
+    def failure_of(self, key: str, owner: str, error: SessionError) -> _Failure:
+        """Return the failure of a session in this turn, with a new error."""
+        failure = self.failures.get(key)
+        if failure is None:
+            if len(self.failures) >= KNOWN:
+                del self.failures[next(iter(self.failures))]
+            failure = self.failures[key] = _Failure(error, owner, self.turn)
+            self.failing += 1
+        elif failure.turn != self.turn:
+            failure.strikes += _has_tried(failure)
+            failure.turn = self.turn
+            self.failing += failure.strikes < STRIKES
+        failure.error = error
+        return failure
+
+    def end_turn(self, key: str) -> None:
+        """Let every session try: one of them has opened the service."""
+        self.failures.pop(key, None)
+        self.turn += 1
+        self.failing, self.tried_at, self.retry_at, self.error = 0, _NEVER, _NEVER, None
+        for failure in self.failures.values():
+            failure.retry_at = _NEVER
+
+
+class Outages:
+    """The services of one node that cannot be opened. It lives as long as the connector.
+
+    While a service is away, one session at a time tries to open it. A call tries at once after a loss, and then not more
+    often than every RETRY_SECONDS for all sessions together. Once one session has opened the service, all may. A session
+    that fails alone, which may be its own fault, has `attempts` tries and one more before it has to wait in the same way.
+
+    A session is named by a key, and `owner` is the key of its principal.
+    """
+
+    def __init__(self, clock: Clock, attempts: int) -> None:
+        self._clock = clock
+        self._attempts = attempts
+        self._services: dict[str, _Service] = {}
+
+    def note_loss(self, name: str, key: str, owner: str, reason: str) -> None:
+        """Note that a session lost its connection to a service."""
+        error = ServiceUnavailable(f"The connection to {name} was lost: {reason}.")
+        self._services.setdefault(name, _Service()).failure_of(key, owner, error)
+
+    def note_failure(
+        self, name: str, key: str, owner: str, error: SessionError, *, by_call: bool
+    ) -> None:
+        """Note that a session could not open a service."""
+        service, now = self._services.setdefault(name, _Service()), self._clock.now()
+        failure = service.failure_of(key, owner, error)
+        failure.tried_at = now
+        failure.tries += 1
+        if by_call and failure.tries > self._attempts:
+            failure.retry_at = now + RETRY_SECONDS
+        if failure.strikes < STRIKES:
+            service.tried_at, service.error, service.owner = now, error, owner
+            if by_call:
+                service.retry_at = now + RETRY_SECONDS
+
+    def note_opened(self, name: str, key: str) -> None:
+        """Note that a session has opened a service."""
+        service = self._services.get(name)
+        if service is not None:
+            service.end_turn(key)
+
+    def note_start(self, live: LiveConnection) -> None:
+        """Note that a connection is being opened, after admit() and without a wait in between."""
+        self._services.setdefault(live.service.name, _Service()).trial = live
+
+    async def admit(self, name: str, key: str, owner: str, *, spacing: float | None = None) -> None:
+        """Return when a session may try to open a service. While it is away, a try that runs is waited for.
+
+        `spacing`: for an automatic recovery, the seconds since the last try; None for a call.
+
+        Raises:
+            ServiceUnavailable: the service was away a moment ago. It names the cause and the time of the next try.
+        """
+        while (service := self._services.get(name)) is not None:
+            now, own = self._clock.now(), service.failures.get(key)
+            due_at = _NEVER if own is None else _due_at(own, spacing)
+            if service.is_away:
+                due_at = max(due_at, _due_at(service, spacing))
+            if due_at > now:
+                raise _refusal(name, service, own, owner, due_at, now)
+            trial = service.trial
+            if not service.is_away or trial is None or trial.phase != "opening":
+                return
+            await trial.wait_until_ended()
+
+
+def _has_tried(failure: _Failure | None) -> bool:
+    return failure is not None and failure.tried_at != _NEVER
+
+
+def _due_at(failures: _Failure | _Service, spacing: float | None) -> float:
+    return failures.retry_at if spacing is None else failures.tried_at + spacing
+
+
+def _refusal(
+    name: str, service: _Service, own: _Failure | None, owner: str, due_at: float, now: float
+) -> ServiceUnavailable:
+    error = own.error if own is not None else ServiceUnavailable(f"{name} could not be opened.")
+    # A server may say things in the session of another caller that are not for this one.
+    if service.error is not None and service.owner == owner and not _has_tried(own):
+        error = service.error
+    cause = error.message if name in error.message else f"{name}: {error.message}"
+    return ServiceUnavailable(
+        f"{cause} The next try is at {timestamp(due_at)}.",
+        recovery=error.recovery,
+        retry_after=round(due_at - now, 3),
+    )
+
+
+__all__ = ["RETRY_SECONDS", "Outages"]
