@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
-from ...sessions.json_codec import JSON, dumps
+from ...sessions.json_codec import JSON
 from ...sessions.node import Node
 from ...sessions.plural import plural
 from ...sessions.registry import Registry
@@ -28,7 +27,6 @@ from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
 from ...tools.footprint import bytes_of_files
 from ...tools.own.definition import OwnTool
 from ...tools.own.toolsets import build_own_tools
-from ...tools.processes.command import run_command
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
@@ -39,6 +37,7 @@ from .added_services import AddedServices
 from .opening import Opening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
+from .summary_command import ask_summary_command
 from .tool_names import hold_names, log_renames, offer_of
 
 logger = logging.getLogger("statehold.server")
@@ -95,7 +94,7 @@ class Gateway:
         )
         self.registry = Registry(core)
         if config.summary.command:
-            self.registry.summaries.model = self._sum_up
+            self.registry.summaries.model = partial(ask_summary_command, config.summary)
         self.router = Router(self.registry)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
@@ -117,6 +116,7 @@ class Gateway:
         self._is_stopped = False
         self._wait_deadline = math.inf
         self._names_being_added: set[str] = set()
+        self._naming: Naming = "explicit" if config.server.session is None else "pinned"
         self._added_services = AddedServices()
         self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
         """Creates a service from its settings; None where none can be added."""
@@ -148,14 +148,6 @@ class Gateway:
         self._is_stopped = True
         self._end_waits()
         return await self._stack.__aexit__(kind, error, traceback)
-
-    async def _sum_up(self, session: JSON) -> object:
-        """Return the answer of the configured command. Raises ValueError if it has none."""
-        summary = self.config.summary
-        output = await run_command(
-            summary.command, seconds=summary.seconds, data=dumps(session).encode()
-        )
-        return json.loads(output)
 
     async def drain(self) -> None:
         """Refuse new work, end the calls within `close_grace`, also those that other nodes run, and pause every session."""
@@ -359,7 +351,7 @@ class Gateway:
                 self._recalled_services.add(name)
                 self._set_tools(name, await service.tools())
         # Clients know the names from the earlier process.
-        self._hold_names(self.catalog_nowait(self._own_naming))
+        self._hold_names(self.catalog_nowait(self._naming))
         if any(map(self._is_unprobed, self.services)):
             self.opening.request()
 
@@ -398,10 +390,6 @@ class Gateway:
                 await self.notify_tools_changed()
         self._wake_waiters()
 
-    @property
-    def _own_naming(self) -> Naming:
-        return "explicit" if self.config.server.session is None else "pinned"
-
     def _hold_names(self, catalog: Catalog) -> None:
         hold_names(self._holders, {name: tool.service for name, tool in catalog.entries.items()})
 
@@ -409,10 +397,10 @@ class Gateway:
         """List the tools of a service from now on, and log the renamed ones."""
         # Before the first list, the order of the configuration decides who has a name.
         if self._probes_done.is_set() or anyio.current_time() >= self._wait_deadline:
-            self._hold_names(self.catalog_nowait(self._own_naming))
+            self._hold_names(self.catalog_nowait(self._naming))
         self._tools[name] = tools
         self._catalogs.clear()
-        self._renames = log_renames(self.catalog_nowait(self._own_naming), self._renames)
+        self._renames = log_renames(self.catalog_nowait(self._naming), self._renames)
 
     def _wake_waiters(self) -> None:
         self._list_grown.set()

@@ -345,20 +345,16 @@ class StateholdServer(Server[dict[str, Any]]):
         arguments = dict(cast("JSON", raw_arguments or {}))
         tool = self._gateway.own_tool(name, self._naming(ctx))
         if tool is not None:
-            if (
-                tool.takes_session
-                and not arguments.get("session_id")
-                and self._naming(ctx) == "auto"
-            ):
+            is_unnamed = tool.takes_session and not arguments.get("session_id")
+            if is_unnamed and self._naming(ctx) == "auto":
                 arguments["session_id"] = await self._auto_sessions.id_of(
                     connection_of(ctx), principal
                 )
             pinned_id = (
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
-            context = Context(
-                principal, self._gateway.config.namespace, pinned_id, run=caller.run_id
-            )
+            namespace = self._gateway.config.namespace
+            context = Context(principal, namespace, pinned_id, run=caller.run_id)
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.entry(name, self._naming(ctx), waiting)

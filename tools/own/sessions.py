@@ -17,7 +17,8 @@ from ...sessions.registry import Registry
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
-from .definition import Context, Handler, Outcome, OwnTool, Pinned, format_duration, parse_time
+from .creation import describe_creation
+from .definition import Context, Handler, Outcome, OwnTool, Pinned, parse_time
 
 SessionId = Annotated[
     str,
@@ -229,7 +230,7 @@ class SessionTools:
             OwnTool(
                 "session_create",
                 "Create a session",
-                self._create_description(),
+                describe_creation(self._registry.core.policy, self._registry.core.services),
                 CreateArguments,
                 SessionInfo,
                 self._create,
@@ -357,26 +358,6 @@ class SessionTools:
             ),
         ]
 
-    def _create_description(self) -> str:
-        policy = self._registry.core.policy
-        times, longest = policy.timeouts, policy.longest
-        services = ", ".join(self._registry.core.services) or "none"
-        idle = "paused" if policy.on_idle == "pause" else "closed"
-        lifetime = f"; any at an age of {format_duration(times.lifetime)}" if times.lifetime else ""
-        bounds = [
-            f"{key}_seconds {format_duration(getattr(longest, key))}"
-            for key in ("idle", "paused", "lifetime")
-            if getattr(longest, key)
-        ]
-        most = f" Longest times: {', '.join(bounds)}." if bounds else ""
-        return (
-            "Create a session and get its session_id, which the other tools take. It keeps its live connections between "
-            f"calls. Services: {services}. Unused, it is {idle}: {_after(times.idle)}. The next call resumes a paused one. "
-            f"One without a name is closed when unused: {_after(times.paused)}; one with a name: "
-            f"{_after(policy.paused_named)}{lifetime}.{most} The session_id stays valid when your connection or the server "
-            "restarts."
-        )
-
     async def _create(self, context: Context, arguments: CreateArguments) -> Outcome:
         session = await self._registry.create(
             context.principal,
@@ -483,10 +464,6 @@ class SessionTools:
         for binding in delivery.bindings:
             self._registry.connector.save_soon(session, binding)
         return Outcome(session.info(), session.summary(), delivery.text, delivery)
-
-
-def _after(seconds: float) -> str:
-    return f"after {format_duration(seconds)}" if seconds else "never"
 
 
 def summary(info: JSON) -> JSON:
