@@ -11,6 +11,17 @@ from .....sessions.json_codec import JSON
 TEXT: Final = 60_000
 """Characters kept of a message, or of the result of a tool."""
 SYSTEM_ROLES: Final = ("system", "developer")
+STATUSES: Final = {
+    "PENDING": "running",
+    "RUNNING": "running",
+    "PAUSED": "running",
+    "ERROR": "error",
+    "CANCELLED": "cancelled",
+    # Another run took its place.
+    "REGENERATED": "cancelled",
+}
+"""The statuses of runs here, by those of agno; all others are `completed`."""
+ERROR_LENGTH: Final = 1000
 MEDIA: Final = ("images", "videos", "audio", "files", "audio_output", "image_output")
 
 
@@ -33,6 +44,8 @@ class JournalOfRuns:
         run_id = str(run.get("run_id") or "") or None
         self._last_at = max(self._last_at, float(run.get("created_at") or 0))
         messages: list[JSON] = run.get("messages") or []
+        if run_id is not None:
+            self._begin(run_id, run, messages)
         if not messages:
             self._message(run_id, "user", _input_of(run), self._last_at)
             self._message(run_id, "assistant", run.get("content"), self._last_at)
@@ -42,6 +55,20 @@ class JournalOfRuns:
         called = {call.get("id") for call in calls}
         for message in fresh:
             self._add_message(run_id, message, results, called)
+
+    def _begin(self, run_id: str, run: JSON, messages: list[JSON]) -> None:
+        status = STATUSES.get(str(run.get("status")).upper(), "completed")
+        entry: JSON = {
+            "kind": "run",
+            "run": run_id,
+            "status": status,
+            "started_at": self._last_at,
+        }
+        if status != "running":
+            entry["ended_at"] = max([self._last_at, *map(self._time, messages)])
+        if status == "error":
+            entry["error"] = _text_of(run.get("content"))[:ERROR_LENGTH] or None
+        self.entries.append(entry)
 
     def _add_message(
         self, run: str | None, message: JSON, results: dict[str, JSON], called: set[Any]
@@ -86,8 +113,9 @@ class JournalOfRuns:
             "request": self._arguments(function.get("arguments")),
         }
         if result is not None:
-            content = [self._cut(_text_of(result.get("content")))]
-            entry["result"] = {"content": content, "is_error": failed}
+            text = _text_of(result.get("content"))
+            cut = {"cut": {"0": len(text)}} if len(text) > TEXT else {}
+            entry["result"] = {"content": [self._cut(text)], "is_error": failed, **cut}
         self.entries.append(entry)
 
     def _arguments(self, value: object) -> object:

@@ -76,9 +76,17 @@ def test_sessions_of_agno_come_with_state_messages_calls_and_summary(
         ("user", "Show the list"),
         ("assistant", "Your list: milk."),
     ]
-    runs = {entry["run"] for entry in shopping["journal"] if entry["kind"] != "transition"}
-    assert len(runs) == 2
+    runs = [entry for entry in shopping["journal"] if entry["kind"] == "run"]
+    assert [run["status"] for run in runs] == ["completed", "completed"]
+    assert {entry["run"] for entry in shopping["journal"]} - {None} == {run["run"] for run in runs}
     assert agno.read_bytes() == before
+
+
+def test_a_failed_run_of_agno_stays_one(cli: commands.DataFolder, tmp_path: Path) -> None:
+    cli.json("import", "--from", "agno", str(database(tmp_path, "agno_3")))
+    (run,) = cli.json("history", "failed", "--kind", "run")["entries"]
+    assert (run["status"], run["error"]) == ("error", "the model is away")
+    assert list(entries(cli, "failed")) == [("user", "Hello")]
 
 
 def test_an_import_that_is_repeated_changes_nothing(
