@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import anyio
 
 from statehold.client import Client, connect
+from statehold.client.errors import SessionError
 from statehold.client.transport.http import MAX_CONNECTIONS
 
 from .gateways import http_command, http_server
@@ -32,11 +34,16 @@ async def measure(plan: Plan) -> Table:
         url = f"http://127.0.0.1:{port}"
         bounds = {f"{MAX_CONNECTIONS} connections": None, "no bound": plan.writers}
         taken: dict[str, list[float]] = {name: [] for name in bounds}
+        cpu: dict[str, list[float]] = {name: [] for name in bounds}
+        failed = dict.fromkeys(bounds, 0)
         for _ in range(min(ROUNDS, plan.rounds)):
             # In turns, each with a client of its own, whose first requests connect.
             for name, most in bounds.items():
                 async with connect(url, max_connections=most) as client:
-                    taken[name].append(await write(client, plan.writers))
+                    seconds, of_cpu, without_answer = await write(client, plan.writers)
+                taken[name].append(seconds)
+                cpu[name].append(of_cpu)
+                failed[name] += without_answer
     for name, seconds in taken.items():
         table.rows.append(
             {
@@ -44,6 +51,8 @@ async def measure(plan: Plan) -> Table:
                 "median s": round(quantile(seconds, 0.5), 2),
                 "slowest s": round(max(seconds), 2),
                 "writes/s": round(plan.writers / quantile(seconds, 0.5)),
+                "client CPU s": round(quantile(cpu[name], 0.5), 2),
+                "failed": failed[name],
             }
         )
     bounded, unbounded = (quantile(seconds, 0.5) for seconds in taken.values())
@@ -53,14 +62,25 @@ async def measure(plan: Plan) -> Table:
     return table
 
 
-async def write(client: Client, writers: int) -> float:
-    """Return the seconds that the writers take. Each adds a key to the state; none may be missing in the end."""
+async def write(client: Client, writers: int) -> tuple[float, float, int]:
+    """Return the seconds that the writers take, those of CPU in this process, and how many got no answer.
+
+    Each adds a key to the state. No acknowledged one may be missing in the end.
+    """
+    acknowledged: list[str] = []
     async with client.session() as session:
-        began = time.perf_counter()
+
+        async def add(key: str) -> None:
+            with suppress(SessionError):
+                await session.state.update({key: 1})
+                acknowledged.append(key)
+
+        began, cpu_began = time.perf_counter(), time.process_time()
         async with anyio.create_task_group() as tasks:
             for number in range(writers):
-                tasks.start_soon(session.state.update, {str(number): number})
-        seconds = time.perf_counter() - began
+                tasks.start_soon(add, str(number))
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
         state = await session.state.get()
-        assert len(state) == writers, f"{writers - len(state)} writes are missing"
-        return seconds
+        missing = set(acknowledged) - set(state)
+        assert not missing, f"{len(missing)} acknowledged writes are missing"
+        return seconds, cpu, writers - len(acknowledged)

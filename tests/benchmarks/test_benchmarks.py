@@ -99,6 +99,15 @@ def test_two_workers_are_measured_beside_one(fork_server: ForkServer, tmp_path: 
     assert all(row["failed"] == 0 for row in rows)
 
 
+def test_writers_are_measured_with_and_without_a_bound(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    few = ("--writers", "70", "--rounds", "1")
+    rows = measured(fork_server, tmp_path, "writers", "--quick", *few)["writers"]["rows"]
+    assert [row["client"] for row in rows] == ["64 connections", "no bound"]
+    assert all(row["writes/s"] > 0 for row in rows)
+
+
 def test_a_wrong_part_is_refused(fork_server: ForkServer) -> None:
     command = fork_server.command("-m", "benchmarks", "nonsense")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=220)
