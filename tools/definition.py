@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import PydanticKnownError, core_schema
+from pydantic_core import ErrorDetails, PydanticKnownError, core_schema
 
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
@@ -102,9 +102,12 @@ class Tool:
             )
             text = f"{self.name} has no argument {location!r}; it takes: {names or 'none'}."
             raise InvalidArgument(text)
-        raise InvalidArgument(
-            f"{self.name}: {location}: {first['msg'][0].lower()}{first['msg'][1:]}."
-        )
+        raise InvalidArgument(self.describe_error(first, arguments))
+
+    def describe_error(self, error: ErrorDetails, arguments: Mapping[str, Any]) -> str:
+        """Return the message about an argument that is wrong or missing."""
+        location = ".".join(str(part) for part in error["loc"]) or "arguments"
+        return f"{self.name}: {location}: {error['msg'][0].lower()}{error['msg'][1:]}."
 
 
 def types_of(annotation: object) -> set[object]:

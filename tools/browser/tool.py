@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast, get_origin
 
 from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator
 
@@ -17,6 +17,9 @@ from ..definition import Arguments, Tool, types_of
 from .call import Call
 from .config import BrowserConfig, Capability
 from .session.settle import LOAD_SECONDS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Modal = Literal["dialog", "chooser", "pause"]
 
@@ -69,6 +72,33 @@ Whole = Annotated[int, _Number()]
 """An integer, with the type `number` in the schema, as in the schemas that callers know."""
 
 
+_MISSING: Final = object()
+_JSON_TYPES: Final = {
+    "string_type": "string",
+    "int_type": "number",
+    "int_parsing": "number",
+    "float_type": "number",
+    "float_parsing": "number",
+    "bool_type": "boolean",
+    "bool_parsing": "boolean",
+    "list_type": "array",
+    "dict_type": "object",
+    "model_type": "object",
+    "model_attributes_type": "object",
+}
+"""The types of JSON that arguments must have, by the type of pydantic's error."""
+_NAMES: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+"""The types of JSON, by those of Python."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrowserTool(Tool):
     """One tool of the browser, with the function that runs it."""
@@ -92,6 +122,26 @@ class BrowserTool(Tool):
         except InvalidArgument as error:
             text = f'Invalid arguments for tool "{self.name}": {error.message}'
             raise InvalidArgument(text) from None
+
+    def describe_error(self, error: ErrorDetails, arguments: Mapping[str, Any]) -> str:
+        """Return the message about a wrong argument; about one of a wrong type in the words of @playwright/mcp."""
+        expected = _JSON_TYPES.get(error["type"])
+        value: object = arguments
+        schema: Any = self.definition()["inputSchema"]
+        for part in error["loc"]:
+            try:
+                value = cast("Any", value)[part]
+            except (KeyError, IndexError, TypeError):
+                value = _MISSING
+            schema = schema.get("items" if isinstance(part, int) else "properties", {})
+            schema = schema if isinstance(part, int) else schema.get(part, {})
+        if error["type"] == "missing":
+            expected = schema.get("type")
+        if expected is None:
+            return Tool.describe_error(self, error, arguments)
+        received = _NAMES.get(type(value), "undefined")
+        location = ".".join(map(str, error["loc"]))
+        return f"Invalid input: expected {expected}, received {received} at {location}."
 
     def seconds(self, config: BrowserConfig) -> float:
         """Return the seconds after which a call of this tool is cancelled and its page checked."""

@@ -55,7 +55,7 @@ def _expression(node: ast.expr) -> str:
             pairs = zip(keys, values, strict=True)
             return _object((_key(key), _expression(value)) for key, value in pairs)
         case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=name)):
-            return f"process.env.{name}"
+            return f"process.env[{_constant(name)}]"
         case ast.Subscript(value=value, slice=index):
             return f"{_expression(value)}[{_expression(index)}]"
         case ast.Attribute(value=value, attr=name):

@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 MATCH_SECONDS: Final = 2.0
+"""Seconds for which a regular expression may search."""
+START_SECONDS: Final = 15.0
+"""Seconds that Node may need besides to start, on a busy machine."""
 
 _endpoints: WeakKeyDictionary[Browser, str] = WeakKeyDictionary()
 """The endpoints of browsers that are bound as long as they live."""
 _binding_locks: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
 
 _MATCH: Final = """
-const [pattern, flags, lines] = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const [pattern, flags, lines, timeout] = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const say = answer => console.log(JSON.stringify(answer));
 let found;
 try { found = new RegExp(pattern, flags.replace(/[gy]/g, "")); }
-catch (error) { console.log(JSON.stringify({error: error.message})); process.exit(0); }
-console.log(JSON.stringify({found: lines.flatMap((line, n) => found.test(line) ? [n] : [])}));
+catch (error) { say({error: error.message}); process.exit(0); }
+const search = "lines.flatMap((line, n) => found.test(line) ? [n] : [])";
+try { say({found: require("vm").runInNewContext(search, {lines, found}, {timeout})}); }
+catch { say(null); }
 """
 
 _RUN: Final = """
@@ -46,7 +52,7 @@ catch (error) { say({error: error.message}); process.exit(0); }
     const page = browser.contexts().flatMap(c => c.pages()).find(p => p._guid === guid);
     if (!page) throw new Error("the page is gone");
     const value = await (0, eval)("(" + code + ")")(page);
-    say({value: value === undefined ? "" : JSON.stringify(value, null, 2)});
+    say({value: value === undefined ? "" : JSON.stringify(value)});
   } catch (error) { say({error: String(error && error.message || error)}); }
   process.exit(0);
 })();
@@ -59,7 +65,8 @@ async def match_lines(pattern: str, flags: str, lines: list[str]) -> list[int]:
     Raises:
         ToolFailed: The pattern is invalid or takes too long.
     """
-    answer = await _node(_MATCH, [pattern, flags, lines], MATCH_SECONDS)
+    request = [pattern, flags, lines, round(MATCH_SECONDS * 1000)]
+    answer = await _node(_MATCH, request, MATCH_SECONDS + START_SECONDS)
     if answer is None:
         raise ToolFailed(f"/{pattern}/ takes too long; write a simpler one.")
     if "error" in answer:

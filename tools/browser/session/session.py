@@ -353,8 +353,9 @@ class BrowserSession:
                     tasks.start_soon(ask, index, entry)
         current, mask = self.tabs.current_index, self.secrets.named.mask
         return [
-            f"- {index}:{' (current)' if index == current else ''}{' (crashed)' if _is_crashed(entry) else ''}"
+            f"- {index}:{' (current)' if index == current else ''}"
             f" [{to_line(mask(titles[index]), TITLE)}]({to_line(mask(entry.url), ADDRESS)})"
+            f"{' [crashed]' if _is_crashed(entry) else ''}"
             for index, entry in enumerate(entries)
         ]
 

@@ -113,7 +113,7 @@ async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
         code = await _read_code(call, arguments.filename)
     if code is None:
         raise ToolFailed("Give the code, or the filename of a file that holds it.")
-    call.answer.script(code)
+    call.answer.script(f"await ({code})(page);")
     page = (await call.tab()).page
     output = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
     if output:

@@ -31,7 +31,7 @@ async def console_messages(call: Call, arguments: ConsoleMessages) -> None:
     errors, warnings = tab.count_problems()
     head = f"Total messages: {len(page_lines)} (Errors: {errors}, Warnings: {warnings})"
     if len(lines) != len(page_lines):
-        head += f"\n{len(lines)} of level {arguments.level} and above:"
+        head += f'\nReturning {len(lines)} messages for level "{arguments.level}"'
     text = "\n".join([head, "", *map(str, lines)])
     await call.add_text(text, arguments.filename, label="Console")
 

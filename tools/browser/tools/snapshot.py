@@ -141,14 +141,15 @@ def _excerpts(lines: list[str], matches: list[int]) -> list[str]:
             runs[-1] = range(runs[-1].start, context.stop)
         else:
             runs.append(context)
-    return [_excerpt(lines, [*_ancestors(lines, run.start), *run]) for run in runs]
+    path = {number for match in matches for number in (match, *_ancestors(lines, match))}
+    return [_excerpt(lines, [*_ancestors(lines, run.start), *run], path) for run in runs]
 
 
-def _excerpt(lines: list[str], numbers: list[int]) -> str:
-    """Return the lines at some places, with dots for lines left out between an element and its shown descendants."""
+def _excerpt(lines: list[str], numbers: list[int], path: set[int]) -> str:
+    """Return the lines at some places, with dots for lines left out, except beside matches and their ancestors, `path`."""
     excerpt: list[str] = []
     for previous, number in zip([numbers[0], *numbers], numbers, strict=False):
-        if number > previous + 1:
+        if number > previous + 1 and path.isdisjoint((previous, number)):
             excerpt.append(" " * _depth(lines[number]) + "...")
         excerpt.append(lines[number])
     return "\n".join(excerpt)

@@ -55,7 +55,7 @@ STEPS = {
         "await page.getByLabel('a').fill(''); // the password is left out"
     ),
     "await page.get_by_label('a').fill(os.environ[\"PASSWORD\"])": (
-        "await page.getByLabel('a').fill(process.env.PASSWORD);"
+        "await page.getByLabel('a').fill(process.env['PASSWORD']);"
     ),
     "# nothing was done": "// nothing was done",
 }

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 from support.browsing import Browse, section
 
+from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 from statehold.tools.browser.tool import BrowserTool
@@ -149,3 +150,32 @@ async def test_a_cookie_with_an_empty_place_is_of_the_current_page(
 async def test_a_new_tab_without_an_address_is_an_empty_one(browse: Browse) -> None:
     text = section(await browse.text("tabs", action="new", url=""), "Result")
     assert text.splitlines()[-1] == "- 1: (current) [](about:blank)"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("browser_navigate", {}, "expected string, received undefined at url"),
+        ("browser_navigate", {"url": 123}, "expected string, received number at url"),
+        (
+            "browser_resize",
+            {"width": "wide", "height": 1},
+            "expected number, received string at width",
+        ),
+        ("browser_handle_dialog", {"accept": None}, "expected boolean, received null at accept"),
+        (
+            "browser_fill_form",
+            {"fields": [{"target": "e1", "name": "Age", "type": "textbox", "value": []}]},
+            "expected string, received array at fields.0.value",
+        ),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_in_the_words_of_the_peer(
+    name: str, arguments: JSON, message: str
+) -> None:
+    (tool,) = (tool for tool in TOOLS if tool.name == name)
+    with pytest.raises(InvalidArgument) as refusal:
+        tool.parse(arguments)
+    assert refusal.value.message == (
+        f'Invalid arguments for tool "{name}": Invalid input: {message}.'
+    )

@@ -43,7 +43,9 @@ async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab
         text = await browse.text("run_code_unsafe", code=code)
         assert section(text, "Result") == '"Counter - Lab"'
         assert 'status [ref=e11]: "1"' in section(text, "Snapshot")
-        assert section(text, "Ran Playwright code").startswith("```js\nasync page =>")
+        assert section(text, "Ran Playwright code").startswith("```js\nawait (async page =>")
+        text = await browse.text("run_code_unsafe", code="async () => ({a: [1, 'b']})")
+        assert section(text, "Result") == '{"a":[1,"b"]}'
         uploaded = f"{unsafe.config.uploads[0]}/code.js"
         text = await browse.text("run_code_unsafe", filename=uploaded)
         assert section(text, "Result") == '"from a folder"'

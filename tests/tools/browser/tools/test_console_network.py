@@ -24,7 +24,10 @@ async def test_new_errors_are_events_and_all_messages_can_be_had_by_level(
     assert "New uncaught error: thrown in a handler" in section(text, "Events")
     assert "### Events" not in await browse.text("snapshot")
     errors = section(await browse.text("console_messages", level="error"), "Result")
-    assert "Total messages: 8 (Errors: 2, Warnings: 2)" in errors
+    assert (
+        'Total messages: 8 (Errors: 2, Warnings: 2)\nReturning 2 messages for level "error"'
+        in errors
+    )
     assert "Error: thrown in a handler\n    at" in errors
     assert "a warning" not in errors
     info = section(await browse.text("console_messages"), "Result")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from typing import Any
 
@@ -76,19 +77,30 @@ async def test_find_shows_what_matches_below_what_it_is_in(browse: Browse, lab: 
 
 
 @pytest.mark.thorough
-async def test_find_says_where_it_left_something_out(browse: Browse, lab: str) -> None:
+async def test_find_marks_lines_left_out_beside_the_path_to_a_match(
+    browse: Browse, lab: str
+) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     items = "Array.from({length: 9}, (_, n) => `<li>Item ${n}</li>`).join('')"
-    await browse.value(f"() => {{ document.body.innerHTML = `<ul>${{{items}}}</ul>`; }}")
+    end = "<ol><li>End</li></ol>"
+    await browse.value(f"() => {{ document.body.innerHTML = `<ul>${{{items}}}</ul>{end}`; }}")
 
     async def found(text: str) -> list[str]:
         lines = section(await browse.text("find", text=text), "Result").splitlines()
-        return [line.partition(" [ref=")[0] + line.partition("]")[2] for line in lines[2:]]
+        return [re.sub(r" \[(active|ref=\w+)\]", "", line) for line in lines[2:]]
 
-    first = [f"  - listitem: Item {n}" for n in range(4)]
-    last = [f"  - listitem: Item {n}" for n in range(5, 9)]
-    assert await found("Item 0") == ["- list:", *first]
-    assert await found("Item 8") == ["- list:", "  ...", *last]
+    first = [f"    - listitem: Item {n}" for n in range(4)]
+    last = [f"    - listitem: Item {n}" for n in range(5, 9)]
+    assert await found("Item 0") == ["- generic:", "  - list:", *first]
+    assert await found("Item 8") == [
+        "- generic:",
+        "  - list:",
+        *last,
+        "  - list:",
+        "    - listitem: End",
+    ]
+    aside = ["  - list:", "    ...", *last[2:]]
+    assert await found("End") == ["- generic:", *aside, "  - list:", "    - listitem: End"]
 
 
 @pytest.mark.thorough
