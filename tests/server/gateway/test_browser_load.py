@@ -118,7 +118,7 @@ class Owner:
         cookie = await self.sees("evaluate", function="() => document.cookie")
         assert cookie.count(f"who={name}") == 1
         text = await self.sees("evaluate", function=f"() => ({DOWNLOAD})('{name}')")
-        while f"Downloaded {name}.txt" not in text:
+        while f"Downloaded file {name}.txt" not in text:
             text = await self.sees("wait_for", time=0.1)
         await self.sees("tabs", action="select", index=0)
         console = await self.sees("console_messages", level="error")

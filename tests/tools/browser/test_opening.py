@@ -485,7 +485,9 @@ async def test_a_download_from_another_machine_ends_at_its_bound(
         async with running(tmp_path, None, **settings) as service, opened(service) as browse:
             session = browse.connection.session
             await browse.text("navigate", url=site.url)
-            assert "Downloaded small.bin (500000" in await browse.text("click", target="text=small")
+            assert "Downloaded file small.bin to " in await browse.text(
+                "click", target="text=small"
+            )
             sizes: list[int] = []
 
             async def watch() -> None:
@@ -500,7 +502,7 @@ async def test_a_download_from_another_machine_ends_at_its_bound(
                 tasks.cancel_scope.cancel()
             assert max(sizes) < 25_000_000
             assert await session.files.names() == ["small.bin"]
-            assert "Downloaded small-2.bin" in await browse.text("click", target="text=small")
+            assert "Downloaded file small-2.bin" in await browse.text("click", target="text=small")
 
 
 @pytest.mark.thorough

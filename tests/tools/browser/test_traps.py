@@ -70,7 +70,7 @@ async def test_a_download_is_a_file_of_the_session(browse: Browse, lab: str) -> 
             name,
             len(content),
         )
-        assert f"Downloaded {name}" in result.payload["content"][0]["text"]
+        assert f"Downloaded file {name} to " in result.payload["content"][0]["text"]
         read = await browse.connection.request("resources/read", {"uri": link["uri"]}, browse.ctx)
         assert read["contents"][0]["text"] == content
 
@@ -80,7 +80,7 @@ async def test_navigating_to_a_download_keeps_the_page(browse: Browse, lab: str)
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.text("navigate", url=f"{lab}/file/small")
     uri = f"session://{browse.view.id}/browser/files/small.txt"
-    assert f"Downloaded small.txt (15 bytes): {uri}" in section(text, "Events")
+    assert f'Downloaded file small.txt to "{uri}" (15 bytes)' in section(text, "Events")
     [name] = await browse.connection.session.files.names()
     assert browse.connection.session.files.folder.joinpath(name).stat().st_mode & 0o777 == 0o600
     assert "(nothing changed)" in section(text, "Snapshot")

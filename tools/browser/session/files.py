@@ -277,7 +277,7 @@ class Files:
             raise
         note = await self.deliver(path.name)
         self._events.append(
-            f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}{note}"
+            f'Downloaded file {path.name} to "{self.address(path.name)}" ({size} bytes){note}'
         )
         self._saved_downloads.append((path.name, size))
 

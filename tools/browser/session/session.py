@@ -460,7 +460,7 @@ class BrowserSession:
         # Masked before it becomes a file name, which replaces characters.
         full_name = self.secrets.named.mask_name(download.suggested_filename) or "download"
         name, is_saved = full_name[:200], False
-        self.event_lines.append(f"Downloading {name} ...")
+        self.event_lines.append(f"Downloading file {name} ...")
         try:
             try:
                 await self.files.keep_download(download, full_name)

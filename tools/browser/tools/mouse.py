@@ -198,7 +198,7 @@ class Drop(BrowserArguments):
 async def drop(call: Call, arguments: Drop) -> None:
     """Drop files or texts onto an element, as if dragged from outside of the page."""
     if not arguments.paths and not arguments.data:
-        raise ToolFailed("Give paths or data to drop.")
+        raise ToolFailed('At least one of "paths" or "data" must be provided.')
     payload: Any = {}
     if arguments.paths:
         folders = await upload_folders(call.session, call.ctx, arguments.paths)

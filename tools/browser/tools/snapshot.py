@@ -190,9 +190,7 @@ async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
     With a filename it goes into that file only.
     """
     if arguments.full_page and arguments.target:
-        raise ToolFailed(
-            "A picture of an element is not one of the full page; leave out one of them."
-        )
+        raise ToolFailed("fullPage cannot be used with element screenshots; leave out one of them.")
     kind = arguments.type or _KINDS.get(_suffix(arguments.filename or ""), "png")
     options: Any = {"type": kind, "scale": arguments.scale, "timeout": call.timeout}
     if kind == "jpeg":

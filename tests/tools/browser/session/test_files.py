@@ -197,7 +197,7 @@ async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> 
     await until(is_over)
     (name,) = await browse.connection.session.files.names()
     assert name.endswith("漢.txt")
-    assert f"Downloaded {name} (4 bytes)" in texts[-1]
+    assert f'Downloaded file {name} to "' in texts[-1]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
         site.headers["/file"] = {"Content-Disposition": "attachment; filename=report.csv"}
         await browse.text("navigate", url=site.url)
         text = await browse.text("click", target="text=get")
-        assert "Downloaded report.csv" in section(text, "Events")
+        assert "Downloaded file report.csv" in section(text, "Events")
         # A full browser closes the tab by itself.
         closed = (
             "A tab that had opened for a download was closed.",

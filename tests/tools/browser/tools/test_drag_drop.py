@@ -208,7 +208,7 @@ async def test_dropping_texts_and_files_of_the_session(browse: Browse, lab: str)
     await browse.connection.session.files.write("note.txt", b"12345")
     text = await browse.text("drop", target="#to", paths=["note.txt"])
     assert "note.txt: 5" in section(text, "Snapshot")
-    assert "Give paths or data" in await browse.error("drop", target="#to")
+    assert 'At least one of "paths" or "data"' in await browse.error("drop", target="#to")
     assert "no file of this session" in await browse.error(
         "drop", target="#to", paths=["/etc/hosts"]
     )

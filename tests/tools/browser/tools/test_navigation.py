@@ -134,7 +134,7 @@ async def test_a_site_that_takes_its_time_costs_no_page(
             await answered.wait()
         await loop_clock.by(navigation.HANGS_SECONDS + 1)
         lab_site.open("download")
-    assert "Downloaded late.txt" in texts[0]
+    assert "Downloaded file late.txt" in texts[0]
     assert f"{lab_site.url}/counter" in section(texts[0], "Page")
 
 

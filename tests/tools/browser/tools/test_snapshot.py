@@ -232,7 +232,9 @@ async def test_a_picture_too_large_to_show_is_in_the_file_alone(
 
 
 async def test_a_picture_cannot_be_of_everything_and_one_element(browse: Browse, lab: str) -> None:
-    assert "leave out one" in await browse.error("take_screenshot", fullPage=True, target="e1")
+    assert "fullPage cannot be used" in await browse.error(
+        "take_screenshot", fullPage=True, target="e1"
+    )
     with pytest.raises(InvalidArgument):
         await browse.call("take_screenshot", type="gif")
 
