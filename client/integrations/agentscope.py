@@ -203,13 +203,8 @@ _folders: Final[dict[str, _Statehold]] = {}
 
 def _statehold_of(data: Path) -> _Statehold:
     """Return the Statehold of a folder, the same for all users of it in this program."""
-    from ...server.config.model import Config
-
     folder = os.fspath(data.absolute())
-    # Nothing ends a session but its deletion.
-    config = Config.model_validate({"timeouts": {"paused": 0, "lifetime": 0}})
-    new = _Statehold({"config": config, "services": {}, "data": folder})
-    return _folders.setdefault(folder, new)
+    return _folders.setdefault(folder, _Statehold({"services": {}, "data": folder}))
 
 
 async def _save(client: Client, name: str, user_id: str, states: JSON) -> None:
