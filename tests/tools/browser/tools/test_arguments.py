@@ -165,7 +165,7 @@ async def test_a_new_tab_without_an_address_is_an_empty_one(browse: Browse) -> N
         ("browser_handle_dialog", {"accept": None}, "expected boolean, received null at accept"),
         (
             "browser_fill_form",
-            {"fields": [{"target": "e1", "name": "Age", "type": "textbox", "value": []}]},
+            {"fields": [{"target": "e1", "name": "Age", "type": "textbox", "value": ["a"]}]},
             "expected string, received array at fields.0.value",
         ),
     ],
