@@ -145,7 +145,8 @@ def test_the_default_times_are_those_of_the_settings() -> None:
     assert left["`idle`"].startswith(f"{format_duration(defaults.idle)}: ")
     assert left["`active`"].startswith(format_duration(defaults.call))
     assert left["`paused`"].startswith(f"{format_duration(defaults.paused)}: ")
-    assert f"longer than {format_duration(defaults.lifetime)} unless" in page("README.md")
+    assert (defaults.paused_named, defaults.lifetime) == (0, 0)
+    assert "A session with a name stays until you close it" in page("README.md")
     for row in rows(
         "docs/sessions.md", "| setting | default | a caller may choose, with `session_create` |"
     ):

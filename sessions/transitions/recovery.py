@@ -121,6 +121,7 @@ class Recovery:
                     with anyio.CancelScope(shield=True):
                         session.apply(Event.RECOVERY_FAILED, cause=reason)
                         await self._pausing.pause_applied(session, release=False, cause="")
+                        self._pausing.on_paused(session)
                 except StoreUnavailable as error:
                     logger.error("session %s was not paused: %s", session.id, error)
                 return

@@ -86,7 +86,7 @@ async def test_the_pinned_session_of_a_desktop_user_is_there_after_ten_weeks(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_the_login_of_a_pinned_session_is_there_after_ten_weeks(
     tmp_path: Path, headless_shell: str
 ) -> None:

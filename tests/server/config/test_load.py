@@ -39,6 +39,16 @@ def test_the_default_settings_give_the_default_policy_without_a_bound_on_request
     assert Policy().longest == Timeouts(idle=0, paused=0, lifetime=0)
 
 
+def test_a_service_says_whether_its_sessions_are_closed_when_it_stays_away(tmp_path: Path) -> None:
+    text = "[services.a]\ncommand = 'a'\non_lost = 'close'\n[services.b]\ncommand = 'b'\n"
+    upstreams = load(config=toml(tmp_path, text), environ={}).upstreams()
+    services = [UpstreamService(name, upstreams[name]) for name in ("a", "b")]
+    assert [service.on_lost for service in services] == ["close", "pause"]
+    # It changes nothing that a snapshot depends on.
+    other = upstreams["a"].model_copy(update={"on_lost": "pause"})
+    assert UpstreamService("a", other).config_hash == services[0].config_hash
+
+
 def test_last_backoff_repeats_until_the_attempts_are_used_up(tmp_path: Path) -> None:
     path = toml(tmp_path, "[recovery]\nattempts = 4\nbackoff = [1, 2]\n")
     assert load(config=path, environ={}).policy().recovery_backoff == (1, 2, 2, 2)

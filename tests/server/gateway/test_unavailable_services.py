@@ -106,6 +106,7 @@ async def test_a_session_outlasts_a_server_that_cannot_be_started_again(tmp_path
                 return info if info["status"] == "paused" else None
 
             info = await until(paused)
+            assert info is not None
             assert info["reason"].startswith("connection_lost: quick: ")
             [listed] = structured(await client.call_tool("session_list", {}))["sessions"]
             assert (listed["status"], listed["reason"]) == ("paused", info["reason"])

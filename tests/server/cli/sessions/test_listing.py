@@ -49,6 +49,19 @@ def test_list_shows_what_the_holder_knows(statehold: Run, data: Path) -> None:
         assert [s["owner"] for s in bob] == ["bob"]
 
 
+def test_a_paused_session_that_lost_a_connection_is_listed_with_the_reason(
+    statehold: Run, data: Path
+) -> None:
+    create_paused(data, "work")
+    reason = "connection_lost: quick: the process exited with code 2"
+    with closing(sqlite3.connect(data / "statehold.db")) as db, db:
+        db.execute("UPDATE session SET reason = ?", [reason])
+    assert f"({reason})" in statehold("sessions", "list").out
+    assert f"({reason})" in statehold("sessions", "show", "work").out
+    [listed] = statehold("sessions", "list", "--json").json["sessions"]
+    assert (listed["status"], listed["reason"], listed["expires_at"]) == ("paused", reason, None)
+
+
 @pytest.mark.thorough
 def test_a_session_is_idle_since_it_was_last_used(statehold: Run, data: Path) -> None:
     with holding(data, "work"):
