@@ -100,7 +100,7 @@ async def test_reading_and_calling_raise_the_same_classes_of_errors(
         assert caught.value.recovery not in caught.value.message
         await s.close()
         with pytest.raises(SessionClosed):
-            await s.read_resource("state")
+            await s.read_resource("memory://x", service="quick")
 
 
 @pytest.mark.thorough

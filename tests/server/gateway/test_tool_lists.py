@@ -117,7 +117,7 @@ async def test_our_own_tools_are_described(client: Client) -> None:
     assert hints["session_close"].destructive_hint
     text = own["session_create"].description or ""
     assert "15 minutes" in text
-    assert "7 days" in text
+    assert "30 days" in text
     assert "quick, second, broken" in text
 
 

@@ -75,11 +75,13 @@ async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way
         assert part.meta == {"statehold/state": {"version": 0}}
 
 
-async def test_a_state_that_is_not_there_or_closed_is_an_error(client: Client) -> None:
+async def test_the_state_of_a_closed_session_is_read_and_one_that_is_not_there_is_an_error(
+    client: Client,
+) -> None:
     session = await opened_session(client)
     await client.call_tool("session_close", {"session_id": session})
+    assert (await read(client, address(session))).text == "{}"
     for uri, words in (
-        (address(session), "session_closed"),
         (address("sh_" + "a" * 26), "session_not_found"),
         (address(session) + "/", "session://ID"),
         ("session:///state", "session://ID"),

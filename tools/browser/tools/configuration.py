@@ -43,7 +43,7 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
         "image_responses",
         "uploads",
     ),
-    "sessions": ("checkpoint",),
+    "sessions": ("checkpoint", "on_lost"),
 }
 """The settings that are shown with their values, by theme. Others may hold a secret, a private path or address."""
 
