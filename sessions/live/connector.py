@@ -263,12 +263,16 @@ class Connector:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
         self._follow_changes(session, binding, live)
         connection = live.connection
+        was_lost = record.status is BindingStatus.LOST
         binding.update(
             status=BindingStatus.OPEN,
             generation=generation,
             resume_token=connection.resume_token if isinstance(connection, Resumed) else None,
             config_hash=binding.service.config_hash,
-            last_error=None if record.last_error in _PAUSE_REASONS else record.last_error,
+            # A lost one gets such a reason when its session is about to be paused.
+            last_error=None
+            if record.last_error in _PAUSE_REASONS and not was_lost
+            else record.last_error,
             since=self._core.clock.now(),
         )
         if session.record.reason is not None:
