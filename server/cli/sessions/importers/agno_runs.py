@@ -22,6 +22,8 @@ STATUSES: Final = {
 }
 """The statuses of runs here, by those of agno; all others are `completed`."""
 ERROR_LENGTH: Final = 1000
+SERVICE: Final = "agno"
+"""The service of imported calls, so that they differ from those of services here."""
 MEDIA: Final = ("images", "videos", "audio", "files", "audio_output", "image_output")
 
 
@@ -106,6 +108,7 @@ class JournalOfRuns:
         entry: JSON = {
             "kind": "call",
             "run": run,
+            "service": SERVICE,
             "tool": str(function.get("name")),
             "status": OutcomeUnknown.code if result is None else "error" if failed else "ok",
             "started_at": at,

@@ -76,6 +76,7 @@ def test_sessions_of_agno_come_with_state_messages_calls_and_summary(
         ("user", "Show the list"),
         ("assistant", "Your list: milk."),
     ]
+    assert "agno: add" in cli.run("history", "shopping")[1]
     runs = [entry for entry in shopping["journal"] if entry["kind"] == "run"]
     assert [run["status"] for run in runs] == ["completed", "completed"]
     assert {entry["run"] for entry in shopping["journal"]} - {None} == {run["run"] for run in runs}
