@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
 from .....sessions.json_codec import JSON
 from ...errors import CommandError
-from .foreign import ForeignSession, Sessions, Unreadable
+from .foreign import ForeignSession, Sessions, Unreadable, read_json
 
 MODULES: Final = "modules"
 """The key in the state of a session under which the client's load_session_state() finds modules."""
@@ -46,7 +45,7 @@ def _session(file: Path, users: bool) -> ForeignSession:
     # agentscope writes halves of surrogate pairs, too.
     text = file.read_bytes().decode(errors="surrogatepass")
     try:
-        states: object = json.loads(text)
+        states = read_json(text)
     except ValueError as error:
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(states, dict):

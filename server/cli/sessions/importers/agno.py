@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 from .....sessions.json_codec import JSON
 from ...errors import CommandError
 from .agno_runs import JournalOfRuns
-from .foreign import ForeignSession, Sessions, Unreadable
+from .foreign import ForeignSession, Sessions, Unreadable, read_json
 
-SESSION_COLUMNS: Final = {"session_id", "session_type", "session_data"}
+SESSION_COLUMNS: Final = {"session_id", "session_type", "session_data", "created_at"}
 RUN_COLUMNS: Final = {"run_id", "session_id", "run_data", "run_index"}
 SUMMARY_LENGTH: Final = 20_000
 TOPICS: Final = 50
+_NOT_AS_WRITTEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Errors of values that have another type or range than those of agno."""
 
 
 def read_agno(file: Path) -> tuple[int, Sessions]:
@@ -47,6 +56,7 @@ def _connect(file: Path) -> sqlite3.Connection:
     # Each page of the import may run in another thread.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.row_factory = sqlite3.Row
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
@@ -74,12 +84,21 @@ def _sessions(
 ) -> Iterator[ForeignSession | Unreadable]:
     with closing(_connect(file)) as connection:
         for table in tables:
-            for row in connection.execute(f"SELECT * FROM {_quote(table)} ORDER BY created_at"):
-                source = str(row["session_id"])
-                try:
-                    yield _session(source, dict(row), _runs(connection, row, run_tables))
-                except (ValueError, TypeError, KeyError, RecursionError) as error:
-                    yield Unreadable(source, f"it is not as agno writes it ({error})")
+            try:
+                yield from _sessions_of(connection, table, run_tables)
+            except sqlite3.Error as error:
+                yield Unreadable(table, f"the rest of the table cannot be read ({error})")
+
+
+def _sessions_of(
+    connection: sqlite3.Connection, table: str, run_tables: list[str]
+) -> Iterator[ForeignSession | Unreadable]:
+    for row in connection.execute(f"SELECT * FROM {_quote(table)} ORDER BY created_at"):
+        source = str(row["session_id"])
+        try:
+            yield _session(source, dict(row), _runs(connection, row, run_tables))
+        except _NOT_AS_WRITTEN as error:
+            yield Unreadable(source, f"it is not as agno writes it ({error})")
 
 
 def _runs(connection: sqlite3.Connection, row: sqlite3.Row, tables: list[str]) -> list[JSON]:
@@ -146,7 +165,7 @@ def _decode(value: object) -> object:
     """Return the value of a column: JSON, which agno 2 writes as a JSON string of JSON."""
     for _ in range(2):
         if isinstance(value, str | bytes):
-            value = json.loads(value)
+            value = read_json(value)
     return {} if value is None else value
 
 

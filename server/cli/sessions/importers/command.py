@@ -100,13 +100,15 @@ class _Importer:
             self._skip(session.source, session.reason)
             return
         earlier = self._earlier.get(session.origin)
-        if earlier is not None:
-            self._compare(session, earlier)
-            return
         try:
-            await self._import(session)
+            if earlier is None:
+                await self._import(session)
+            else:
+                self._compare(session, earlier)
         except SessionError as error:
             self._skip(session.source, error.message)
+        except RecursionError:
+            self._skip(session.source, "it is nested too deeply")
 
     async def _import(self, session: ForeignSession) -> None:
         timeouts = timeouts_of(self._policy, SessionOptions(name=session.name))

@@ -81,7 +81,23 @@ class ForeignSession:
             "receipts": [],
             "summary": summary,
         }
-        return read_document(json.dumps(fields).encode(errors="replace"))
+        # Halves of surrogate pairs, which others write in JSON, become question marks.
+        text = json.dumps(fields, ensure_ascii=False)
+        return read_document(text.encode(errors="replace"))
+
+
+def read_json(text: str | bytes) -> object:
+    """Return a JSON value.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"it has {name}, which JSON lacks")
 
 
 _ENTRY: Final[JSON] = {
@@ -100,4 +116,4 @@ _ENTRY: Final[JSON] = {
 
 Sessions = Iterator[ForeignSession | Unreadable]
 
-__all__ = ["DIGEST", "ForeignSession", "Sessions", "Unreadable"]
+__all__ = ["DIGEST", "ForeignSession", "Sessions", "Unreadable", "read_json"]

@@ -185,9 +185,13 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
     text.write_text("no database")
     empty = tmp_path / "empty.db"
     sqlite3.connect(empty).close()
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE s (session_id, session_type, session_data)")
     for words in (
         ("--from", "agno", str(text)),
         ("--from", "agno", str(empty)),
+        ("--from", "agno", str(other)),
         ("--from", "agno", str(tmp_path / "nothing.db")),
         ("--from", "agentscope", str(tmp_path / "nothing")),
         ("--from", "agno", str(empty), "--users"),
@@ -196,3 +200,42 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
     ):
         code, out, err = cli.run("import", *words)
         assert (code, out, err.count("\n") <= 2) == (USAGE, "", True), (words, err)
+
+
+def test_a_row_that_agno_did_not_write_so_is_skipped_alone(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_2")
+    strange = {
+        "texts": [{"run_id": "r", "messages": ["hi"]}],
+        "calls": [{"run_id": "r", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}],
+        "late": [{"run_id": "r", "created_at": 10**400}],
+        "nan": [{"run_id": "r", "messages": [{"role": "user", "content": float("nan")}]}],
+    }
+    insert = """
+        INSERT INTO agno_sessions (session_id, session_type, session_data, runs, created_at)
+        VALUES (?, 'agent', ?, ?, 1)
+    """
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for name, runs in strange.items():
+            connection.execute(insert, [name, "{}", json.dumps(runs)])
+        connection.execute(insert, ["bytes", b'{"session_state": {"a": 1}}', "[]"])
+        connection.execute(
+            "INSERT INTO agno_sessions (session_id, session_type, session_data, created_at) "
+            "VALUES ('latin', 'agent', CAST(x'7b2261223a22e9227d' AS TEXT), 1)"
+        )
+    code, out, _ = cli.run("import", "--from", "agno", str(file), "--json")
+    report = json.loads(out)
+    assert code == FAILURE
+    assert {each["source"] for each in report["skipped"]} == set(strange)
+    assert {"shopping", "poems", "bytes", "latin"} <= {each["name"] for each in report["imported"]}
+
+
+def test_half_a_surrogate_pair_is_replaced_and_nan_is_refused_with_its_name(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "half.json").write_text('{"agent": {"text": "tea \\ud83c"}}')
+    (tmp_path / "nan.json").write_text('{"agent": {"score": NaN}}')
+    _, out, _ = cli.run("import", "--from", "agentscope", str(tmp_path))
+    assert "nan.json was skipped: it is not JSON (it has NaN, which JSON lacks)" in out
+    assert cli.json("state", "half")["value"]["modules"]["agent"] == {"text": "tea ?"}
