@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from ..sessions.journal.model_answer import ModelAnswer
 from .results import object_of
 
 if TYPE_CHECKING:
@@ -217,16 +218,17 @@ def _line(message: Message) -> str:
 
 
 def summary_fields(answer: SummaryAnswer) -> tuple[str, list[str], str | None]:
-    """Return text, topics and name of a summary.
+    """Return text, topics and name of a summary, cut and cleaned to what can be stored.
 
     Raises:
         TypeError: it has no text.
     """
-    fields = {"summary": answer} if isinstance(answer, str) else answer
-    text = fields.get("summary")
-    if not isinstance(text, str):
-        raise TypeError('the function should return a text, or one under "summary"')
-    return text, [str(topic) for topic in fields.get("topics") or ()], fields.get("name") or None
+    fields = dict(answer) if isinstance(answer, Mapping) else {"summary": answer}
+    try:
+        found = ModelAnswer.of(fields)
+    except ValueError:
+        raise TypeError('the function should return a text, or one under "summary"') from None
+    return found.text, found.topics, found.name
 
 
 __all__ = [

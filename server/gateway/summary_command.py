@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from ...sessions.json_codec import JSON, dumps
 from ...tools.processes.command import run_command
 from ..config.sections import SummarySettings
+
+OUTPUT_BYTES: Final = 1 << 20
+"""Most bytes of its answer."""
 
 
 async def ask_summary_command(settings: SummarySettings, session: JSON) -> object:
@@ -15,8 +19,16 @@ async def ask_summary_command(settings: SummarySettings, session: JSON) -> objec
     Raises:
         ValueError: it has none; see run_command().
     """
-    data = dumps(session).encode()
-    return json.loads(await run_command(settings.command, seconds=settings.seconds, data=data))
+    output = await run_command(
+        settings.command,
+        seconds=settings.seconds,
+        data=dumps(session).encode(),
+        output_bytes=OUTPUT_BYTES,
+    )
+    try:
+        return json.loads(output)
+    except (ValueError, RecursionError):
+        raise ValueError("its output is not JSON") from None
 
 
 __all__ = ["ask_summary_command"]

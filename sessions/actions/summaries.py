@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from functools import partial
+from typing import Final
 
 import anyio
+import anyio.to_thread
 
 from ..core import Core
 from ..errors import InvalidArgument, NameTaken, SessionError, SessionFenced, StoreUnavailable
+from ..journal.model_answer import ModelAnswer
 from ..json_codec import JSON
 from ..live.directory import Directory
 from ..live.session import Session
@@ -33,9 +35,6 @@ ENTRIES: Final = 200
 """Most entries of the history that a model gets."""
 INPUT_CHARACTERS: Final = 200_000
 """About the most characters of these entries."""
-TEXT: Final = 20_000
-TOPICS: Final = 50
-TOPIC: Final = 100
 AT_ONCE: Final = 2
 """Summaries that are written at once."""
 WAITING: Final = 100
@@ -112,7 +111,7 @@ class Summaries:
         self._pending.add(record.id)
         try:
             async with self._turns:
-                answer = _Answer.of(await self.model(await self._input(principal, record)))
+                answer = ModelAnswer.of(await self.model(await self._input(principal, record)))
             await self._store(principal, record.id, answer)
         except (ValueError, SessionError, SessionFenced, StoreUnavailable) as error:
             reason = self._core.redactor.text(str(error), 300)
@@ -134,6 +133,7 @@ class Summaries:
         kinds = [JournalKind.MESSAGE, JournalKind.CALL]
         entries = await core.store.history(record.id, HistoryFilter(kinds=kinds, limit=ENTRIES))
         state = await core.store.state(record.id)
+        redact = partial(core.redactor.value, room=INPUT_CHARACTERS)
         shown: list[JSON] = []
         room = INPUT_CHARACTERS
         for entry in reversed(entries):
@@ -146,14 +146,13 @@ class Summaries:
             "session_id": record.id,
             "name": None if record.name is None else core.redactor.prose(record.name),
             "entries": shown,
-            "state": {}
-            if state is None
-            else core.redactor.value(state.value, room=INPUT_CHARACTERS),
+            # A large state takes long.
+            "state": {} if state is None else await anyio.to_thread.run_sync(redact, state.value),
             "summary": summaries["summary"],
             "digest": summaries["digest"]["text"],
         }
 
-    async def _store(self, principal: Principal, session_id: str, answer: _Answer) -> None:
+    async def _store(self, principal: Principal, session_id: str, answer: ModelAnswer) -> None:
         record = await self._directory.find_record(principal, session_id)
         if record.closed_at is not None:
             await self._store_closed(record, answer)
@@ -162,7 +161,7 @@ class Summaries:
         if record.name is None and answer.name is not None:
             await self._name(principal, session_id, answer.name)
 
-    async def _store_closed(self, record: SessionRecord, answer: _Answer) -> None:
+    async def _store_closed(self, record: SessionRecord, answer: ModelAnswer) -> None:
         redact = self._core.redactor.prose
         counts = await self._core.store.journal_counts(record.id)
         summary = SummaryRecord(
@@ -188,31 +187,6 @@ class Summaries:
             except InvalidArgument:
                 return
             return
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer of a model, cut to what is stored."""
-
-    text: str
-    topics: list[str]
-    name: str | None
-
-    @classmethod
-    def of(cls, answer: object) -> _Answer:
-        """Read an answer.
-
-        Raises:
-            ValueError: it has no summary.
-        """
-        fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-        text, topics, name = (fields.get(key) for key in ("summary", "topics", "name"))
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError('the answer has no text under "summary"')
-        words = cast("list[object]", topics) if isinstance(topics, list) else []
-        found = [word.strip()[:TOPIC] for word in words if isinstance(word, str) and word.strip()]
-        name = " ".join(name.split())[:TOPIC] if isinstance(name, str) else ""
-        return cls(text.strip()[:TEXT], found[:TOPICS], name or None)
 
 
 __all__ = ["Summaries", "Summarize"]

@@ -109,7 +109,8 @@ async def test_a_pause_and_a_close_are_summed_up(tmp_path: Path) -> None:
     ("program", "problem"),
     [
         ("raise SystemExit(3)", "exit code 3"),
-        ("print('no JSON')", "Expecting value"),
+        ("print('no JSON')", "not JSON"),
+        ("print('[' * 100_000)", "not JSON"),
         ("print('{{}}')", "no text"),
         ("import sys; sys.stdin.read(); print('x' * 20_000_000)", "more than"),
     ],
@@ -164,6 +165,39 @@ async def test_a_function_of_the_client_sums_up(tmp_path: Path) -> None:
 
         summary = await s.summarize(ask)
         assert (summary.text, summary.topics, s.name) == ("tea?", ["t"], "a talk")
+
+
+async def test_an_answer_of_a_model_is_used_as_far_as_it_can_be() -> None:
+    async with connect(services={}) as client:
+        answer: dict[str, Any] = {
+            "summary": "s" * 30_000,
+            "topics": ["tea", "", 5, "t" * 200],
+            "name": " Login/checkout:\n\x00 half \ud83c ",
+        }
+
+        async def ask(messages: list[dict[str, Any]]) -> Any:
+            return answer
+
+        s = await client.create()
+        summary = await s.summarize(ask)
+        assert (len(summary.text), summary.topics) == (20_000, ["tea", "t" * 100])
+        assert s.name == "Login checkout: half ?"
+        answer = {"summary": "short", "topics": "a, b", "name": "sh_1"}
+        other = await client.create()
+        summary = await other.summarize(ask)
+        assert (summary.text, summary.topics, other.name) == ("short", [], None)
+        for wrong in (None, 5, {}, {"summary": " "}):
+            answer = wrong  # pyright: ignore[reportAssignmentType]
+            with pytest.raises(TypeError, match="summary"):
+                await other.summarize(ask)
+
+
+async def test_a_name_that_a_command_proposes_needs_no_form(tmp_path: Path) -> None:
+    program = r"""print(r'{{"summary": "one", "name": "a/b \u0000 c \ud83c"}}')"""
+    async with served(tmp_path, program) as (client, _):
+        s = await client.create()
+        assert (await s.summary(refresh=True)).text == "one"
+        assert await name_of(s) == "a b c ?"
 
 
 @pytest.fixture
