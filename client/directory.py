@@ -103,7 +103,13 @@ class SessionDirectory:
                 return sessions
 
     async def find(self, ref: str | None, filters: Mapping[str, Any]) -> Session | None:
-        """Return the open session with this id or name, or the one used last that matches; None when there is none."""
+        """Return the open session with this id or name, or the one used last that matches; None when there is none.
+
+        Raises:
+            TypeError: it is to be found by both.
+        """
+        if ref is not None and filters:
+            raise TypeError("find() takes an id or a name, or filters")
         try:
             if ref is not None:
                 session = await self.get(ref)

@@ -110,6 +110,8 @@ async def test_sessions_are_listed_in_pages_and_found(client: Client) -> None:
     for found in (await view.find("page 3"), await view.find(metadata={"n": 3})):
         assert found is not None
         assert (found.id, found.attached) == (made[3].id, True)
+    with pytest.raises(TypeError, match="or filters"):
+        await view.find("page 3", user_id="bob")
     await made[3].close()
     for missing in (
         view.find("page 3"),
