@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 
 from .current import Current
-from .errors import SessionClosed, SessionExpired, SessionNotFound
+from .errors import ConnectionLost, SessionClosed, SessionExpired, SessionNotFound
 from .results import HistoryEntry
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
     from .caller import OwnToolCaller
 
-END_SECONDS: Final = 15.0
+END_SECONDS = 15.0
 """Seconds that the end of a block waits until the end of its run is stored."""
 ERROR_LENGTH: Final = 10_000
 """Characters of an error that are sent. The server keeps fewer."""
@@ -78,19 +78,28 @@ class Run:
         """Store its end, also when the caller is cancelled.
 
         If the block failed, or its session is closed, an end that cannot be stored is logged, not raised.
+
+        Raises:
+            ConnectionLost: Statehold did not answer in time.
+            SessionError: the end could not be stored.
         """
         self.status, self.error = "completed", None
         if cause is not None:
             self.status = "error" if isinstance(cause, Exception) else "cancelled"
             self.error = f"{type(cause).__name__}: {cause}".removesuffix(": ")
         try:
-            with anyio.fail_after(END_SECONDS, shield=True):
-                await self._write(self.status, self.error)
+            await self._write_end()
         except Exception as error:
             is_closed = isinstance(error, SessionClosed | SessionExpired | SessionNotFound)
             if cause is None and not is_closed:
                 raise
             logger.warning("the end of run %s was not stored: %s", self.id, error)
+
+    async def _write_end(self) -> None:
+        with anyio.move_on_after(END_SECONDS, shield=True) as scope:
+            await self._write(self.status, self.error)
+        if scope.cancelled_caught:
+            raise ConnectionLost(f"Statehold did not answer within {END_SECONDS:g} seconds.")
 
     async def _write(self, status: str, error: str | None = None) -> None:
         arguments: JSON = {"run_id": self.id, "status": status}

@@ -12,8 +12,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from statehold.client import Client, HistoryEntry, Session
-from statehold.client.errors import InvalidArgument
+from statehold.client import Client, HistoryEntry, Session, runs
+from statehold.client.errors import ConnectionLost, InvalidArgument
 from statehold.client.sync import connect as connect_blocking
 
 Connect = Callable[..., Client]
@@ -202,3 +202,12 @@ async def test_tools_of_langchain_have_its_run_id_outside_of_a_block(
             assert [e.run_id for e in s.history(kind="call").entries] == [str(own), "block"]
 
     await anyio.to_thread.run_sync(block)
+
+
+async def test_an_end_that_is_not_stored_in_time_is_an_error_of_the_client(
+    embedded: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with embedded.session() as s:
+        with pytest.raises(ConnectionLost, match="did not answer within 0 seconds"):
+            async with s.run("slow"):
+                monkeypatch.setattr(runs, "END_SECONDS", 0.0)
