@@ -109,7 +109,8 @@ async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
 async def test_a_closed_session_answers_by_name_as_by_id(client: Client) -> None:
     session = await opened_session(client, name="gone", state={"n": 1})
     await client.call_tool("session_close", {"session_id": "gone"})
-    for tool, more in (("inc", {}), ("state_update", {"values": {}}), ("session_restart", {})):
+    refused: dict[str, JSON] = {"inc": {}, "state_update": {"values": {}}, "session_restart": {}}
+    for tool, more in refused.items():
         by_name = await client.call_tool(tool, {"session_id": "gone", **more})
         by_id = await client.call_tool(tool, {"session_id": session, **more})
         assert code_of(by_name) == "session_closed", tool
