@@ -56,7 +56,10 @@ def anyio_backend() -> Any:
 async def service(
     anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str
 ) -> AsyncGenerator[BrowserService]:
-    """The service of all these modules: starting one takes longer than most tests on it."""
+    """The service of all these modules: starting one takes longer than most tests on it.
+
+    A fixture of a module that opens a service too asks for this one: it has to be opened first, as it is closed last.
+    """
     data = tmp_path_factory.mktemp("data")
     async with running_in_hosts(data, shell, caps=CAPS) as service:
         yield service

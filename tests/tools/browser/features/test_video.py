@@ -36,11 +36,11 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def filming(
-    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
+    service: BrowserService, shell: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[BrowserService]:
     """The service of all tests that film; its driver starts with the first session."""
-    async with running(tmp_path_factory.mktemp("data"), shell, caps=["devtools"]) as service:
-        yield service
+    async with running(tmp_path_factory.mktemp("data"), shell, caps=["devtools"]) as filming:
+        yield filming
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ FIELD = "() => document.querySelector('[name={}]').value"
 
 @pytest.fixture(scope="module")
 async def with_secrets(
-    anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
+    service: BrowserService, tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
 ) -> AsyncGenerator[BrowserService]:
     folder = tmp_path_factory.mktemp("secrets")
     file = folder / "secrets.env"
@@ -38,8 +38,8 @@ async def with_secrets(
     )
     file.write_text("\n".join(lines), "utf-8")
     caps = ["devtools", "storage", "testing"]
-    async with running(folder / "data", shell, caps=caps, secrets=str(file)) as service:
-        yield service
+    async with running(folder / "data", shell, caps=caps, secrets=str(file)) as with_secrets:
+        yield with_secrets
 
 
 @pytest.fixture

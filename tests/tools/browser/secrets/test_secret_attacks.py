@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Generator
-from typing import Any
 
 import pytest
 from changing import Changing
@@ -44,7 +43,7 @@ def shop() -> Generator[Changing]:
 
 @pytest.fixture(scope="module")
 async def with_secrets(
-    anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str, shop: Changing
+    service: BrowserService, tmp_path_factory: pytest.TempPathFactory, shell: str, shop: Changing
 ) -> AsyncGenerator[BrowserService]:
     folder = tmp_path_factory.mktemp("secrets")
     lines = (
@@ -55,8 +54,8 @@ async def with_secrets(
     )
     (folder / "secrets.env").write_text("\n".join(lines), "utf-8")
     settings = {"caps": ["devtools", "storage", "testing"], "secrets": str(folder / "secrets.env")}
-    async with running(folder / "data", shell, **settings) as service:
-        yield service
+    async with running(folder / "data", shell, **settings) as with_secrets:
+        yield with_secrets
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -25,13 +24,13 @@ async def test_it_is_not_there_unless_it_was_turned_on(browse: Browse) -> None:
 
 @pytest.fixture(scope="module")
 async def unsafe(
-    anyio_backend: Any, shell: str, tmp_path_factory: pytest.TempPathFactory
+    service: BrowserService, shell: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[BrowserService]:
     """The service of all tests whose sessions may run code."""
     data, uploads = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("uploads")
     (uploads / "code.js").write_text("async page => 'from a folder'")
-    async with running(data, shell, caps=["unsafe"], uploads=[str(uploads)]) as service:
-        yield service
+    async with running(data, shell, caps=["unsafe"], uploads=[str(uploads)]) as unsafe:
+        yield unsafe
 
 
 async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab: str) -> None:
