@@ -205,10 +205,10 @@ class Directory:
             del self._claiming[session_id]
             released.set()
 
-    async def claim(self, record: SessionRecord, *, is_use: bool = True) -> None:
+    async def claim(self, record: SessionRecord) -> None:
         """Claim a stored session for this node, or wait for a claim that is under way. The caller looks again afterwards.
 
-        `is_use`: a caller uses it, so that the time until its end starts again.
+        This is no use of the session: a call, a resume or a change of its state is.
 
         Raises:
             OwnedByAnotherNode: another process holds it.
@@ -218,9 +218,9 @@ class Directory:
             await running_claim.wait()
             return
         with self.reserve(record.id), anyio.CancelScope(shield=True):
-            await self._claim(record, is_use)
+            await self._claim(record)
 
-    async def _claim(self, record: SessionRecord, is_use: bool) -> None:
+    async def _claim(self, record: SessionRecord) -> None:
         if record.id in self._live:
             return
         claimed = await self._core.store.claim(
@@ -237,8 +237,6 @@ class Directory:
             clock=self._core.clock,
             last_seq=claimed.last_seq,
         )
-        if not is_use:
-            session.idle_since = session.record.used_at = record.used_at
         for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
             if service is not None:

@@ -79,7 +79,7 @@ _CLAIM = (
         _s.node.is_(None) | (_s.node == _me),
         exists().where(_n.id == _me, _n.state == NodeState.UP.value),
     )
-    .values(node=_me, epoch=_s.epoch + 1, used_at=bindparam("now", type_=_s.used_at.type))
+    .values(node=_me, epoch=_s.epoch + 1)
 )
 
 
@@ -89,7 +89,7 @@ def claim(
     """Make a node the owner; if the owner is dead, release the session first."""
     if connection.scalar(_ABANDONED, {"session_id": session_id}) is not None:
         _release(connection, [session_id], now, retention)
-    result = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
+    result = connection.execute(_CLAIM, {"session_id": session_id, "me": node})
     return queries.load_session(connection, session_id) if result.rowcount else None
 
 

@@ -98,7 +98,7 @@ class Expiry:
             await self._directory.purge(record.id)
             return
         try:
-            await self._directory.claim(record, is_use=False)
+            await self._directory.claim(record)
         except SessionError:
             return
         session = self._directory.get(record.id)

@@ -69,7 +69,7 @@ class Suspension:
         record = await self._core.store.get(session_id)
         if record is None or record.node != self._core.node.id or self._directory.get(session_id):
             return
-        await self._directory.claim(record, is_use=False)
+        await self._directory.claim(record)
         session = self._directory.get(session_id)
         if session is not None:
             await self._pausing.give_back(session)

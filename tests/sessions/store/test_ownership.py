@@ -45,7 +45,7 @@ async def test_a_claim_loads_the_session_and_raises_the_epoch(
     loaded = await store.claim("sh_a", NODE, 5.0)
     assert loaded is not None
     assert (loaded.session.node, loaded.session.epoch) == (NODE, 2)
-    assert (loaded.session.used_at, loaded.session.status) == (5.0, Status.PAUSED)
+    assert (loaded.session.used_at, loaded.session.status) == (1.0, Status.PAUSED)
     assert [b.service for b in loaded.bindings] == ["browser"]
     assert loaded.state.value == {"n": 1}
     assert loaded.last_seq == 0
