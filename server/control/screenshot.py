@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -37,9 +36,8 @@ async def take_screenshot(
     Raises:
         SessionError: there is no such session, or it has no page to show.
     """
-    used_at = await _used_at(registry, principal, session_id)
     session = await registry.find(principal, session_id)
-    async with _resumed_session(registry, session, used_at):
+    async with _resumed_session(registry, session):
         session = await registry.ready(principal, session.id)
         live = await registry.connector.connect(session, _find_browser(session))
         # With this lock the session is not paused meanwhile; calls go on.
@@ -51,21 +49,13 @@ async def take_screenshot(
     return picture_to_json(picture)
 
 
-async def _used_at(registry: Registry, principal: Principal, session_id: str) -> float:
-    """Return when a session was last used. Read before the session is claimed, since claiming counts as use."""
-    used_at = (await registry.info(principal, session_id))["used_at"]
-    return datetime.datetime.fromisoformat(used_at).timestamp()
-
-
 @asynccontextmanager
-async def _resumed_session(
-    registry: Registry, session: Session, used_at: float
-) -> AsyncGenerator[None]:
+async def _resumed_session(registry: Registry, session: Session) -> AsyncGenerator[None]:
     """Resume a paused session for the block and pause it again at the end, unless it was used meanwhile."""
     if session.status is not Status.PAUSED:
         yield
         return
-    session.idle_since = session.record.used_at = used_at
+    used_at = session.idle_since
     try:
         _find_browser(session)
         await registry.pausing.resume(session, cause=CAUSE)
@@ -74,7 +64,7 @@ async def _resumed_session(
             yield
         finally:
             if session.idle_since == resumed_at and not session.in_flight:
-                session.idle_since = used_at
+                session.idle_since = session.record.used_at = used_at
                 with anyio.CancelScope(shield=True):
                     await registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause=CAUSE)
     finally:
