@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 
+from statehold.sessions.ids import new_id
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.node import Node
 from statehold.sessions.records import (
@@ -21,7 +22,6 @@ from statehold.sessions.records import (
     BindingStatus,
     SessionRecord,
     StateRecord,
-    new_id,
 )
 from statehold.sessions.store.sql import SQLStore
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
+from .ids import new_id
 from .journal.redaction import Redactor
 from .journal.redactions import Redactions
 from .live.budget import Budget
 from .live.deadlines import Deadlines
 from .node import Node
 from .policy import Policy
-from .records import new_id
 from .services import Service
 from .store.base import Store
 

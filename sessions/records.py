@@ -5,7 +5,6 @@ Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record 
 
 from __future__ import annotations
 
-import secrets
 from enum import StrEnum
 from typing import Any, Final
 
@@ -53,16 +52,6 @@ def labels_of(holder: object) -> dict[str, str]:
     """Return the labels in LABELS that `holder` has as attributes and that are not None."""
     labels = {label: getattr(holder, label) for label in LABELS}
     return {label: value for label, value in labels.items() if value is not None}
-
-
-ID_PREFIX: Final = "sh_"
-"""The beginning of every session id."""
-_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
-
-
-def new_id() -> str:
-    """Return an unguessable session id: `sh_` and 26 characters of base32, 130 random bits. It encodes nothing."""
-    return ID_PREFIX + "".join(_ALPHABET[b & 31] for b in secrets.token_bytes(26))
 
 
 LOCAL = Principal()

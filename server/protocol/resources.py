@@ -28,8 +28,9 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
+from ...sessions.ids import ID_PREFIX
 from ...sessions.json_codec import JSON
-from ...sessions.records import ID_PREFIX, Principal
+from ...sessions.records import Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
 from ...tools.upstream.errors import UpstreamRefused

@@ -21,8 +21,9 @@ from ..errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from ..ids import ID_PREFIX
 from ..lifecycle import LIVE, OPEN, Event, Status
-from ..records import ID_PREFIX, BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
+from ..records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
 from .quota import Quota

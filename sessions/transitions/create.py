@@ -22,6 +22,7 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
+from ..ids import ID_PREFIX
 from ..lifecycle import Event, Status
 from ..live.connector import Connector
 from ..live.directory import Directory
@@ -29,7 +30,6 @@ from ..live.quota import Quota
 from ..live.session import Binding, Session
 from ..policy import Policy
 from ..records import (
-    ID_PREFIX,
     LABELS,
     BindingRecord,
     Principal,

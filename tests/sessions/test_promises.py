@@ -25,8 +25,9 @@ from statehold.sessions.errors import (
     SessionExpired,
     SessionNotFound,
 )
+from statehold.sessions.ids import new_id
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, Timeouts, new_id
+from statehold.sessions.records import LOCAL, Timeouts
 from statehold.sessions.services import SessionView, Snapshot
 
 
