@@ -17,7 +17,7 @@ from .json_codec import JSON
 PausePolicy = Literal["snapshot", "keep", "release"]
 """Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
 LossPolicy = Literal["pause", "close"]
-"""What happens to a session whose lost connection cannot be opened again: its next call tries again, or it is closed."""
+"""The fate of a session whose lost connection cannot be opened again: its next call tries again, or it is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Buil
         await engine.registry.close(LOCAL, session.id)
         with pytest.raises(SessionClosed):
             await states.update(LOCAL, session.id, {"n": 2})
-        # What it kept can be read until it is purged.
+        # Its state can be read until it is purged.
         assert (await states.read(LOCAL, session.id)).value == {"n": 1}
         await engine.registry.rename_delete.delete(LOCAL, session.id)
         with pytest.raises(SessionNotFound):
