@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 
 from .current import Current
-from .errors import ConnectionLost, SessionClosed, SessionExpired, SessionNotFound
+from .errors import ConnectionLost, OutcomeUnknown, SessionClosed, SessionExpired, SessionNotFound
 from .results import HistoryEntry
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 END_SECONDS = 15.0
 """Seconds that the end of a block waits until the end of its run is stored."""
+END_SECONDS_AFTER_AN_ERROR = 3.0
+"""The same for a block that failed or was cancelled: its caller waits for an exception, often of a server that is gone."""
 ERROR_LENGTH: Final = 10_000
 """Characters of an error that are sent. The server keeps fewer."""
 
@@ -88,24 +90,39 @@ class Run:
             self.status = "error" if isinstance(cause, Exception) else "cancelled"
             self.error = f"{type(cause).__name__}: {cause}".removesuffix(": ")
         try:
-            await self._write_end()
+            await self._write_end(END_SECONDS if cause is None else END_SECONDS_AFTER_AN_ERROR)
         except Exception as error:
             is_closed = isinstance(error, SessionClosed | SessionExpired | SessionNotFound)
             if cause is None and not is_closed:
                 raise
             logger.warning("the end of run %s was not stored: %s", self.id, error)
 
-    async def _write_end(self) -> None:
-        with anyio.move_on_after(END_SECONDS, shield=True) as scope:
-            await self._write(self.status, self.error)
+    async def _write_end(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds, shield=True) as scope:
+            try:
+                await self._write(self.status, self.error)
+            except OutcomeUnknown:
+                # A second end of a run that has ended would be a run of its own.
+                if not await self._find_end():
+                    await self._write(self.status, self.error)
         if scope.cancelled_caught:
-            raise ConnectionLost(f"Statehold did not answer within {END_SECONDS:g} seconds.")
+            raise ConnectionLost(f"Statehold did not answer within {seconds:g} seconds.")
+
+    async def _find_end(self) -> bool:
+        """Take the times of the run if its end is stored."""
+        newest = {"kind": "run", "run": self.id, "last": 1}
+        for entry in (await self._session.call_own("session_history", newest))["entries"]:
+            self._take_times(HistoryEntry.of(entry))
+        return self.ended_at is not None
 
     async def _write(self, status: str, error: str | None = None) -> None:
         arguments: JSON = {"run_id": self.id, "status": status}
         if error is not None:
             arguments["error"] = error[:ERROR_LENGTH]
-        entry = HistoryEntry.of((await self._session.call_own("session_run", arguments))["entry"])
+        answer = await self._session.call_own("session_run", arguments)
+        self._take_times(HistoryEntry.of(answer["entry"]))
+
+    def _take_times(self, entry: HistoryEntry) -> None:
         self.started_at, self.ended_at = entry.at, entry.ended_at
 
     async def __aenter__(self) -> Self:

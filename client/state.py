@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,10 @@ def apply_change(function: Callable[[Any], Any], current: StateValue, default: A
     """Return the result of a function of a value, or the value if the function changed that in place."""
     value = current.value if current.found else copy.deepcopy(default)
     changed = function(value)
+    if inspect.isawaitable(changed):
+        if inspect.iscoroutine(changed):
+            changed.close()
+        raise TypeError("the function of state.change() must not be async: it may be called again")
     return value if changed is None else changed
 
 

@@ -211,3 +211,14 @@ async def test_an_end_that_is_not_stored_in_time_is_an_error_of_the_client(
         with pytest.raises(ConnectionLost, match="did not answer within 0 seconds"):
             async with s.run("slow"):
                 monkeypatch.setattr(runs, "END_SECONDS", 0.0)
+
+
+async def test_a_block_that_failed_waits_less_for_the_end_of_its_run(
+    embedded: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "END_SECONDS_AFTER_AN_ERROR", 0.0)
+    async with embedded.session() as s:
+        with pytest.raises(ValueError, match="the page is gone"):
+            async with s.run("failed"):
+                raise ValueError("the page is gone")
+        assert (await run_of(s, "failed")).status == "running"

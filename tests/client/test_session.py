@@ -252,6 +252,13 @@ async def test_changes_by_a_function_are_applied_one_after_the_other(client: Cli
         with pytest.raises(ZeroDivisionError):
             await s.state.change(lambda n: n / 0, "/n")
 
+        async def double(number: int) -> int:
+            return number * 2
+
+        with pytest.raises(TypeError, match="must not be async"):
+            await s.state.change(double, "/n")
+        assert await s.state.get("/n") == 5.0
+
 
 async def test_a_state_is_read_changed_and_compared(client: Client) -> None:
     async with client.session(state={"a": {"b": 1}, "big": 2**70}) as s:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from support.gateway_process import JSON, Running, serving
+from support.gateway_process import JSON, Running, kill, serving
 
 from statehold.client import Client, connect
 from statehold.client.errors import (
@@ -27,10 +28,11 @@ class Relay:
     """Forwards requests to a server. For the next `lose` requests the server runs them, but the answer is lost."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self.lose = 0
         self.then: int | None = None
         """The port to which requests go after a lost answer."""
+        self.on_loss: Callable[[], object] = lambda: None
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[str]:
@@ -39,7 +41,7 @@ class Relay:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._pass, read, ours, False, tasks.cancel_scope)
@@ -58,7 +60,8 @@ class Relay:
         while data := await read.read(65536):
             if answers and self.lose:
                 self.lose -= 1
-                self._port = self.then or self._port
+                self.port = self.then or self.port
+                self.on_loss()
                 break
             write.write(data)
         scope.cancel()
@@ -138,6 +141,23 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_process_is_gone(
             relay.lose = 1
             sessions.append(await client.create(metadata={"test": "the next process"}))
             assert set(await ids(client, "the next process")) == {s.id for s in sessions}
+
+
+async def test_a_run_ends_once_when_the_process_that_stored_its_end_is_killed(
+    config_file: Path, tmp_path: Path
+) -> None:
+    with serving(config_file, tmp_path) as first, serving(config_file, tmp_path) as second:
+        relay = Relay(int(first.url.rpartition(":")[2]))
+        relay.then, relay.on_loss = int(second.url.rpartition(":")[2]), partial(kill, first)
+        async with relay.run() as url, connect(url) as client:
+            s = await client.create()
+            async with s.run("shop") as run:
+                relay.lose = 1
+            assert (relay.lose, run.status) == (0, "completed")
+            [entry] = (await s.history(kind="run")).entries
+            assert (entry.run_id, entry.status, entry.at) == ("shop", "completed", run.started_at)
+            assert entry.ended_at == run.ended_at is not None
+            await s.close()
 
 
 @pytest.mark.thorough

@@ -89,9 +89,10 @@ class _Importer:
         self._earlier: dict[object, SessionRecord] = {}
 
     async def find_earlier_ones(self, store: SQLStore) -> None:
-        """Find the open sessions that were imported before."""
-        mine = SessionFilter(owner=self._owner.key, statuses=OPEN)
-        records, _ = await read_pages(store, mine, MOST)
+        """Find the sessions that were imported before, closed ones too."""
+        records, _ = await read_pages(store, SessionFilter(owner=self._owner.key), MOST)
+        # An open one counts before a closed one of the same origin.
+        records.sort(key=lambda record: record.status in OPEN)
         self._earlier = {record.metadata.get(IMPORTED_FROM): record for record in records}
 
     async def add(self, session: ForeignSession | Unreadable) -> None:

@@ -108,6 +108,9 @@ def test_an_import_that_is_repeated_changes_nothing(
     assert "0 of 3 sessions imported, 3 skipped" in out
     assert "shopping was skipped: it has changed since" in out
     assert "poems was skipped: it is not as agno writes it" in out
+    cli.run("close", "shopping")
+    code, out, _ = cli.run("import", "--from", "agno", str(file))
+    assert "0 of 3 sessions imported, 3 skipped" in out
     code, _, _ = cli.run("delete", "shopping", "--force")
     code, out, _ = cli.run("import", "--from", "agno", str(file))
     assert "1 of 3 sessions imported, 2 skipped" in out
