@@ -226,6 +226,8 @@ async def test_progress_is_reported(client: Client) -> None:
         reports.append((done, total))
 
     async with client.session(services=["quick"]) as s:
+        # A call that waits for its server to start reports that, too.
+        await s.call("inc")
         await s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert reports == [(float(step), 5.0) for step in range(1, 6)]
 
