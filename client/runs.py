@@ -109,7 +109,7 @@ class Run:
             raise ConnectionLost(f"Statehold did not answer within {seconds:g} seconds.")
 
     async def _find_end(self) -> bool:
-        """Take the times of the run if its end is stored."""
+        """Return whether the end of the run is stored, and take its times."""
         newest = {"kind": "run", "run": self.id, "last": 1}
         for entry in (await self._session.call_own("session_history", newest))["entries"]:
             self._take_times(HistoryEntry.of(entry))

@@ -28,7 +28,7 @@ class Relay:
     """Forwards requests to a server. For the next `lose` requests the server runs them, but the answer is lost."""
 
     def __init__(self, port: int) -> None:
-        self.port = port
+        self._port = port
         self.lose = 0
         self.then: int | None = None
         """The port to which requests go after a lost answer."""
@@ -41,7 +41,7 @@ class Relay:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self.port)
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._pass, read, ours, False, tasks.cancel_scope)
@@ -60,7 +60,7 @@ class Relay:
         while data := await read.read(65536):
             if answers and self.lose:
                 self.lose -= 1
-                self.port = self.then or self.port
+                self._port = self.then or self._port
                 self.on_loss()
                 break
             write.write(data)

@@ -16,7 +16,7 @@ from .....sessions.actions.import_ import IMPORTED_FROM
 from .....sessions.clock import SystemClock
 from .....sessions.errors import SessionError
 from .....sessions.json_codec import JSON
-from .....sessions.lifecycle import Status
+from .....sessions.lifecycle import OPEN
 from .....sessions.plural import plural
 from .....sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
 from .....sessions.registry import Registry
@@ -33,7 +33,6 @@ from .agentscope import read_agentscope
 from .agno import read_agno
 from .foreign import DIGEST, ForeignSession, Sessions, Unreadable
 
-OPEN = [each for each in Status if each not in (Status.CLOSED, Status.CLOSING)]
 MOST = 1_000_000
 
 
