@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ..sessions.json_codec import JSON
     from .caller import Caller
-    from .integrations.langchain import Handler
+    from .langchain_tool import Handler
     from .options import CallOptions, MessageOptions
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]

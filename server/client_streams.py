@@ -13,7 +13,7 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from ..tools.upstream.transports.framing import encode
+from ..tools.processes.framing import encode
 from .protocol.refusals import invalid_request, refusal
 from .sdk.access import create_context_streams
 

@@ -7,7 +7,7 @@ import signal
 import anyio
 from anyio.abc import TaskStatus
 
-from .cli.exit_codes import FENCED, OK
+from .exit_codes import FENCED, OK
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
+import orjson
 from pydantic_core import from_json, to_json
 
 JSON: TypeAlias = dict[str, Any]
@@ -37,6 +39,35 @@ def well_formed(text: str) -> str:
     return text
 
 
+def encode(message: JSON) -> bytes:
+    """Return a message as JSON. Unlike orjson alone, it encodes integers beyond 64 bits.
+
+    NaN and infinity become null, as with orjson. Half of a surrogate pair becomes a replacement character, because many
+    clients cannot read its escape.
+    """
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        pass
+    try:
+        text = _dump_exact(message)
+    except ValueError:
+        text = _dump_exact(_replace_non_finite(message))
+    return well_formed(text).encode()
+
+
+def _dump_exact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _replace_non_finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _replace_non_finite(item) for key, item in cast("JSON", value).items()}
+    if isinstance(value, list):
+        return [_replace_non_finite(item) for item in cast("list[object]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def room_left(value: object, room: int, *, levels: int, member: int = 1) -> int:
     """Return `room` less the characters of a JSON value and `member` for each of its members; negative once it is used up.
 
@@ -61,4 +92,4 @@ def room_left(value: object, room: int, *, levels: int, member: int = 1) -> int:
     return room
 
 
-__all__ = ["JSON", "dumps", "loads", "room_left", "well_formed"]
+__all__ = ["JSON", "dumps", "encode", "loads", "room_left", "well_formed"]

@@ -5,6 +5,7 @@ Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -313,3 +314,20 @@ class SessionFilter(Record):
     limit: int = Field(default=100, ge=1, le=1000)
     cursor: str | None = None
     """The value `list_sessions` returned with the page before."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalCounts:
+    """Counts of the entries of a journal, compacted ones included."""
+
+    calls: dict[str, dict[str, int]]
+    """By tool, then by status."""
+    messages: dict[str, int]
+    """By role."""
+    transitions: int
+    runs: int
+    entries: int
+    """All entries ever written."""
+    first_at: float | None
+    last_at: float | None
+    last_seq: int

@@ -23,7 +23,7 @@ Graph: TypeAlias = dict[str, list[tuple[str, str]]]
 GRAPH = """
 import json, sys
 from pathlib import Path
-root, folder = map(Path, sys.argv[1:])
+root, folder = map(Path, sys.argv[1:3])
 package = folder / "statehold"
 package.mkdir()
 (package / "__init__.py").touch()
@@ -31,7 +31,12 @@ for name in ("keeper", "sessions", "tools", "server", "client"):
     (package / name).symlink_to(root / name)
 sys.path.insert(0, str(folder))
 import grimp
-graph = grimp.build_graph("statehold", include_external_packages=True, cache_dir=None)
+graph = grimp.build_graph(
+    "statehold",
+    include_external_packages=True,
+    exclude_type_checking_imports=sys.argv[3] == "runtime",
+    cache_dir=None,
+)
 print(json.dumps({
     module: [
         (imported, detail["line_contents"])
@@ -45,7 +50,17 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    command = [sys.executable, "-I", "-c", GRAPH, str(ROOT), str(tmp_path_factory.mktemp("graph"))]
+    return read_graph(tmp_path_factory.mktemp("graph"), "all")
+
+
+@pytest.fixture(scope="module")
+def runtime_graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """The graph without the imports for annotations alone."""
+    return read_graph(tmp_path_factory.mktemp("graph"), "runtime")
+
+
+def read_graph(folder: Path, imports: str) -> Graph:
+    command = [sys.executable, "-I", "-c", GRAPH, str(ROOT), str(folder), imports]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     content: Graph = json.loads(done.stdout)
     assert "statehold.sessions.core" in dict(content["statehold.sessions.registry"])
@@ -56,6 +71,11 @@ def layer_of(module: str) -> int:
     return LAYERS.index(module.split(".")[1])
 
 
+def folder_of(module: str) -> str:
+    folder = ROOT.joinpath(*module.split(".")[1:])
+    return module if folder.is_dir() else module.rpartition(".")[0]
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_modules_import_each_other(graph: Graph, layer: str) -> None:
     inside = {module for module in graph if module.startswith(f"statehold.{layer}.")}
@@ -63,6 +83,22 @@ def test_no_modules_import_each_other(graph: Graph, layer: str) -> None:
         {module: inside.intersection(dict(graph[module])) for module in inside}
     )
     order.prepare()  # raises CycleError with the circle
+
+
+def test_no_two_folders_import_each_other(runtime_graph: Graph) -> None:
+    """A folder and its own subfolders may."""
+    arrows = {
+        (folder_of(module), folder_of(imported))
+        for module, imports in runtime_graph.items()
+        for imported, _ in imports
+        if imported in runtime_graph
+    }
+    both_ways = {
+        (first, second)
+        for first, second in arrows
+        if (second, first) in arrows and first < second and not second.startswith(f"{first}.")
+    }
+    assert both_ways == set()
 
 
 def test_imports_lead_from_a_layer_to_itself_and_those_below(graph: Graph) -> None:
@@ -112,7 +148,7 @@ def test_egress_imports_nothing_else_of_the_browser(graph: Graph) -> None:
 
 
 def test_private_names_of_libraries_are_imported_in_the_sdk_modules_only(graph: Graph) -> None:
-    sdk = ("statehold.server.sdk", "statehold.tools.upstream.sdk", "statehold.tools.browser.process.sdk")  # fmt: skip
+    sdk = ("statehold.server.sdk", "statehold.tools.upstream.sdk", "statehold.tools.browser.devtools.sdk")  # fmt: skip
     private = re.compile(r"from (mcp|mcp_types|playwright)[\w.]*( import .*\b|\.)_[a-z]")
     lines = [(module, line) for module, imports in graph.items() for _, line in imports]
     assert any(private.match(line) for module, line in lines if module.startswith(sdk))

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import (
-    SessionError,
-)
-from ..integrations.langchain import (
+from ..errors import SessionError
+from ..langchain_tool import (
     Artifact,
     Content,
     Handler,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
     from ...sessions.json_codec import JSON
-    from ..integrations.langchain import Handler
+    from ..langchain_tool import Handler
     from ..options import MessageOptions
 
 

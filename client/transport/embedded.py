@@ -23,9 +23,9 @@ from mcp.shared.transport_context import TransportContext
 from ...server.config.load import load
 from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
+from ...server.process.gateway import open_gateway
 from ...server.protocol.server import StateholdServer
 from ...server.sdk.access import RequestContext
-from ...server.serve import open_gateway
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import LOCAL, Principal
 from .base import JsonRpcError, ProgressCallback, TransportBroken

@@ -7,9 +7,9 @@ from pathlib import Path
 from ...sessions.errors import StoreUnavailable
 from ...sessions.store.file.backup import back_up
 from ..config.model import Config, ConfigError
+from ..exit_codes import FAILURE, OK
 from ..gateway.stores import is_remote, store_of
 from .command_line import CommandLine
-from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json
 
 _TOOLS = {

@@ -7,7 +7,7 @@ from typing import Self
 
 from ...sessions.errors import SessionError
 from ...sessions.records import SessionRecord
-from .exit_codes import BUSY, FAILURE, NOT_FOUND, USAGE
+from ..exit_codes import BUSY, FAILURE, NOT_FOUND, USAGE
 
 _EXIT_CODES = {"session_not_found": NOT_FOUND, "session_busy": BUSY}
 

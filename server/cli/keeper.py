@@ -11,7 +11,7 @@ import anyio
 from ...sessions.plural import plural
 from ...tools.processes import procfs
 from ...tools.processes.keeper import KeeperClient, KeeperStatus, KeeperUnreachable, KeptChild
-from .exit_codes import OK
+from ..exit_codes import OK
 from .output import complain, say, span, table
 
 END_SECONDS: Final = 10.0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from .command_line import CommandLine
 from .commands import parse_command_line
-from .exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from .output import complain
 
 if TYPE_CHECKING:
@@ -131,16 +131,16 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     defer_packages()
     with defer_models():
         if _is_shared(arguments):
-            from ..serve_shared import run_shared
+            from ..process.shared import run_shared
             from .shared import settings_of
 
             run = partial(run_shared, settings=settings_of(arguments))
         elif http:
-            from ..serve_http import run_http
+            from ..process.http import run_http
 
             run = partial(run_http, replace=arguments.replace)
         else:
-            from ..serve_stdio import run_stdio as run
+            from ..process.stdio import run_stdio as run
 
     # Imported objects live as long as the process.
     gc.freeze()

@@ -14,9 +14,9 @@ from ...sessions.records import NodeRecord
 from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
 from ..config.model import Config
+from ..exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from ..gateway.stores import may_exist, store_of
 from .command_line import CommandLine
-from .exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from .output import complain, say, say_json, span, table
 
 ANSWER_SECONDS: Final = 5.0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .exit_codes import FAILURE
+from ..exit_codes import FAILURE
 
 
 def complain(message: str, code: int = FAILURE) -> int:

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, cast
 import click
 from click.core import ParameterSource
 
+from ..exit_codes import EXIT_CODES, USAGE
 from .command_line import CommandLine
-from .exit_codes import EXIT_CODES, USAGE
 
 PROGRAM = "statehold"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..exit_codes import EXIT_CODES
 from .commands import SETTINGS, build_commands
-from .exit_codes import EXIT_CODES
 from .parser import Command, Group, Setting, help_of, spell, walk
 
 

@@ -14,8 +14,8 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
+from ..exit_codes import FAILURE, OK
 from .command_line import CommandLine
-from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json, table
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.data_folder import find_data_folder
+from ..exit_codes import OK, USAGE
 from ..shared.connection import ServerRefused, ServerUnavailable, ask, connect
 from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.handshake import Request
@@ -17,7 +18,6 @@ from ..shared.pipe import carry
 from ..shared.requested_settings import SESSION_VARIABLE, requested_settings
 from .command_line import CommandLine
 from .commands import SETTINGS
-from .exit_codes import OK, USAGE
 from .output import ago, complain, pairs, say, say_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ...sessions.live.session import Binding, Session
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.features.picture import Picture, PictureKind, take_picture
+from ...tools.browser.picture import Picture, PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
 CAUSE = "screenshot"

@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
-from ..unix_sockets import (
+from ..sockets.unix_sockets import (
     claim_socket_path,
     create_private_folder,
     is_listening,

@@ -6,7 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...sessions.node import NODES
-from ..unix_sockets import claim_socket_path, create_private_folder, remove_socket, socket_path
+from ..sockets.unix_sockets import (
+    claim_socket_path,
+    create_private_folder,
+    remove_socket,
+    socket_path,
+)
 
 FOLDER = "forwarding"
 

@@ -13,7 +13,7 @@ import anyio
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.records import NodeRecord
-from ..unix_sockets import is_same_user
+from ..sockets.unix_sockets import is_same_user
 from . import tcp
 from .address import NodeSockets
 from .assertion import AssertionRefused, Assertions

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ..unix_listener import accept, listen
+from ..sockets.unix_listener import accept, listen
 from .address import NodeSockets
 from .http_requests import HTTP_METHOD
 from .messages import (

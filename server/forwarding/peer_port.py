@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from ..accept_loop import accept_sockets
+from ..sockets.accept_loop import accept_sockets
 from . import tcp
 from .assertion import AssertionRefused, Assertions
 from .handshake import admit

@@ -32,13 +32,13 @@ from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
 from ..forwarding.listener import Owner, OwnerServer
 from ..forwarding.peers import Peers
-from ..protocol.uris import page_uri
 from .added_services import AddedServices
 from .opening import Opening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
 from .summary_command import ask_summary_command
 from .tool_names import hold_names, log_renames, offer_of
+from .uris import page_uri
 
 logger = logging.getLogger("statehold.server")
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..config.model import Config, ConfigError
 from ..replacement.socket import NotReplaced, Predecessor, ReplacementSocket
-from ..systemd import WrongSocket, inherited_listener
+from ..sockets.systemd import WrongSocket, inherited_listener
 from .port_holder import holder_of
 
 BACKLOG: Final = 2048

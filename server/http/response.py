@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import anyio
-import orjson
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import CallOptions
@@ -19,7 +16,7 @@ from mcp_types import ErrorData
 from starlette.requests import Request
 from starlette.types import Send
 
-from ...sessions.json_codec import JSON, well_formed
+from ...sessions.json_codec import JSON, encode
 from ..sdk.access import RequestContext
 from .fast_request import SESSION, PlainRequest, ToolCall
 
@@ -230,38 +227,9 @@ class CallResponse:
                 await self._write(b": ping\r\n\r\n")
 
 
-def encode(message: JSON) -> bytes:
-    """Return a message as JSON. Unlike orjson alone, it encodes integers beyond 64 bits.
-
-    NaN and infinity become null, as with orjson. Half of a surrogate pair becomes a replacement character, because many
-    clients cannot read its escape.
-    """
-    try:
-        return orjson.dumps(message)
-    except TypeError:
-        pass
-    try:
-        text = _dump_exact(message)
-    except ValueError:
-        text = _dump_exact(_replace_non_finite(message))
-    return well_formed(text).encode()
-
-
-def _dump_exact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _replace_non_finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _replace_non_finite(item) for key, item in cast("JSON", value).items()}
-    if isinstance(value, list):
-        return [_replace_non_finite(item) for item in cast("list[object]", value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def encode_event(message: JSON) -> bytes:
     """Return a message as an event of a stream."""
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
 
 
-__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode", "encode_event"]
+__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode_event"]

@@ -12,13 +12,13 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from ...sessions.errors import OwnedByAnotherNode
+from ..gateway.uris import parse_state_uri
 from ..sdk.access import RequestContext, connection_of, is_modern
 from .forwarded_requests import is_forwarded
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import RenamingSession, Subscriptions, Topic
-from .uris import parse_state_uri
 
 SUBSCRIPTIONS: Final = 1000
 """The maximum number of resources of one `subscriptions/listen` request; further ones are not acknowledged."""

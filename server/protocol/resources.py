@@ -29,7 +29,7 @@ from ...sessions.errors import (
     SessionNotFound,
 )
 from ...sessions.ids import ID_PREFIX
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, encode
 from ...sessions.records import Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
@@ -39,15 +39,7 @@ from ...tools.upstream.service import UpstreamService
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..gateway.tool_names import hold_names
-from ..http.response import encode
-from ..sdk.access import RequestContext, is_modern
-from ..sdk.caller import Caller
-from .error_translation import translate_errors
-from .input_required import SessionWork
-from .request_checks import refuse_unencodable
-from .results import mark_request_state
-from .subscriptions import Topic
-from .uris import (
+from ..gateway.uris import (
     SCHEME,
     address_contents,
     address_contents_in_session,
@@ -60,6 +52,13 @@ from .uris import (
     session_uri,
     state_uri,
 )
+from ..sdk.access import RequestContext, is_modern
+from ..sdk.caller import Caller
+from .error_translation import translate_errors
+from .input_required import SessionWork
+from .request_checks import refuse_unencodable
+from .results import mark_request_state
+from .subscriptions import Topic
 
 logger = logging.getLogger("statehold.server")
 

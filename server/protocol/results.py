@@ -16,8 +16,8 @@ from ...sessions.json_codec import JSON
 from ...tools.app_pages import with_app_page
 from ...tools.own.definition import Outcome, OwnTool
 from ..gateway.own_tools import AnotherProcess
+from ..gateway.uris import address_block, session_uri
 from ..sdk.caller import OUR_STATE
-from .uris import address_block, session_uri
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"

@@ -14,7 +14,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from ...sessions.errors import StoreUnavailable
 from ..gateway.gateway import Gateway
-from .uris import state_uri
+from ..gateway.uris import state_uri
 
 logger = logging.getLogger("statehold.server")
 

@@ -21,7 +21,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.upstream.quiet import InternalContext
 from ..gateway.gateway import Gateway
-from .uris import session_uri
+from ..gateway.uris import session_uri
 
 logger = logging.getLogger("statehold.server")
 

@@ -23,9 +23,9 @@ from typing import Any, Final, cast
 import anyio
 from anyio.abc import TaskStatus
 
-from ..accept_loop import accept_sockets
-from ..unix_listener import listen
-from ..unix_sockets import (
+from ..sockets.accept_loop import accept_sockets
+from ..sockets.unix_listener import listen
+from ..sockets.unix_sockets import (
     claim_socket_path,
     create_private_folder,
     is_same_user,

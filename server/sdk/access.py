@@ -27,7 +27,7 @@ from mcp_types import JSONRPCMessage, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..config.http import HttpSettings
-from ..http.replay import RETRY_MS, Replay, SessionEvents
+from .replay import RETRY_MS, Replay, SessionEvents
 
 RequestContext = ServerRequestContext[Any, Any]
 

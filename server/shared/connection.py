@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..unix_sockets import is_listening, is_same_user
+from ..sockets.unix_sockets import is_listening, is_same_user
 from .folder import START_LOCK, SharedFolder
 from .handshake import MalformedLine, Reply, Request
 

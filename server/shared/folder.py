@@ -9,7 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..unix_sockets import claim_socket_path, create_private_folder, remove_socket, socket_path
+from ..sockets.unix_sockets import (
+    claim_socket_path,
+    create_private_folder,
+    remove_socket,
+    socket_path,
+)
 
 FOLDER = "shared"
 SOCKET = "server"

@@ -26,7 +26,7 @@ from ..gateway.gateway import Gateway
 from ..protocol.forwarded_requests import PIN_SCOPE
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown
-from ..unix_listener import accept, listen
+from ..sockets.unix_listener import accept, listen
 from .folder import SharedFolder
 from .handshake import LINE_BYTES, READ_SECONDS, MalformedLine, Reply, Request, is_newer
 from .requested_settings import differences

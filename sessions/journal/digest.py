@@ -12,7 +12,7 @@ import orjson
 
 from ..attribution import attribute_text
 from ..json_codec import JSON
-from ..store.base import JournalCounts
+from ..records import JournalCounts
 from ..views import timestamp
 from .redaction import Redactor
 

@@ -5,6 +5,7 @@ Import the implementation from `sql`. This package itself imports no database li
 
 from __future__ import annotations
 
-from .base import ClaimedSession, JournalCounts, JournalLimits, Store, Write
+from ..records import JournalCounts
+from .base import ClaimedSession, JournalLimits, Store, Write
 
 __all__ = ["ClaimedSession", "JournalCounts", "JournalLimits", "Store", "Write"]

@@ -16,6 +16,7 @@ from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
     HistoryFilter,
+    JournalCounts,
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
@@ -66,23 +67,6 @@ class ClaimedSession:
     state: StateRecord
     last_seq: int
     """The highest journal position in use, 0 for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalCounts:
-    """Counts of the entries of a journal, compacted ones included."""
-
-    calls: dict[str, dict[str, int]]
-    """By tool, then by status."""
-    messages: dict[str, int]
-    """By role."""
-    transitions: int
-    runs: int
-    entries: int
-    """All entries ever written."""
-    first_at: float | None
-    last_at: float | None
-    last_seq: int
 
 
 class Store(Protocol):
@@ -315,4 +299,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["RESTARTED", "JournalLimits", "ClaimedSession", "Store", "JournalCounts", "Write"]
+__all__ = ["RESTARTED", "JournalLimits", "ClaimedSession", "Store", "Write"]

@@ -8,9 +8,15 @@ from sqlalchemy import Connection, Select, String, bindparam, case, func, or_, s
 
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..json_codec import loads
-from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord, SummaryRecord
+from ..records import (
+    HistoryFilter,
+    JournalCounts,
+    JournalKind,
+    JournalRecord,
+    ReceiptRecord,
+    SummaryRecord,
+)
 from . import rows, schema
-from .base import JournalCounts
 from .compaction import OTHERS
 from .rows import columns_of
 

@@ -18,6 +18,7 @@ from ..journal.entries import CallEntry
 from ..records import (
     BindingRecord,
     HistoryFilter,
+    JournalCounts,
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
@@ -28,7 +29,7 @@ from ..records import (
     SummaryRecord,
 )
 from . import journal_queries, ownership, queries, rows, session_queries, tool_receipts
-from .base import ClaimedSession, JournalCounts, JournalLimits, Write
+from .base import ClaimedSession, JournalLimits, Write
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
 from .database import Connections, Location

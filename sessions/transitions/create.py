@@ -7,11 +7,10 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ..calls.receipts import Operation
 from ..core import Core
 from ..errors import (
     InvalidArgument,
@@ -43,6 +42,9 @@ from ..state.patch import copy_json, size_of, validate_state
 from ..state.schema import check_schema, check_value
 from ..validation import label
 from .close import Closing
+
+if TYPE_CHECKING:
+    from ..calls.receipts import Operation
 
 logger = logging.getLogger("statehold.sessions")
 

@@ -13,12 +13,12 @@ import pytest
 
 from statehold.server.cli import reference as command_reference
 from statehold.server.cli.commands import SETTINGS, build_commands, parse_command_line
-from statehold.server.cli.exit_codes import EXIT_CODES
 from statehold.server.cli.parser import help_of, walk
 from statehold.server.config import reference
 from statehold.server.config.client_files import read_client_file
 from statehold.server.config.load import load
 from statehold.server.config.messages import FLAGS, setting_names
+from statehold.server.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [

@@ -23,7 +23,7 @@ from support.gateway_process import (
 )
 from support.waiting import until
 
-from statehold.server.cli.exit_codes import FAILURE
+from statehold.server.exit_codes import FAILURE
 
 
 @pytest.fixture

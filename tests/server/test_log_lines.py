@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statehold.server.logs import JsonLines, TextLines
+from statehold.server.process.logs import JsonLines, TextLines
 
 FORGED = "gone\n12:00:00 INFO    statehold: all is well\x1b[2J\x9b31m\r\u2028end\x00"
 

@@ -95,7 +95,7 @@ def limits_after(*command: str) -> tuple[int, int]:
 
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
     program = (
-        "import resource; from statehold.server.open_files import raise_limit; raise_limit(); "
+        "import resource; from statehold.server.process.open_files import raise_limit; raise_limit(); "
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     import resource

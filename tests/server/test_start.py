@@ -17,7 +17,7 @@ from support.gateway_process import JSON, MODULE, Way, opened_session, serving, 
 from support.piped import HELLO, Pipes, piped, tool_call
 from support.selection import matrix
 
-from statehold.server.cli.exit_codes import FAILURE, OK
+from statehold.server.exit_codes import FAILURE, OK
 from statehold.sessions.store.file.folder import DataFolder
 
 LIST: JSON = {"id": 1, "method": "tools/list"}

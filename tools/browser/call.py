@@ -17,14 +17,14 @@ from .answers.answer import ADDRESS, TITLE, Answer, to_line
 from .answers.events import News, summarize, summarize_news
 from .answers.naming import code_of
 from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
+from .devtools.world import WorldError
 from .egress.policy import scheme_allowed
+from .errors import ToolFailed, describe_error, was_action_done
 from .secrets.addresses import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
-from .session.failures import ToolFailed, describe_error, was_action_done
 from .session.locator import parse_target
 from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents
-from .snapshot.world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator

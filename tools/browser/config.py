@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from .devtools.world import is_origin
 from .egress.addresses import parse_host
 from .egress.policy import HostEntry
 from .egress.upstream import UpstreamProxy
 from .snapshot.encryption import SHORTEST_KEY
-from .snapshot.world import is_origin
 
 Capability = Literal[
     "core",

@@ -24,9 +24,9 @@ from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .call import Call
-from .features.call_log import CallLog
-from .session.failures import ToolFailed, describe_error, describe_exception
-from .session.pages import close_context, context_answers
+from .devtools.pages import close_context, context_answers
+from .errors import ToolFailed, describe_error, describe_exception
+from .session.recording.call_log import CallLog
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextRecord
 from .tool import BrowserTool

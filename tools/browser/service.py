@@ -30,8 +30,9 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
-from .features.output_folder import OutputFolder
 from .missing_paths import find_missing_path
+from .opening import Opening
+from .output_folder import OutputFolder
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, Pool
@@ -42,7 +43,6 @@ from .session.files import FILES_OF_SESSION, Files
 from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
-from .snapshot.opening import Opening
 from .snapshot.storage_file import load_storage_state
 from .tools import toolset
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .call import Call
+from .errors import ToolFailed
 from .secrets.session import IS_SECRET
 from .secrets.snapshot_line import refs_of_field
-from .session.failures import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator

@@ -14,9 +14,9 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from ..upstream.transports.framing import OutputTail, StdinWriter, StdoutReader
 from . import procfs
 from .call_log import CallLog
+from .framing import OutputTail, StdinWriter, StdoutReader
 from .keeper import KeeperClient, KeeperUnreachable, KeptIdentity, KeptProcess
 from .launch import inherited_environment
 from .ledger import Ledger

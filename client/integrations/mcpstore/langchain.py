@@ -12,8 +12,8 @@ from .session import Session, current_sessions
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
+    from ...langchain_tool import Artifact, Content
     from ...sync.portal import Portal
-    from ..langchain import Artifact, Content
     from .space import Space
 
 
@@ -45,7 +45,7 @@ class LangChain:
 
     def _tool(self, tool: SpaceTool, bound_session: Session | None) -> StructuredTool:
         # Imported here, because the rest of this package works without the extra.
-        from ..langchain import build_tool, content_and_artifact, tool_exception
+        from ...langchain_tool import build_tool, content_and_artifact, tool_exception
 
         portal, space, name, service = self._portal, self._space, tool.tool.name, tool.tool.service
 

@@ -11,7 +11,7 @@ import sys
 import anyio
 from anyio.abc import TaskStatus
 
-from ..exit_codes import FAILURE, INTERRUPTED, OK
+from ...exit_codes import FAILURE, INTERRUPTED, OK
 from ..output import complain
 
 

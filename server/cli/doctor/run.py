@@ -12,8 +12,8 @@ from pathlib import Path
 from ....sessions.plural import plural
 from ...config.load import load_for
 from ...config.model import Config, ConfigError
+from ...exit_codes import FAILURE, OK
 from ..command_line import CommandLine
-from ..exit_codes import FAILURE, OK
 from ..output import say, say_json, table
 from .finding import Finding
 

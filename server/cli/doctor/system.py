@@ -16,7 +16,7 @@ from ....tools.browser.config import BrowserConfig
 from ....tools.upstream.config import UnusableConfig, UpstreamConfig
 from ...config.missing_paths import find_missing_path
 from ...config.model import Config, ServiceConfig
-from ...open_files import file_limit
+from ...process.open_files import file_limit
 from .finding import Finding
 
 CHROMIUM = (

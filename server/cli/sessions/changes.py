@@ -13,9 +13,9 @@ from ....sessions.plural import plural
 from ....sessions.records import Principal, SessionFilter, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
+from ...exit_codes import FAILURE, OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import FAILURE, OK
 from ..nodes import LiveNodes
 from ..output import complain, say, say_json
 from .filters import parse_duration

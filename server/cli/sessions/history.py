@@ -12,9 +12,9 @@ from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, Sess
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ...config.secrets import redactor_of
+from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import OK
 from ..nodes import LiveNodes
 from ..output import ago, plain_lines, say, say_json, table
 

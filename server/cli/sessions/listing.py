@@ -12,8 +12,8 @@ from ....sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilte
 from ....sessions.store.sql import SQLStore
 from ....sessions.views import describe, describe_binding, expiry, timestamp
 from ...config.model import Config
+from ...exit_codes import OK
 from ..command_line import CommandLine
-from ..exit_codes import OK
 from ..nodes import LiveNodes
 from ..output import ago, pairs, plain, say, say_json, span, table, until
 from .filters import filter_fields

@@ -7,13 +7,13 @@ from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....sessions.transitions.create import SessionOptions
+from ....tools.browser.errors import ToolFailed
 from ....tools.browser.process.executables import Machine
-from ....tools.browser.session.failures import ToolFailed
 from ....tools.browser.tools.navigation import parse_url
 from ...config.model import Config
+from ...exit_codes import NOT_FOUND
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import NOT_FOUND
 from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
 from .window import open_window, with_window

@@ -8,8 +8,8 @@ from pathlib import Path
 from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionFilter, SessionRecord
 from ....sessions.store.sql import SQLStore
+from ...exit_codes import USAGE
 from ..errors import CommandError
-from ..exit_codes import USAGE
 
 _PAGE = 500
 

@@ -11,10 +11,10 @@ from ....sessions.errors import StoreUnavailable
 from ....sessions.records import SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ConfigError
+from ...exit_codes import FAILURE
 from ...gateway.stores import may_exist, store_of
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import FAILURE
 from ..output import complain, say_json
 from .lookup import find_session
 

@@ -13,9 +13,9 @@ from ....sessions.lifecycle import Status
 from ....sessions.records import SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ServiceConfig
+from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import OK
 from ..output import plain, say, say_json
 from .tool_calls import ToolCaller
 

@@ -12,9 +12,9 @@ from ....sessions.records import SessionRecord, StateRecord
 from ....sessions.state.patch import MISSING, tokens_of, value_at
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
+from ...exit_codes import FAILURE, OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import FAILURE, OK
 from ..output import say, say_json
 from .tool_calls import ToolCaller
 

@@ -23,8 +23,8 @@ from ...config.model import Config, ServiceConfig
 from ...control.handler import ControlHandler
 from ...control.requests import ControlRequest
 from ...control.socket import ControlRefused, ControlUnavailable, ask
+from ...exit_codes import BUSY
 from ..errors import CommandError
-from ..exit_codes import BUSY
 
 
 class ToolCaller:

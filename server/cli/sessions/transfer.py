@@ -21,9 +21,9 @@ from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ...config.secrets import redactor_of
+from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import OK
 from ..output import plain, say, say_json
 from .filters import parse_metadata
 from .lookup import find_session, parse_owner

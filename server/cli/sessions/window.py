@@ -19,19 +19,19 @@ from ....sessions.node import NODES
 from ....sessions.records import SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....tools.browser.config import BrowserConfig
-from ....tools.browser.features.picture import take_picture
+from ....tools.browser.picture import take_picture
 from ....tools.browser.process.choice import NoBrowser, find_browser
 from ....tools.browser.process.executables import Machine
-from ....tools.browser.process.window import Window
 from ....tools.browser.snapshot.encryption import Encryption
+from ....tools.browser.window import Window
 from ...config.model import Config
 from ...control.operator_tools import Screenshot
 from ...control.requests import ControlRequest
 from ...control.screenshot import picture_to_json
 from ...control.socket import serve_control
+from ...exit_codes import BUSY, OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..exit_codes import BUSY, OK
 from ..output import say, say_json
 from .held_browser import HeldBrowser, hold_browser
 from .screenshot import refuse_without_browser

@@ -14,7 +14,7 @@ import pytest
 from support.gateway_process import Running, serving, statehold, toml
 
 from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
-from statehold.server.logs import ClientMistakes
+from statehold.server.process.logs import ClientMistakes
 
 WAYS: list[tuple[str, str]] = []
 ALICE, WRONG = "alice-token-0123456789", "wrong-token-0123456789"

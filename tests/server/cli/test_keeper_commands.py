@@ -19,7 +19,7 @@ from support.holding import Output, Run, one_line
 from support.process_exit import alive, until_gone
 from support.shared_clients import SharedClients
 
-from statehold.server.cli.exit_codes import FAILURE, OK
+from statehold.server.exit_codes import FAILURE, OK
 from statehold.tools.processes.keeper import KeeperClient
 
 pytestmark = [

@@ -14,7 +14,7 @@ from support.holding import Run
 from support.selection import matrix
 
 from statehold.server.cli.commands import parse_command_line as parse
-from statehold.server.cli.exit_codes import OK, USAGE
+from statehold.server.exit_codes import OK, USAGE
 
 
 @pytest.mark.parametrize(

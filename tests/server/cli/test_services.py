@@ -12,7 +12,7 @@ import pytest
 from support.gateway_process import service, toml
 from support.holding import Run, one_line
 
-from statehold.server.cli.exit_codes import FAILURE, OK
+from statehold.server.exit_codes import FAILURE, OK
 
 
 @pytest.fixture

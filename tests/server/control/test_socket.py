@@ -23,7 +23,7 @@ from statehold.server.control.socket import (
     ask,
     serve_control,
 )
-from statehold.server.unix_sockets import remove_socket, socket_path
+from statehold.server.sockets.unix_sockets import remove_socket, socket_path
 from statehold.sessions.errors import SessionNotFound
 from statehold.sessions.json_codec import JSON
 

@@ -41,8 +41,8 @@ from support.selection import matrix, matrix_of
 from support.waiting import until
 
 from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")

@@ -14,8 +14,8 @@ from support.gateway_process import JSON, opened_session, service, text_of, toml
 
 from statehold.server.config.load import load
 from statehold.server.gateway import gateway as subject
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 from statehold.sessions.calls import deadline
 
 # Runs a command as soon as a file is there.

@@ -11,8 +11,8 @@ from support.gateway_process import JSON, meta_of, opened_session, service, stru
 from support.waiting import until
 
 from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server reads /proc")
 

@@ -28,8 +28,8 @@ from support.selection import matrix, matrix_of
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.list_changes import ListWatcher
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 EACH = [("http", "modern"), ("memory", "legacy"), ("sse", "legacy"), ("stdio", "modern")]
 WAYS = matrix_of(EACH)

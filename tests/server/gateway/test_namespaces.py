@@ -12,8 +12,8 @@ from support.gateway_process import Era, code_of, opened_session, service, struc
 from support.selection import matrix
 
 from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 Pair = tuple[Client, Client]
 

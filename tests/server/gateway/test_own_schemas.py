@@ -11,8 +11,8 @@ from mcp import Client
 from support.gateway_process import JSON, service, toml
 
 from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
 

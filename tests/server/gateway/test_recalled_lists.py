@@ -14,12 +14,12 @@ from mcp import Client
 from support.gateway_process import JSON, Running, service, serving, toml
 from support.selection import matrix
 
-from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
+from statehold.server.exit_codes import OK
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
 UPSTREAM = """

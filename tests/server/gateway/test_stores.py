@@ -24,7 +24,7 @@ from statehold.server.config.load import load
 from statehold.server.config.model import Config, ConfigError
 from statehold.server.config.sections import StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
-from statehold.server.serve import open_gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore

@@ -26,8 +26,8 @@ from support.gateway_process import (
 )
 from support.waiting import until
 
-from statehold.server.cli.exit_codes import USAGE
 from statehold.server.cli.main import main
+from statehold.server.exit_codes import USAGE
 
 
 async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Path) -> None:

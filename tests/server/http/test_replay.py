@@ -16,7 +16,7 @@ from support.gateway_process import JSON, Running, service, serving, toml
 from support.selection import matrix
 
 from statehold.server.config.http import HttpSettings
-from statehold.server.http.replay import Replay, SessionEvents
+from statehold.server.sdk.replay import Replay, SessionEvents
 
 WAYS: list[tuple[str, str]] = []
 ALICE, BEN, CID = "alice-token-0123456789", "ben-token-0123456789abc", "cid-token-0123456789abc"

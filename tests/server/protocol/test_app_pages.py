@@ -18,8 +18,8 @@ from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

@@ -17,8 +17,8 @@ from support.selection import matrix
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 CALL_SECONDS = 300.0
 

@@ -13,9 +13,9 @@ from support.gateway_process import JSON, UPSTREAMS, Running, Way
 from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.gateway.uris import session_template
 from statehold.server.protocol.introduction import instructions
 from statehold.server.protocol.results import mark_request_state
-from statehold.server.protocol.uris import session_template
 from statehold.server.sdk.caller import can_elicit
 
 CONFORMANCE = "Answers what the conformance suite asks."

@@ -21,8 +21,8 @@ from support.gateway_process import (
 from support.selection import matrix
 
 from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 
 CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
 WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"

@@ -23,8 +23,8 @@ from support.gateway_process import (
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 from statehold.sessions.calls import deadline
 
 

@@ -26,8 +26,8 @@ from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.serve import open_gateway
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.transitions.create import SessionOptions
 

@@ -15,7 +15,7 @@ from support.gateway_process import JSON, service, structured, text_of
 from support.piped import HELLO, tool_call
 from support.shared_clients import SharedClients
 
-from statehold.server.cli.exit_codes import OK
+from statehold.server.exit_codes import OK
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 BIG = 1 << 20

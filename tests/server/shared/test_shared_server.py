@@ -20,9 +20,9 @@ from support.selection import matrix
 from support.shared_clients import SharedClients
 
 from statehold.server.cli.commands import parse_command_line
-from statehold.server.cli.exit_codes import FAILURE, OK, USAGE
 from statehold.server.cli.main import main
 from statehold.server.cli.shared import settings_of
+from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.shared.connection import ask
 from statehold.server.shared.folder import LOG_BYTES
 from statehold.server.shared.handshake import Request, is_newer

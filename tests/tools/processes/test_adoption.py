@@ -31,12 +31,12 @@ from support.process_exit import alive, until_gone
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.processes.child import ChildProcess
+from statehold.tools.processes.framing import encode
 from statehold.tools.processes.keeper import (
     KeeperClient,
     KeeperRefusal,
     KeeperUnreachable,
 )
-from statehold.tools.upstream.transports.framing import encode
 from statehold.tools.upstream.transports.stdio import StdioTransport, resume_stdio
 
 pytestmark = [

@@ -19,9 +19,9 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.tools.processes.child import ChildProcess, ProcessLimits
+from statehold.tools.processes.framing import decode, encode
 from statehold.tools.processes.launch import find_setpriv
 from statehold.tools.processes.ledger import Ledger
-from statehold.tools.upstream.transports.framing import decode, encode
 
 QUICK_END = ProcessLimits(
     line_bytes=2**20, stderr_bytes=1024, eof_grace=0.3, term_grace=0.3, kill_grace=2.0

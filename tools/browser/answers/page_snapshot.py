@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from ..errors import ToolFailed, describe_error
 from ..secrets.snapshot_line import mask_fields
-from ..session.failures import ToolFailed, describe_error
 from .difference import difference
 from .outline import outline
 

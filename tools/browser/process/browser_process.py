@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 
 from ...processes import procfs
+from ..devtools.interception import RequestInterceptor
 from ..session.clipboard import ClipboardTurns
 from ..session.popups import Popups
-from ..snapshot.interception import RequestInterceptor
 from .driver import CHECK_SECONDS, Driver
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
+from ..devtools.sdk import attach_client, driver_command, driver_environment
 from .scratch import ScratchFolder
-from .sdk import attach_client, driver_command, driver_environment
 from .user_agent import HOOK as USER_AGENT_HOOK
 
 if TYPE_CHECKING:

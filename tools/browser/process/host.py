@@ -28,9 +28,9 @@ from ....sessions.errors import ConnectionLost
 from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, KeptIdentity
 from ...processes.ledger import Ledger
+from ..devtools.sdk import driver_command
 from .driver import HOOKS, LEAN, program_environment
 from .scratch import ScratchFolder
-from .sdk import driver_command
 
 logger = logging.getLogger("statehold.browser")
 

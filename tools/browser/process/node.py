@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from ..session.failures import ToolFailed
-from .sdk import driver_command, guid_of
+from ..devtools.sdk import driver_command, guid_of
+from ..errors import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

@@ -16,12 +16,12 @@ from anyio.abc import TaskGroup
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...processes.ledger import Ledger
-from ..session.failures import explain_failed_start, output_lines
-from ..session.pages import close_context
+from ..devtools.pages import close_context
+from ..devtools.sdk import guid_of
+from ..errors import explain_failed_start, output_lines
 from .browser_process import CLOSE_SECONDS, BrowserProcess, Domain, HelperProcesses
 from .driver import RECOVERY, Driver
 from .liveness import while_alive
-from .sdk import guid_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote, quote_plus
 
-from ..session.failures import ToolFailed
-from ..snapshot.world import origin_of
+from ..devtools.world import origin_of
+from ..errors import ToolFailed
 
 SHORTEST: Final = 4
 """The shortest value in characters; a shorter one is no secret."""

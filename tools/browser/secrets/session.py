@@ -20,7 +20,7 @@ MOST: Final = 100
 _FIELDS: Final = frozenset({"textbox", "searchbox", "spinbutton", "combobox", "text"})
 """The roles of those lines of a snapshot that may end with the value of a field."""
 
-_SOURCE: Final = (Path(__file__).parents[1] / "snapshot" / "page" / "secrets.js").read_text("utf-8")
+_SOURCE: Final = (Path(__file__).parents[1] / "devtools" / "page" / "secrets.js").read_text("utf-8")
 IS_SECRET: Final = f"""element => {{
 {_SOURCE}
   // As Playwright finds the field that it fills.

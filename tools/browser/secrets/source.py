@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from ...processes.command import run_command
 from ..config import BrowserConfig
-from ..session.failures import InvalidSetting
-from ..snapshot.world import is_origin, origin_of
+from ..devtools.world import is_origin, origin_of
+from ..errors import InvalidSetting
 from .named import SHORTEST, NamedSecret, NamedSecrets
 
 logger = logging.getLogger("statehold.browser")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..snapshot.world import World
+from ..devtools.world import World
 
 if TYPE_CHECKING:
     from playwright.async_api import Error

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from .failures import ToolFailed
-from .pages import close_context, new_context
+from ..devtools.pages import close_context, new_context
+from ..errors import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Route

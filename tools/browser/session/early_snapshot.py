@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..snapshot.world import World, WorldError
+from ..devtools.world import World, WorldError
 
 if TYPE_CHECKING:
     from .tab import Tab

@@ -20,10 +20,10 @@ import anyio.to_thread
 from ....sessions.errors import InvalidArgument
 from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
-from ..features import call_log
-from ..features.output_folder import OutputFolder, new_file
-from ..process.sdk import artifact_of
-from .failures import describe_error
+from ..devtools.sdk import artifact_of
+from ..errors import describe_error
+from ..output_folder import OutputFolder, new_file
+from .recording import call_log
 
 if TYPE_CHECKING:
     from playwright.async_api import Download

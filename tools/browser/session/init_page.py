@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from ..process.sdk import LISTENER_REPORT
+from ..devtools.sdk import LISTENER_REPORT
+from ..errors import InvalidSetting, describe_exception
 from ..secrets.addresses import mask_logins
-from .failures import InvalidSetting, describe_exception
 from .tabs import Tabs
 
 if TYPE_CHECKING:

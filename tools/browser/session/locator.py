@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from .failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 
 if TYPE_CHECKING:
     from playwright.async_api import FrameLocator, Locator, Page

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from ..snapshot.interception import RequestInterceptor
-from ..snapshot.world import send_command
+from ..devtools.interception import RequestInterceptor
+from ..devtools.world import send_command
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page

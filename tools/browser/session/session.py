@@ -13,17 +13,17 @@ from ....sessions.concurrency import RaceLost, race
 from ..answers.answer import ADDRESS, TITLE, to_line
 from ..config import BrowserConfig
 from ..egress.policy import scheme_allowed
-from ..features.mocks import Mocks, Offline
-from ..features.recorder import Recorder
-from ..features.trace import Trace
-from ..features.video import Videos
+from ..errors import ToolFailed
 from ..secrets.named import NamedSecrets
 from ..secrets.session import SessionSecrets
 from .early_snapshot import SettledAddresses
-from .failures import ToolFailed
 from .files import Files, reason
 from .host_errors import HostErrors
 from .init_page import ListenerErrors
+from .mocks import Mocks, Offline
+from .recording.recorder import Recorder
+from .recording.trace import Trace
+from .recording.video import Videos
 from .tab import Tab, TabEvents
 from .tabs import Entry, Tabs
 

@@ -22,7 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ....sessions.concurrency import RaceLost, race
-from ..snapshot.world import WorldError
+from ..devtools.world import WorldError
 from .activity import SOURCE, Rest
 from .early_snapshot import LARGE, prepare
 from .traffic import DATA_TYPES

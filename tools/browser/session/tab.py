@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from ..snapshot.world import World
+from ..devtools.world import World
 from .activity import Activity
 from .traffic import Traffic
 

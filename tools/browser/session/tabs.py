@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 import anyio
 
+from ..devtools.pages import new_page
+from ..devtools.world import origin_of
 from ..snapshot.tab import DormantTab
-from ..snapshot.world import origin_of
-from .pages import new_page
 from .tab import Level, Tab, TabEvents
 
 if TYPE_CHECKING:

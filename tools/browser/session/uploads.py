@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from ....sessions.errors import NotAllowed
-from .failures import ToolFailed
+from ..errors import ToolFailed
 from .files import FILES_OF_SESSION, Files
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import anyio
 
 from ....sessions.services import RestoreReport
 from ...processes.workdir import private_folder
+from ..devtools.sdk import guid_of
 from ..process.host import HostAddress
-from ..process.sdk import guid_of
 from .model import ContextSnapshot, SavedTab
 from .restore import RestoredContext
 from .storage import OriginStorage

@@ -13,11 +13,11 @@ import anyio
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
 from ....sessions.plural import plural
+from ..devtools.world import WorldError, origin_of, without_login
 from .model import ContextSnapshot, SavedTab
 from .records import describe_origins
 from .session_storage import without_sessions
 from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
-from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -13,7 +13,7 @@ import anyio
 from ....sessions.json_codec import JSON
 from ....sessions.plural import plural
 from ....sessions.services import RestoreReport
-from ..session.pages import close_context, new_context
+from ..devtools.pages import close_context, new_context
 from .model import ContextSnapshot
 from .storage import OriginStorage
 from .tab import DormantTab, TabReport, load_tab

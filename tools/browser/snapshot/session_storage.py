@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from ....sessions.json_codec import JSON
-from .blank_pages import load_blank
+from ..devtools.blank_pages import load_blank
+from ..devtools.world import WorldError
 from .records import describe_origins
 from .watch import ContextWatch
-from .world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from .blank_pages import load_blank, without_network
-from .interception import RequestInterceptor
+from ..devtools.blank_pages import load_blank, without_network
+from ..devtools.interception import RequestInterceptor
+from ..devtools.world import WorldError
 from .model import NO_ITEMS, StoredOrigin
 from .records import StorageRecords, TabRecords
 from .session_storage import SessionStorage
 from .watch import ContextWatch
-from .world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -9,7 +9,7 @@ from typing import cast
 import anyio.to_thread
 
 from ....sessions.json_codec import JSON
-from ..session.failures import InvalidSetting
+from ..errors import InvalidSetting
 from .model import ContextSnapshot, StoredOrigin
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ....sessions.plural import plural
-from ..session.pages import cancel_when_stopped, new_page
-from .blank_pages import load_blank, without_network
+from ..devtools.blank_pages import load_blank, without_network
+from ..devtools.pages import cancel_when_stopped, new_page
+from ..devtools.world import WorldError, origin_of
 from .model import SavedTab
 from .session_storage import without_sessions
 from .storage import OriginStorage
-from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request, Response

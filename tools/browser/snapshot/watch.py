@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from .blank_pages import BlankPages
-from .world import World, origin_of
+from ..devtools.blank_pages import BlankPages
+from ..devtools.world import World, origin_of
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request, Response

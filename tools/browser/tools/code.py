@@ -15,8 +15,8 @@ from ....sessions.json_codec import JSON
 from ...definition import NoArguments
 from ..answers.answer import as_json
 from ..call import Call
+from ..errors import ToolFailed
 from ..process.node import run_code
-from ..session.failures import ToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 

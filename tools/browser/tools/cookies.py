@@ -11,8 +11,8 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
-from ..snapshot.world import origin_of
+from ..devtools.world import origin_of
+from ..errors import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")

@@ -10,7 +10,7 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 from ..session.uploads import allowed_folder, allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, tool
 

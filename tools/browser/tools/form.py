@@ -11,11 +11,11 @@ from pydantic import Field
 
 from ..answers.naming import role_of
 from ..call import Call
-from ..features.checkbox import set_checked
+from ..errors import ToolFailed, describe_error
 from ..session.clipboard import uses_clipboard
-from ..session.failures import ToolFailed, describe_error
 from ..text_input import put_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
+from .checkbox import set_checked
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from ..answers.naming import role_of
 from ..call import Call
-from ..features.checkbox import ROLES, label_of
-from ..session.failures import ToolFailed
+from ..errors import ToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
+from .checkbox import ROLES, label_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Mouse

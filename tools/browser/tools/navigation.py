@@ -16,8 +16,8 @@ from ....sessions.json_codec import JSON
 from ...definition import NoArguments
 from ..call import Call
 from ..egress.policy import scheme_allowed
+from ..errors import ToolFailed, describe_error
 from ..session.early_snapshot import prepare
-from ..session.failures import ToolFailed, describe_error
 from ..session.frames import find_element
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, tool

@@ -13,9 +13,9 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
+from ..errors import ToolFailed, describe_error
 from ..process.node import match_lines
 from ..secrets.session import MASK
-from ..session.failures import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:

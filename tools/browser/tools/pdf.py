@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 from ..session.files import file_name
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 

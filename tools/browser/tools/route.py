@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..features.mocks import Mock, is_ours
-from ..session.failures import ToolFailed
+from ..errors import ToolFailed
+from ..session.mocks import Mock, is_ours
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 
 _HEADER: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from ..answers.page_snapshot import TOKEN, fit
 from ..call import Call
+from ..errors import ToolFailed
 from ..process.node import match_lines
-from ..session.failures import ToolFailed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Whole, tool
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from pydantic import Field
 
 from ....sessions.plural import plural
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..devtools.world import WorldError, origin_of
+from ..errors import ToolFailed, describe_error
 from ..session.files import file_name
 from ..session.uploads import allowed_paths, upload_folders
 from ..snapshot.capture import capture
 from ..snapshot.model import ContextSnapshot
 from ..snapshot.restore import add_cookies
 from ..snapshot.storage_file import parse_storage_state
-from ..snapshot.world import WorldError, origin_of
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 READ_SECONDS: Final = 10.0

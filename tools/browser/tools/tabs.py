@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..session.failures import ToolFailed
+from ..errors import ToolFailed
 from ..session.tabs import Entry
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import go_to, parse_url

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import Field
 
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 from ..session.frames import find_element
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 

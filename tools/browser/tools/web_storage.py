@@ -11,11 +11,11 @@ from pydantic import Field
 
 from ...definition import NoArguments
 from ..call import Call
-from ..session.failures import ToolFailed, describe_error
+from ..errors import ToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
-    from ..process.sdk import WebStorage
+    from ..devtools.sdk import WebStorage
 
 Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
 

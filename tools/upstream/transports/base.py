@@ -5,49 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, TypeAlias
 
-import anyio
 from mcp.shared.message import SessionMessage
 
 from ..sdk import ReadStream, WriteStream
 from .http_errors import HttpRefusal
-
-
-class ClosingStream:
-    """A stream of the SDK that closes when its `async with` block ends."""
-
-    async def aclose(self) -> None:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-        return None
-
-
-class MessageStream(ClosingStream):
-    """A read stream of the SDK that iterates over what receive() returns, until that raises EndOfStream."""
-
-    async def receive(self) -> SessionMessage | Exception:
-        raise NotImplementedError
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +96,4 @@ class Transport(Protocol):
 OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["ClosingStream", "EarlierTraffic", "MessageStream", "OpenTransport", "Transport"]
+__all__ = ["EarlierTraffic", "OpenTransport", "Transport"]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import anyio
 from mcp.shared.message import SessionMessage
 
+from ...processes.streams import MessageStream
 from ..sdk import ReadStream
-from .base import MessageStream
 from .pipe_requests import PipeRequests
 
 

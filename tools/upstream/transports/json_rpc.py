@@ -30,12 +30,12 @@ from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escape_controls
+from ...processes.framing import decode
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from .base import OpenTransport, Transport
 from .end_watching import EndWatchingStream
-from .framing import decode
 from .http_errors import HttpRefused, NoConnection
 from .pipe_requests import PipeRequests, withdraw
 from .tracing import is_tracing

@@ -16,9 +16,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
+from ...processes.framing import decode, encode
+from ...processes.streams import ClosingStream
 from ..sdk import request_within_origin, sse_within_origin
-from .base import ClosingStream, EarlierTraffic, Transport
-from .framing import decode, encode
+from .base import EarlierTraffic, Transport
 from .http import RESULT_BYTES, Client, refusal_in
 from .http_errors import REFUSED, HttpRefusal, NoConnection
 

@@ -23,9 +23,9 @@ from .....sessions.registry import Registry
 from .....sessions.store.sql import SQLStore
 from .....sessions.transitions.create import SessionOptions, timeouts_of
 from ....config.model import Config
+from ....exit_codes import FAILURE, OK
 from ...command_line import CommandLine
 from ...errors import CommandError
-from ...exit_codes import FAILURE, OK
 from ...output import plain, say, say_json
 from ..lookup import parse_owner, read_pages
 from ..tool_calls import ToolCaller

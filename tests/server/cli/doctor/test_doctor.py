@@ -16,8 +16,8 @@ import pytest
 from support.gateway_process import service
 from support.holding import holding
 
-from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main
+from statehold.server.exit_codes import FAILURE, OK
 from statehold.sessions.store.sql import SQLStore
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]

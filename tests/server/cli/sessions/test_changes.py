@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.holding import Run, create_paused, holding, left_behind, one_line
 
-from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 
 
 def test_holder_pauses_resumes_and_closes(statehold: Run, data: Path) -> None:

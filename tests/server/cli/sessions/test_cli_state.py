@@ -14,7 +14,7 @@ from support.engine import engine as in_process
 from support.gateway_process import JSON, opened_session, structured
 from support.selection import matrix
 
-from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 

@@ -10,7 +10,7 @@ import pytest
 from support import commands
 from support.gateway_process import JSON, Way, opened_session, serving
 
-from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
 
 PASSWORD = "hunter2"
 

@@ -15,8 +15,8 @@ from anyio.to_thread import run_sync
 from support import commands
 
 from statehold.client.integrations.agentscope import JSONSession, StateModule
-from statehold.server.cli.exit_codes import FAILURE, USAGE
 from statehold.server.cli.main import main
+from statehold.server.exit_codes import FAILURE, USAGE
 
 FOREIGN = Path(__file__).parent / "foreign"
 

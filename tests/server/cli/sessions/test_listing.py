@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.holding import Run, create_paused, holding, one_line
 
-from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
 
 
 def test_folder_without_sessions_is_not_made_by_looking(statehold: Run, data: Path) -> None:

@@ -18,7 +18,7 @@ from support.counting import Counting
 from support.engine import engine as in_process
 from support.gateway_process import JSON, Way, count, opened_session, structured
 
-from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 
 class DataFolder(commands.DataFolder):

@@ -28,8 +28,8 @@ from support.gateway_process import (
 from support.screen import Screen
 from support.selection import matrix
 
-from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 from statehold.server.cli.main import main
+from statehold.server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 from statehold.sessions.json_codec import JSON
 
 

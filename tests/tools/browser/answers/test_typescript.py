@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from support.browsing import Browse, ref_of, section
 
 from statehold.tools.browser.answers.typescript import to_typescript
-from statehold.tools.browser.process.sdk import driver_command
+from statehold.tools.browser.devtools.sdk import driver_command
 from statehold.tools.browser.service import BrowserService
 
 STEPS = {

@@ -14,8 +14,8 @@ from support.browsing import Browse, new_view, opened, section
 from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.features import mocks
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session import mocks
 
 pytestmark = pytest.mark.peer
 

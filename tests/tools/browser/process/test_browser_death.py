@@ -17,14 +17,14 @@ from support.loop_clock import LoopClock
 from support.selection import matrix
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
+from statehold.tools.browser import opening
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.connection import LATE_SAVE_SECONDS
+from statehold.tools.browser.devtools.world import World, send_command
 from statehold.tools.browser.egress.access import EgressAccess
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import opening
-from statehold.tools.browser.snapshot.world import World, send_command
 
 
 def kill(process: BrowserProcess, which: str = "browser") -> None:

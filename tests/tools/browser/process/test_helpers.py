@@ -15,9 +15,9 @@ from support.process_exit import until_gone
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot
+from statehold.tools.browser.devtools.world import World
 from statehold.tools.browser.process.browser_process import BrowserProcess, HelperProcesses
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot.world import World
 from statehold.tools.processes import procfs
 
 pytestmark = pytest.mark.skipif(not procfs.LINUX, reason="other systems do not tell of its end")

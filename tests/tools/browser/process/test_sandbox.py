@@ -12,7 +12,7 @@ from support.browsing import new_view, running
 from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser.session.failures import explain_failed_start
+from statehold.tools.browser.errors import explain_failed_start
 
 
 def program(folder: Path, script: str) -> str:

@@ -12,13 +12,13 @@ import anyio
 import pytest
 from playwright.async_api import Browser
 
-from statehold.tools.browser.process.driver import Driver
-from statehold.tools.browser.process.sdk import (
+from statehold.tools.browser.devtools.sdk import (
     artifact_of,
     driver_command,
     driver_environment,
     guid_of,
 )
+from statehold.tools.browser.process.driver import Driver
 
 
 @pytest.mark.thorough

@@ -13,10 +13,10 @@ import pytest
 from support.browsing import Browse, new_view, opened, running
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.process.window import Window
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot.encryption import Encryption
 from statehold.tools.browser.snapshot.model import ContextSnapshot
+from statehold.tools.browser.window import Window
 
 KEY = "a key of a test, long enough"
 

@@ -12,9 +12,9 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.errors import ToolFailed
 from statehold.tools.browser.secrets.source import load_secrets, parse_secrets
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.session.failures import ToolFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statehold.tools.browser.session.failures import describe_exception
+from statehold.tools.browser.errors import describe_exception
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.features.video import Videos
+from statehold.tools.browser.errors import ToolFailed
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import files as module
-from statehold.tools.browser.session.failures import ToolFailed
 from statehold.tools.browser.session.files import Files, reason
+from statehold.tools.browser.session.recording.video import Videos
 
 MIB = 2**20
 

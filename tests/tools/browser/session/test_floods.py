@@ -17,11 +17,11 @@ from support.browsing import Browse, opened, section, text_of
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.tools.browser.features.glob import Glob
-from statehold.tools.browser.process import sdk
+from statehold.tools.browser.devtools import sdk
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import tab as tabs
 from statehold.tools.browser.session import traffic
+from statehold.tools.browser.session.glob import Glob
 
 LOGGING = "() => { setInterval(() => { for (let i = 0; i < 50; i++) console.log(i) }, 10) }"
 ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/counter') }, 10) }"

@@ -9,8 +9,8 @@ import pytest
 from changing import Changing
 from support.browsing import again, lost, new_view, opened
 
+from statehold.tools.browser import opening
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import opening
 
 pytestmark = pytest.mark.anyio
 

@@ -28,12 +28,12 @@ from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
+from statehold.tools.browser.devtools.interception import RequestInterceptor
+from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.snapshot import capture
-from statehold.tools.browser.snapshot.interception import RequestInterceptor
 from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
 from statehold.tools.browser.snapshot.storage import OriginStorage
-from statehold.tools.browser.snapshot.world import send_command
 
 
 @pytest.mark.thorough

@@ -15,8 +15,9 @@ from served import Server
 from support.browsing import Browse, again, opened, until_pages_closed
 from support.selection import matrix
 
+from statehold.tools.browser import opening
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import capture, opening, storage
+from statehold.tools.browser.snapshot import capture, storage
 
 pytestmark = pytest.mark.anyio
 
@@ -223,7 +224,7 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         await browse.text("type", target="#field", text="mine")
         await browse.value("() => sessionStorage.setItem('step', '2')")
         snapshot = await browse.saved()
-    monkeypatch.setattr("statehold.tools.browser.snapshot.opening.RESTORE_SECONDS", 1.0)
+    monkeypatch.setattr("statehold.tools.browser.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
     async with opened(service, browse.loop_clock(), snapshot) as slow:
         assert "did not load within 1 seconds" in slow.connection.restore_report.lost

@@ -15,10 +15,11 @@ from support.selection import matrix
 
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import Snapshot
+from statehold.tools.browser.devtools import world
+from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import capture, world
+from statehold.tools.browser.snapshot import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot
-from statehold.tools.browser.snapshot.world import send_command
 
 pytestmark = pytest.mark.peer
 

@@ -17,8 +17,8 @@ from support.selection import matrix
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
+from statehold.tools.browser.devtools.world import World
 from statehold.tools.browser.session import session as sessions
-from statehold.tools.browser.snapshot.world import World
 from statehold.tools.browser.tools import navigation
 from statehold.tools.upstream.recipe import InternalContext
 

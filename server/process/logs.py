@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 
 import anyio
 
-from ..sessions.one_line import escape_controls
-from .config.sections import LogSettings
+from ...sessions.one_line import escape_controls
+from ..config.sections import LogSettings
 
 QUIET_SECONDS: Final = 1.0
 """Seconds for which a message of a library is left out after it was written once."""

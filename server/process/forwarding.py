@@ -9,17 +9,17 @@ from pathlib import Path
 
 import anyio
 
-from ..sessions.concurrency import unwrap_group
-from ..sessions.errors import StoreUnavailable
-from ..sessions.node import Node
-from .config.model import Config, ConfigError
-from .forwarding.address import NodeSockets
-from .forwarding.assertion import Assertions
-from .forwarding.dialer import ClusterDialer, Dialer, UnixDialer
-from .forwarding.listener import AcceptPeers, ForwardingListener
-from .forwarding.peer_port import PeerPort, open_peer_port
-from .forwarding.peers import Peers
-from .gateway.gateway import Gateway
+from ...sessions.concurrency import unwrap_group
+from ...sessions.errors import StoreUnavailable
+from ...sessions.node import Node
+from ..config.model import Config, ConfigError
+from ..forwarding.address import NodeSockets
+from ..forwarding.assertion import Assertions
+from ..forwarding.dialer import ClusterDialer, Dialer, UnixDialer
+from ..forwarding.listener import AcceptPeers, ForwardingListener
+from ..forwarding.peer_port import PeerPort, open_peer_port
+from ..forwarding.peers import Peers
+from ..gateway.gateway import Gateway
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def peer_port(gateway: Gateway) -> AsyncGenerator[PeerPort | None]:
 def _database_host(config: Config) -> str:
     from sqlalchemy import make_url
 
-    from .gateway.stores import url_of
+    from ..gateway.stores import url_of
 
     return make_url(url_of(config) or "").host or ""
 
@@ -97,7 +97,7 @@ async def forwarding(
 
 
 def _assertions(config: Config, node: Node) -> Assertions:
-    from .gateway.stores import cluster_keys
+    from ..gateway.stores import cluster_keys
 
     return Assertions(node.id, cluster_keys(config), node.database_now)
 

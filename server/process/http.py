@@ -16,31 +16,24 @@ from typing import Literal
 import anyio
 import uvicorn
 
-from ..sessions.concurrency import RaceLost, race
-from .auth.tokens import StaticTokens
-from .cli.exit_codes import OK
-from .config.http import HttpSettings
-from .config.model import Config, ConfigError
-from .gateway.gateway import Gateway
-from .http.app import HttpApplication
-from .http.clients import Clients
-from .http.listener import (
-    BACKLOG,
-    listen,
-    listen_together,
-    replacement_socket,
-    take_over,
-    url_of,
-)
-from .http.open_streams import OpenStreams
+from ...sessions.concurrency import RaceLost, race
+from ..auth.tokens import StaticTokens
+from ..config.http import HttpSettings
+from ..config.model import Config, ConfigError
+from ..exit_codes import OK
+from ..gateway.gateway import Gateway
+from ..http.app import HttpApplication
+from ..http.clients import Clients
+from ..http.listener import BACKLOG, listen, listen_together, replacement_socket, take_over, url_of
+from ..http.open_streams import OpenStreams
+from ..protocol.server import StateholdServer
+from ..replacement.socket import NotReplaced, Predecessor, ReplacementSocket, Successor
+from ..replacement.successor import start_on_signal
+from ..shutdown import Shutdown, cancel_start, watch_signals
+from ..sockets.systemd import notify
+from .gateway import has_uvloop, open_gateway, prepare_resumption, resume_orphans
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
-from .protocol.server import StateholdServer
-from .replacement.socket import NotReplaced, Predecessor, ReplacementSocket, Successor
-from .replacement.successor import start_on_signal
-from .serve import has_uvloop, open_gateway, prepare_resumption, resume_orphans
-from .shutdown import Shutdown, cancel_start, watch_signals
-from .systemd import notify
 from .workers import Worker, Workers
 
 logger = logging.getLogger("statehold.server")
@@ -308,7 +301,7 @@ def _clients(settings: HttpSettings) -> Clients:
 
 def _http_protocol(clients: Clients) -> type[asyncio.Protocol] | Literal["auto"]:
     try:
-        from .http.bounded_protocol import bounded_protocol
+        from ..http.bounded_protocol import bounded_protocol
     except ImportError:
         # Without httptools, uvicorn uses h11, which limits heads but not connections.
         return "auto"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.json_codec import JSON
-from ..session.pages import close_if_cancelled, new_page
+from .pages import close_if_cancelled, new_page
 from .world import send_command
 
 if TYPE_CHECKING:

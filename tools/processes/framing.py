@@ -33,7 +33,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from .base import ClosingStream, MessageStream
+from .streams import ClosingStream, MessageStream
 
 QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait for the consumer; reading pauses while there are more."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..session.failures import ToolFailed
-from ..session.files import Files, reason
-from ..session.pause_hold import PauseHold
+from ...errors import ToolFailed
+from ..files import Files, reason
+from ..pause_hold import PauseHold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

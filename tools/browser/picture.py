@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from ....sessions.errors import ServiceUnavailable
-from ..session.failures import describe_error
-from ..tools.snapshot import clip_of, fonts_loaded
+from ...sessions.errors import ServiceUnavailable
+from .errors import describe_error
+from .tools.snapshot import clip_of, fonts_loaded
 
 if TYPE_CHECKING:
-    from ..session.session import BrowserSession
-    from ..session.tab import Tab
+    from .session.session import BrowserSession
+    from .session.tab import Tab
 
 PictureKind = Literal["png", "jpeg", "webp"]
 

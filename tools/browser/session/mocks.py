@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.json_codec import well_formed
-from ..session.pause_hold import PauseHold
 from .glob import Glob
+from .pause_hold import PauseHold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ..session.failures import ToolFailed
-from ..session.pause_hold import PauseHold
+from ...errors import ToolFailed
+from ..pause_hold import PauseHold
 from .steps import Step, line_of, parse_step
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request
 
-    from ..process.sdk import AsyncContextManager
+    from ...devtools.sdk import AsyncContextManager
 
 MOST_STEPS: Final = 2000
 """The most steps of a recording; the number of those left out is added as a comment."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....sessions.errors import ServiceUnavailable
-from ....sessions.one_line import without_folders
+from ...sessions.errors import ServiceUnavailable
+from ...sessions.one_line import without_folders
 
 _WAIT_REASON: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish|waiting for fonts"

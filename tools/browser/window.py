@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ....sessions.concurrency import RaceLost, race
-from ....sessions.errors import ConnectionLost
-from ....sessions.services import Snapshot
-from ..egress.policy import scheme_allowed
-from ..session.tab import Tab
-from ..snapshot.model import ContextSnapshot, SavedTab
+from ...sessions.concurrency import RaceLost, race
+from ...sessions.errors import ConnectionLost
+from ...sessions.services import Snapshot
+from .egress.policy import scheme_allowed
+from .session.tab import Tab
+from .snapshot.model import ContextSnapshot, SavedTab
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from ..connection import BrowserConnection
-    from ..snapshot.encryption import Encryption
+    from .connection import BrowserConnection
+    from .snapshot.encryption import Encryption
 
 CHECKPOINT_SECONDS: Final = 1.0
 """Seconds between two saves of a window; once it is closed, its pages can no longer be read."""

@@ -11,19 +11,19 @@ from typing import cast
 
 import anyio
 
-from ..sessions.clock import SystemClock
-from ..sessions.cluster.heartbeat import Heartbeat
-from ..sessions.node import Node
-from ..sessions.store.base import Store
-from ..sessions.store.deferred import DeferredStore
-from ..tools.processes.keeper import KeeperClient, KeeperUnreachable
-from ..tools.processes.ledger import Ledger
-from ..tools.upstream.service import UpstreamService
-from .config.model import Config
-from .gateway.gateway import Gateway
-from .gateway.list_changes import ListWatcher
-from .gateway.services import AnyService, forget, service_of, services_of, sessions_of
-from .serve_forwarding import forwarding, peer_port
+from ...sessions.clock import SystemClock
+from ...sessions.cluster.heartbeat import Heartbeat
+from ...sessions.node import Node
+from ...sessions.store.base import Store
+from ...sessions.store.deferred import DeferredStore
+from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
+from ...tools.processes.ledger import Ledger
+from ...tools.upstream.service import UpstreamService
+from ..config.model import Config
+from ..gateway.gateway import Gateway
+from ..gateway.list_changes import ListWatcher
+from ..gateway.services import AnyService, forget, service_of, services_of, sessions_of
+from .forwarding import forwarding, peer_port
 
 logger = logging.getLogger("statehold.server")
 
@@ -89,7 +89,7 @@ def _keeper_of(config: Config, default_seconds: float) -> KeeperClient | None:
 
 def _build_store(config: Config) -> Store:
     # Imported here: the database libraries take an eighth of the start of a process, and its tool list does not need them.
-    from .gateway.stores import store_of
+    from ..gateway.stores import store_of
 
     return store_of(config, replace_damaged=True)
 
@@ -105,7 +105,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    from .control.handler import control
+    from ..control.handler import control
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..session.failures import ToolFailed
+from ..errors import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator, Position

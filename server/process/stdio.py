@@ -8,15 +8,15 @@ from importlib.metadata import version
 import anyio
 from mcp.server.runner import serve_dual_era_loop
 
-from .client_streams import ClientStreams
-from .config.model import Config
-from .gateway.gateway import Gateway
+from ..client_streams import ClientStreams
+from ..config.model import Config
+from ..gateway.gateway import Gateway
+from ..protocol.server import StateholdServer
+from ..shutdown import Shutdown, cancel_start, watch_signals
+from ..stdio import stdio_streams
+from .gateway import create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import raise_limit
-from .protocol.server import StateholdServer
-from .serve import create_gateway, has_uvloop, hold_open
-from .shutdown import Shutdown, cancel_start, watch_signals
-from .stdio import stdio_streams
 
 OPEN_SECONDS = 0.5
 """Seconds that the sessions wait for the first list of the tools before they are opened."""

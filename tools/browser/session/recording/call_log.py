@@ -13,13 +13,13 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from ....sessions.journal.redaction import Redactor
-from ....sessions.journal.secret_names import REDACTED
-from ....sessions.journal.secret_texts import SecretTexts
-from ....sessions.services import CallResult
-from ...processes.workdir import private_folder
-from ..secrets.addresses import mask_logins
-from .output_folder import OutputFolder
+from .....sessions.journal.redaction import Redactor
+from .....sessions.journal.secret_names import REDACTED
+from .....sessions.journal.secret_texts import SecretTexts
+from .....sessions.services import CallResult
+from ....processes.workdir import private_folder
+from ...output_folder import OutputFolder
+from ...secrets.addresses import mask_logins
 
 logger = logging.getLogger("statehold.browser")
 

@@ -10,42 +10,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ....sessions.errors import ConnectionLost, ServiceUnavailable
-from ....sessions.services import RestoreReport, SessionView, Snapshot
-from ...processes.workdir import safe_name
-from ..config import BrowserConfig
-from ..connection import BrowserConnection
-from ..egress.service import Egress, refuse_schemes
-from ..features import call_log
-from ..features.call_log import CallLog
-from ..features.output_folder import OutputFolder
-from ..process.liveness import ProcessGone, while_alive
-from ..process.pool import BrowserDied
-from ..process.sdk import guid_of
-from ..process.user_agent import user_agent_of
-from ..secrets.named import NamedSecrets
-from ..session.clipboard import Clipboard, owns_browser
-from ..session.failures import InvalidSetting, ToolFailed, describe_error
-from ..session.files import Files
-from ..session.host_errors import HOSTS
-from ..session.init_page import run_init_pages
-from ..session.session import BrowserSession
-from ..tool import BrowserTool
-from .adoption import ContextFile, ContextPlace, adopt_context
-from .capture import capture
-from .encryption import Encryption
-from .interception import RequestInterceptor
-from .model import ContextSnapshot
-from .restore import RestoredContext, attach_context, restore_context
-from .world import WorldError, origin_of
+from ...sessions.errors import ConnectionLost, ServiceUnavailable
+from ...sessions.services import RestoreReport, SessionView, Snapshot
+from ..processes.workdir import safe_name
+from .config import BrowserConfig
+from .connection import BrowserConnection
+from .devtools.interception import RequestInterceptor
+from .devtools.sdk import guid_of
+from .devtools.world import WorldError, origin_of
+from .egress.service import Egress, refuse_schemes
+from .errors import InvalidSetting, ToolFailed, describe_error
+from .output_folder import OutputFolder
+from .process.liveness import ProcessGone, while_alive
+from .process.pool import BrowserDied
+from .process.user_agent import user_agent_of
+from .secrets.named import NamedSecrets
+from .session.clipboard import Clipboard, owns_browser
+from .session.files import Files
+from .session.host_errors import HOSTS
+from .session.init_page import run_init_pages
+from .session.recording import call_log
+from .session.recording.call_log import CallLog
+from .session.session import BrowserSession
+from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
+from .snapshot.capture import capture
+from .snapshot.encryption import Encryption
+from .snapshot.model import ContextSnapshot
+from .snapshot.restore import RestoredContext, attach_context, restore_context
+from .tool import BrowserTool
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
-    from ..egress.proxy import EgressAccess
-    from ..process.browser_process import BrowserProcess
-    from ..process.host import BrowserHost
-    from .storage import OriginStorage
+    from .egress.proxy import EgressAccess
+    from .process.browser_process import BrowserProcess
+    from .process.host import BrowserHost
+    from .snapshot.storage import OriginStorage
 
 SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 import anyio
 
-from .config.model import Config, ConfigError
+from ..config.model import Config, ConfigError
+from ..shared.folder import SERVER_LOCK, SharedFolder
+from ..shared.server import SharedServer
+from ..shutdown import Shutdown, cancel_start, watch_signals
+from ..sockets.unix_sockets import is_listening
+from .gateway import has_uvloop, open_gateway
 from .logs import configure
 from .open_files import raise_limit
-from .serve import has_uvloop, open_gateway
-from .shared.folder import SERVER_LOCK, SharedFolder
-from .shared.server import SharedServer
-from .shutdown import Shutdown, cancel_start, watch_signals
-from .unix_sockets import is_listening
 
 KEEPER_SECONDS = 900.0
 """The default of `keeper.linger_seconds`."""

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import anyio
 
-from .cli.exit_codes import FAILURE, OK, USAGE
-from .replacement.successor import NOT_REPLACEABLE
-from .shutdown import SIGNALS
-from .systemd import notify
+from ..exit_codes import FAILURE, OK, USAGE
+from ..replacement.successor import NOT_REPLACEABLE
+from ..shutdown import SIGNALS
+from ..sockets.systemd import notify
 
 FIRST_RESTART_SECONDS: Final = 0.2
 """Seconds between the end of a worker and its next start. Each further end doubles them."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from ..secrets.named import NamedSecrets
-from ..session.failures import ToolFailed
-from ..session.files import Files, reason
-from ..session.pause_hold import PauseHold
+from ...errors import ToolFailed
+from ...secrets.named import NamedSecrets
+from ..files import Files, reason
+from ..pause_hold import PauseHold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

@@ -1,0 +1,1 @@
+"""The processes of `statehold`: their start, their signals and their end."""

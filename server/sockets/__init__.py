@@ -1,0 +1,1 @@
+"""Unix sockets between the processes of one user."""

@@ -1,1 +1,0 @@
-"""Recordings, traces, videos and mocked requests of a session."""
