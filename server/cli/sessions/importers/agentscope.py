@@ -42,8 +42,8 @@ def _sessions(files: list[Path], users: bool) -> Iterator[ForeignSession | Unrea
 
 
 def _session(file: Path, users: bool) -> ForeignSession:
-    # agentscope writes halves of surrogate pairs, too.
-    text = file.read_bytes().decode(errors="surrogatepass")
+    # agentscope writes halves of surrogate pairs, too; editors of Windows write a byte order mark.
+    text = file.read_bytes().decode("utf-8-sig", "surrogatepass")
     try:
         states = read_json(text)
     except ValueError as error:

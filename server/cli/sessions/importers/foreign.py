@@ -9,8 +9,10 @@ from hashlib import blake2s
 from typing import Any, Final
 
 from .....sessions.actions.document import Document, read_document
+from .....sessions.errors import InvalidArgument
 from .....sessions.json_codec import JSON
 from .....sessions.records import LABELS, Timeouts
+from .....sessions.validation import LENGTH
 
 DIGEST: Final = "statehold/imported_digest"
 """Metadata key of an imported session; its value changes with the session of the other system."""
@@ -54,6 +56,11 @@ class ForeignSession:
         Raises:
             InvalidArgument: it exceeds a bound of a document, which the error names.
         """
+        if len(self.origin) > LENGTH:
+            system, _, id_ = self.origin.partition(":")
+            raise InvalidArgument(
+                f"its id has {len(id_)} characters; an import takes at most {LENGTH - len(system) - 1}"
+            )
         journal = [{**_ENTRY, "seq": seq, **entry} for seq, entry in enumerate(self.entries, 1)]
         summary = self.summary and {**self.summary, "through_seq": len(journal)}
         fields: JSON = {

@@ -165,22 +165,28 @@ def test_files_that_hold_no_session_are_named_with_the_reason(
     (folder / "list.json").write_text("[]")
     (folder / "half.json").write_text('{"agent": 1}')
     (folder / "large.json").write_text(json.dumps({"agent": {"text": "x" * (1 << 20)}}))
+    (folder / f"{'l' * 120}.json").write_text("{}")
+    (folder / "windows.json").write_bytes(b'\xef\xbb\xbf{"agent": {"name": "Saturday"}}')
     (folder / "notes.txt").write_text("no session")
     code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
     assert code == FAILURE
     first, *reasons = out.splitlines()
-    assert first.endswith("2 of 6 sessions imported, 4 skipped")
+    assert first.endswith("3 of 8 sessions imported, 5 skipped")
     assert [line.split()[0] for line in reasons] == [
         "half.json",
         "large.json",
         "list.json",
+        f"{'l' * 120}.json",
         "torn.json",
     ]
     assert "JSON" in reasons[-1]
+    assert reasons[-2].endswith("its id has 120 characters; an import takes at most 117")
     modules = cli.json("state", "alice")["value"]["modules"]
     assert modules["board"]["tasks"] == ["greet"]
+    state = cli.json("state", "windows")["value"]
+    assert state == {"modules": {"agent": {"name": "Saturday"}}}
     code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
-    assert "0 of 6 sessions imported, 2 imported before, 4 skipped" in out
+    assert "0 of 8 sessions imported, 3 imported before, 5 skipped" in out
 
 
 def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_path: Path) -> None:
