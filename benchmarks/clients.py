@@ -130,7 +130,7 @@ async def embedded_clients() -> AsyncGenerator[Routes]:
         RetryingRequests(transport, policy=RetryPolicy(), elicitation_callback=None)
     ) as client:
         assert transport.gateway is not None
-        await transport.gateway.ready()
+        await transport.gateway.probes.ready()
         server = StateholdServer(transport.gateway, version=version("statehold"))
         async with McpClient(server, mode=MODE["modern"]) as sdk:
             session = await client.create()

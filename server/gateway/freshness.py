@@ -15,7 +15,7 @@ STEADY_MS: Final = 60_000
 
 def ttl_ms(gateway: Gateway) -> int:
     """Return for how long a client may keep a list: not at all while a service starts, or where one can change its list."""
-    if not gateway.are_services_known or any(map(_changes_lists, gateway.services.values())):
+    if not gateway.probes.are_services_known or any(map(_changes_lists, gateway.services.values())):
         return 0
     return STEADY_MS
 

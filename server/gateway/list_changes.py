@@ -74,7 +74,7 @@ class ListWatcher:
         """By list, the update that runs for it."""
         self._updated = anyio.Event()
         """Set, and replaced by a new event, when a list was requested."""
-        gateway.settle_lists = self.settle
+        gateway.probes.settle_lists = self.settle
 
     def handle_notification(
         self,
@@ -143,7 +143,7 @@ class ListWatcher:
             return {} if profile is None else {spec.name: spec for spec in profile.tools}
 
         await _learn(service, connections, list_items, list_fresh_items, service.learn_tools)
-        await self._gateway.update_tools(service.name, await service.tools())
+        await self._gateway.probes.update_tools(service.name, await service.tools())
 
     async def _update_prompts(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
@@ -158,7 +158,7 @@ class ListWatcher:
         before = service.prompts
         await _learn(service, connections, list_items, list_fresh_items, service.learn_prompts)
         if service.prompts != before:
-            await self._gateway.notify_prompts_changed()
+            await self._gateway.probes.notify_prompts_changed()
 
 
 async def _learn(

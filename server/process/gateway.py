@@ -111,7 +111,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
     folder = None if gateway.config.ephemeral else gateway.config.data
     resumed = anyio.Event()
     if ledger.keeper is not None:
-        gateway.orphans_resumed = resumed
+        gateway.probes.orphans_resumed = resumed
     async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()

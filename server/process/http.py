@@ -232,7 +232,7 @@ async def _replace(predecessor: Predecessor, gateway: Gateway, shutdown: Shutdow
     """
     # Probes would take the processor from the first calls.
     with anyio.move_on_after(PROBE_SECONDS), contextlib.suppress(RaceLost):
-        await race(shutdown.begin_event.wait, gateway.ready)
+        await race(shutdown.begin_event.wait, gateway.probes.ready)
     await prepare_resumption(gateway)
     if shutdown.begin_event.is_set():
         return

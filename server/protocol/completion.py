@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
 
 from ...sessions.json_codec import JSON
 from ..sdk.access import RequestContext
 from .error_translation import translate_errors
-from .resources import Resources, result_of, session_argument
+from .prompts import Prompts, session_argument
+from .resources import Resources, result_of
 
 
 class Completion:
@@ -20,8 +20,9 @@ class Completion:
     Without a pinned session, a prompt is completed in the session that its arguments name so far.
     """
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, prompts: Prompts) -> None:
         self._resources = resources
+        self._prompts = prompts
 
     def register(self, server: Server[Any]) -> None:
         method, params = "completion/complete", types.CompleteRequestParams
@@ -33,29 +34,33 @@ class Completion:
         Raises:
             MCPError: the prompt or the address is unknown, or the session refuses the request.
         """
-        await self._resources.gateway.catalog("explicit")
         raw_params = dict(ctx.params or {})
         with translate_errors():
             if isinstance(params.ref, types.PromptReference):
                 target = await self._find_prompt(ctx, params.ref.name, raw_params)
             else:
                 target = await self._find_template(ctx, str(params.ref.uri), raw_params)
-            if target is None or target[1] not in self._resources.services_with("completions"):
+            if target is None or not await self._completes(target[1]):
                 return result_of(ctx, {"completion": {"values": []}})
             session, service, forwarded = target
             method = "completion/complete"
             result, _ = await self._resources.forward(ctx, session, service, method, forwarded)
             return result_of(ctx, result)
 
+    async def _completes(self, service: str) -> bool:
+        """Whether a service completes arguments, waiting until it was probed."""
+        probes = self._resources.gateway.probes
+        while service not in self._resources.services_with("completions"):
+            if not await probes.wait_next():
+                return False
+        return True
+
     async def _find_prompt(
         self, ctx: RequestContext, name: str, raw_params: JSON
     ) -> tuple[str, str, JSON] | None:
         """Return session, service and the parameters to forward; None if the arguments name no session."""
         resources = self._resources
-        entry = (await resources.prompts_by_name()).get(name)
-        if entry is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
-        service, prompt = entry
+        service, prompt = await self._prompts.find(name)
         arguments = _arguments(raw_params)
         pin = resources.pin(ctx)
         if pin is None:

@@ -223,7 +223,7 @@ class Forwarder:
 
     def _named_arguments(self, params: JSON, owner: OwnedByAnotherNode) -> JSON:
         """Return the arguments of a call with its session: the owner does not know that of the client's connection."""
-        entry = self._gateway.catalog_nowait("auto").entries.get(params["name"])
+        entry = self._gateway.tools.entry(params["name"], "auto")
         argument = "session_id" if entry is None else entry.session_argument
         arguments: JSON = dict(params.get("arguments") or {})
         if owner.session_id is not None and not arguments.get(argument):
@@ -236,10 +236,10 @@ class Forwarder:
         if ctx.method != "tools/call" or Caller(ctx, params).operation_id is not None:
             return False
         naming = self._naming(ctx)
-        own_tool = self._gateway.own_tool(params["name"], naming)
+        own_tool = self._gateway.tools.own_tool(params["name"], naming)
         if own_tool is not None:
             return own_tool.read_only
-        entry = self._gateway.catalog_nowait(naming).entries.get(params["name"])
+        entry = self._gateway.tools.entry(params["name"], naming)
         spec = None if entry is None else self._gateway.services[entry.service].tool(entry.tool)
         return spec is not None and spec.repeatable
 

@@ -31,7 +31,7 @@ async def add_introduction(
     `own_service` is the service whose resources the caller addresses by their own URIs, if there is one.
     """
     with anyio.move_on_after(INSTRUCTION_SECONDS):
-        await gateway.wait_for_services()
+        await gateway.probes.wait_for_lists()
     capabilities: JSON = dict(result.get("capabilities") or {})
     upstream = None if own_service is None else gateway.services[own_service]
     if isinstance(upstream, UpstreamService) and upstream.profile is not None:

@@ -1,9 +1,8 @@
-"""Resources and prompts of the services of a session.
+"""Resources of the services of a session.
 
 The address of a resource contains its session: `session://ID/SERVICE/URI`, with the upstream's own URI percent-encoded. A
-prompt takes the session as its first argument. A client with a pinned session gets the resource list of that session; other
-clients get the same templates, whatever their sessions. With the toolset `state`, the state of a session is a resource as
-well: `session://ID/state`.
+client with a pinned session gets the resource list of that session; other clients get the same templates, whatever their
+sessions. With the toolset `state`, the state of a session is a resource as well: `session://ID/state`.
 """
 
 from __future__ import annotations
@@ -32,18 +31,16 @@ from ...sessions.ids import ID_PREFIX
 from ...sessions.json_codec import JSON, encode
 from ...sessions.records import Principal
 from ...sessions.services import Offering
-from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
+from ...tools.catalog import SESSION_ARGUMENT
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
-from ..gateway.tool_names import hold_names
 from ..gateway.uris import (
     SCHEME,
     address_contents,
     address_contents_in_session,
-    address_messages_in_session,
     page_uri,
     parse_page_uri,
     parse_session_uri,
@@ -89,10 +86,6 @@ class Resources:
         self.pin = pin
         self._run_or_resume = run_or_resume
         self.on_list: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
-        self._hidden_prompts: set[tuple[str, str]] = set()
-        self._prompt_holders: dict[str, str] = {}
-        # Clients know the names from the earlier process.
-        self._prompts_nowait()
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -101,10 +94,6 @@ class Resources:
         server.add_request_handler(
             "resources/read", types.ReadResourceRequestParams, self._read_resource
         )
-        server.add_request_handler("prompts/list", page, self._list_prompts)
-        server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
-
-    # Resources.
 
     async def _list_resources(self, ctx: RequestContext, params: Params) -> Any:
         refuse_cursor(params)
@@ -130,7 +119,7 @@ class Resources:
         refuse_cursor(params)
         if self.pin(ctx) is not None:
             return await self._list_pinned_templates(ctx)
-        await self.gateway.catalog("explicit")
+        await self.gateway.probes.catalog("explicit")
         templates: list[JSON] = [
             {
                 "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{quote(service, safe='')}/{{uri}}",
@@ -195,7 +184,7 @@ class Resources:
         Raises:
             MCPError: the text is no address of a resource, or the service refuses the subscription.
         """
-        await self.gateway.catalog("explicit")
+        await self.gateway.probes.catalog("explicit")
         topic = await self.find_topic(ctx, uri)
         with translate_errors():
             request_params: JSON = {"uri": topic.uri}
@@ -224,7 +213,7 @@ class Resources:
         self, ctx: RequestContext, params: types.ReadResourceRequestParams
     ) -> Any:
         # Wait for the probes: a second service would change the form of the addresses.
-        await self.gateway.catalog("explicit")
+        await self.gateway.probes.catalog("explicit")
         state_session = parse_state_uri(str(params.uri))
         if state_session is not None and self.gateway.offers_state:
             return await self._read_state(ctx, state_session)
@@ -234,12 +223,12 @@ class Resources:
             if page is not None and self.pin(ctx) is None:
                 return result_of(ctx, await self._read_page(requested_uri, *page))
             session, service, uri = await self.resolve_address(ctx, requested_uri)
-            finish = _unchanged
+            finish = unchanged
             if uri != requested_uri:
                 finish = partial(address_contents_in_session, service=service, uri=uri)
             request_params: JSON = {"uri": uri}
             try:
-                return await self._forward_interactively(
+                return await self.forward_interactively(
                     ctx, session, service, "resources/read", request_params, finish
                 )
             except UpstreamRefused as error:
@@ -295,71 +284,6 @@ class Resources:
         ):
             raise SessionNotFound
 
-    # Prompts.
-
-    async def _list_prompts(self, ctx: RequestContext, params: Params) -> Any:
-        refuse_cursor(params)
-        is_pinned = self.pin(ctx) is not None
-        prompts: list[JSON] = []
-        for name, (service, prompt) in (await self.prompts_by_name()).items():
-            arguments = list(prompt.get("arguments") or [])
-            if not is_pinned:
-                arguments.insert(0, {"name": session_argument(prompt), "required": True})
-            description = prompt.get("description") or f"A prompt of {service}."
-            prompts.append(
-                {**prompt, "name": name, "description": description, "arguments": arguments}
-            )
-        return result_of(ctx, {"prompts": prompts, "ttlMs": ttl_ms(self.gateway)})
-
-    async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
-        entry = (await self.prompts_by_name()).get(params.name)
-        if entry is None:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name:.128}")
-        service, prompt = entry
-        arguments = dict(params.arguments or {})
-        pin, key = self.pin(ctx), session_argument(prompt)
-        with translate_errors():
-            if pin is not None:
-                session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
-            else:
-                session = arguments.pop(key, "")
-            if not session:
-                raise SessionNotFound(f"{key} is missing: call session_create first.")
-            request_params: JSON = {"name": prompt["name"], "arguments": arguments}
-            finish = _unchanged
-            if self.own_service(ctx) is None:
-                finish = partial(address_messages_in_session, service=service)
-            return await self._forward_interactively(
-                ctx, session, service, "prompts/get", request_params, finish
-            )
-
-    async def prompts_by_name(self) -> dict[str, tuple[str, JSON]]:
-        """Return service and prompt by the prompt's name; a name in several services is that of the first that had it.
-
-        Waits a while for services that were not probed yet.
-
-        Raises:
-            ServiceUnavailable: the gateway was left meanwhile.
-        """
-        await self.gateway.wait_for_services()
-        return self._prompts_nowait()
-
-    def _prompts_nowait(self) -> dict[str, tuple[str, JSON]]:
-        prompts: dict[str, tuple[str, JSON]] = {}
-        for service in self.services_with("prompts"):
-            prefix = self.gateway.config.services[service].prefix
-            for prompt in cast("Offering", self.gateway.services[service]).prompts:
-                name = prefix + prompt["name"]
-                if name not in prompts and self._prompt_holders.get(name, service) == service:
-                    prompts[name] = service, prompt
-                elif (service, name) not in self._hidden_prompts:
-                    self._hidden_prompts.add((service, name))
-                    logger.warning("prompt %s of %s is hidden by another", name, service)
-        hold_names(self._prompt_holders, {name: entry[0] for name, entry in prompts.items()})
-        return prompts
-
-    # Both.
-
     def services_with(self, capability: str) -> list[str]:
         """Return the names of the probed services that have a capability."""
         services = self.gateway.services.items()
@@ -376,7 +300,7 @@ class Resources:
         pin = self.pin(ctx)
         if pin is None:
             return
-        await self.gateway.catalog("explicit")
+        await self.gateway.probes.catalog("explicit")
         with translate_errors():
             session = await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin)
         for service in self.services_with("resources"):
@@ -411,7 +335,7 @@ class Resources:
             caller.close()
         return result, live_session.id
 
-    async def _forward_interactively(
+    async def forward_interactively(
         self,
         ctx: RequestContext,
         session: str,
@@ -478,13 +402,8 @@ def _unknown_resource(uri: str) -> MCPError:
     return MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
 
-def _unchanged(result: JSON, session_id: str) -> JSON:
+def unchanged(result: JSON, session_id: str) -> JSON:
     return result
-
-
-def session_argument(prompt: JSON) -> str:
-    """Return the name of the argument that holds the session: one that the prompt does not use."""
-    return session_argument_name({argument["name"] for argument in prompt.get("arguments") or ()})
 
 
 def result_of(ctx: RequestContext, result: JSON) -> JSON:
@@ -496,4 +415,4 @@ def result_of(ctx: RequestContext, result: JSON) -> JSON:
     return {**result, "resultType": "complete"} if is_modern(ctx) else result
 
 
-__all__ = ["Resources", "refuse_cursor", "result_of", "session_argument"]
+__all__ = ["Resources", "refuse_cursor", "result_of", "unchanged"]

@@ -72,6 +72,7 @@ from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
 from .prepared_calls import ForwardedCall, OwnCall, named_session, parked_call_state
+from .prompts import Prompts
 from .request_checks import refuse_unencodable
 from .resources import Resources, refuse_cursor
 from .results import INSTANCE_META
@@ -112,8 +113,9 @@ class StateholdServer(Server[dict[str, Any]]):
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         self._resources = Resources(gateway, self.principal, self.pin, self.run_or_resume)
-        self._resources.register(self)
-        Completion(self._resources).register(self)
+        prompts = Prompts(self._resources)
+        for handlers in (self._resources, prompts, Completion(self._resources, prompts)):
+            handlers.register(self)
         self.state_subscriptions = StateSubscriptions(gateway, self._bus, notify)
         self.subscriptions = Subscriptions(gateway, self._bus, notify)
         self._listening = SubscriptionHandlers(
@@ -132,8 +134,8 @@ class StateholdServer(Server[dict[str, Any]]):
         self.middleware.append(self._middleware)
         self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
         gateway.owner_server = ForwardedRequests(self, self.call, self.return_notice)
-        gateway.on_tools_changed.append(self._on_tools_changed)
-        gateway.on_prompts_changed.append(self._on_prompts_changed)
+        gateway.tools.on_changed.append(self._on_tools_changed)
+        gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -186,7 +188,7 @@ class StateholdServer(Server[dict[str, Any]]):
     @property
     def catalog(self) -> Catalog:
         """The tool list of callers that name their session."""
-        return self._gateway.catalog_nowait("explicit")
+        return self._gateway.tools.catalog("explicit")
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
         return self.catalog.schema(name)
@@ -195,7 +197,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Any:
         refuse_cursor(params)
-        catalog = await self._gateway.catalog(self._naming(ctx))
+        catalog = await self._gateway.probes.catalog(self._naming(ctx))
         if not is_modern(ctx):
             return {"tools": catalog.legacy_definitions}
         hints: JSON = {"resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
@@ -325,7 +327,7 @@ class StateholdServer(Server[dict[str, Any]]):
             except (SessionError, StoreUnavailable):
                 pass
         name, naming = (ctx.params or {}).get("name"), self._naming(ctx)
-        heading = self._gateway.is_browser_tool(name, naming)
+        heading = self._gateway.tools.is_browser_tool(name, naming)
         modern, info = is_modern(ctx), self._server_info
         return results.error_result(error, session, modern=modern, info=info, heading=heading)
 
@@ -343,7 +345,7 @@ class StateholdServer(Server[dict[str, Any]]):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
         principal, pin = self.principal(ctx), self.pin(ctx)
         arguments = dict(cast("JSON", raw_arguments or {}))
-        tool = self._gateway.own_tool(name, self._naming(ctx))
+        tool = self._gateway.tools.own_tool(name, self._naming(ctx))
         if tool is not None:
             is_unnamed = tool.takes_session and not arguments.get("session_id")
             if is_unnamed and self._naming(ctx) == "auto":
@@ -357,9 +359,9 @@ class StateholdServer(Server[dict[str, Any]]):
             context = Context(principal, namespace, pinned_id, run=caller.run_id)
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
-        entry = await self._gateway.entry(name, self._naming(ctx), waiting)
+        entry = await self._gateway.probes.entry(name, self._naming(ctx), waiting)
         if entry is None:
-            reason = self._gateway.missing_tool_reason(name)
+            reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")

@@ -11,7 +11,7 @@ from support.gateway_process import service
 
 from statehold.client import connect, sync
 from statehold.client.errors import ServiceUnavailable
-from statehold.server.gateway.gateway import Gateway
+from statehold.server.gateway.probing import Probes
 
 STARTING = {"slow": service("bad", "slow-start", "60")}
 """It says nothing for as long as such a test may take."""
@@ -46,13 +46,13 @@ def test_a_program_without_a_loop_can_close_its_client_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting, refused = threading.Event(), list[BaseException]()
-    entry = Gateway.entry
+    entry = Probes.entry
 
-    async def seen(self: Gateway, *arguments: Any) -> Any:
+    async def seen(self: Probes, *arguments: Any) -> Any:
         waiting.set()
         return await entry(self, *arguments)
 
-    monkeypatch.setattr(Gateway, "entry", seen)
+    monkeypatch.setattr(Probes, "entry", seen)
     client = sync.connect(services=STARTING).__enter__()
     session = client.create()
 

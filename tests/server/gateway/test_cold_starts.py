@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import mcp_types as types
 import pytest
 from mcp import Client
-from support.gateway_process import JSON, opened_session, service, text_of, toml
+from mcp.shared.exceptions import MCPError
+from support.gateway_process import JSON, UPSTREAMS, opened_session, service, text_of, toml
 
 from statehold.server.config.load import load
-from statehold.server.gateway import gateway as subject
+from statehold.server.gateway import probing as subject
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.calls import deadline
@@ -110,3 +113,42 @@ async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -
             result = await client.call_tool("slow", arguments, progress_callback=progress)
     assert text_of(result) == "done"
     assert heard == [1, 2, 3, 4, 5]
+
+
+async def test_a_prompt_and_its_completion_wait_for_the_start_of_their_service(
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+    peer = [sys.executable, str(UPSTREAMS / "conformance.py"), "--era", "modern"]
+    services = {
+        "ready": service("quick"),
+        "download": {"command": "sh", "args": ["-c", GATE, str(gate), *peer], "prefix": "p_"},
+    }
+    name, given = "p_test_prompt_with_arguments", {"arg1": "x", "arg2": "y"}
+    results: list[object] = []
+    async with connected(tmp_path, services, "auto") as client:
+        session = await opened_session(client, services=["download"])
+
+        async def get() -> None:
+            prompt = await client.get_prompt(name, {"session_id": session, **given})
+            results.append(prompt.messages[0].content)
+
+        async def complete() -> None:
+            completion = await client.complete(
+                types.PromptReference(name=name),
+                {"name": "arg1", "value": "pa"},
+                {"session_id": session},
+            )
+            results.append(completion.completion.values)
+
+        with anyio.fail_after(30):
+            assert not (await client.list_prompts()).prompts
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(get)
+                tasks.start_soon(complete)
+                await anyio.wait_all_tasks_blocked()
+                assert results == []
+                gate.touch()
+            assert len(results) == 2
+            with pytest.raises(MCPError, match="Unknown prompt"):
+                await client.get_prompt("p_nothing", {"session_id": session})

@@ -28,7 +28,7 @@ async def test_two_sessions_that_kill_each_others_server_are_paused_and_told_the
         open_gateway(loaded, address="test") as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
-        await gateway.ready()
+        await gateway.probes.ready()
         sessions = [await opened_session(client) for _ in range(2)]
         for session in sessions:
             await client.call_tool("inc", {"session_id": session})

@@ -147,7 +147,7 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
     started: Any, counter: Callable[[str], JSON], era: str
 ) -> None:
     async with started({"services": {"counter": counter(era)}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         async with both_eras(gateway, "tools") as clients:
             session = await opened_session(clients[0][0])
             await clients[0][0].call_tool("grow", {"session_id": session})
@@ -167,7 +167,7 @@ async def test_a_service_that_lists_a_name_of_another_later_does_not_take_it_ove
 ) -> None:
     services = {"first": counter("legacy"), "second": counter("legacy")}
     async with started({"services": services}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         async with both_eras(gateway, "tools") as clients:
             client, changes = clients[0]
             session = await opened_session(client)
@@ -185,7 +185,7 @@ async def test_a_prompt_stays_with_the_service_that_had_it_first(
 ) -> None:
     services = {"first": counter("legacy"), "second": counter("legacy")}
     async with started({"services": services}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         async with both_eras(gateway, "prompts") as clients:
             client, changes = clients[0]
             session = await opened_session(client)
@@ -203,7 +203,7 @@ async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
     started: Any, counter: Callable[[str], JSON], era: str
 ) -> None:
     async with started({"services": {"counter": counter(era)}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         async with both_eras(gateway, "prompts") as clients:
             session = await opened_session(clients[0][0])
             grow: JSON = {"session_id": session, "what": "prompts"}
@@ -222,7 +222,7 @@ async def test_the_first_change_is_followed_at_once(
     started: Any, counter: Callable[[str], JSON], what: str
 ) -> None:
     async with started({"services": {"counter": counter("legacy")}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         gateway.services["counter"].on_changed = ListWatcher(
             gateway, debounce=3600
         ).handle_notification
@@ -239,7 +239,7 @@ async def test_a_change_is_followed_after_its_session_has_closed(
 ) -> None:
     url = counter_server("http", "--era", "modern")
     async with started({"services": {"counter": {"url": url}}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         counter: Any = gateway.services["counter"]
         follow, heard = counter.on_changed, anyio.Event()
 
@@ -288,7 +288,7 @@ async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any)
             message_handler=changes.handle,
         ) as client,
     ):
-        await gateway.ready()
+        await gateway.probes.ready()
         watcher = ListWatcher(gateway, debounce=0.05)
         gateway.services["quick"].on_changed = watcher.handle_notification
         before = await names(client)
@@ -368,14 +368,14 @@ async def test_a_client_that_does_not_read_delays_no_other_client(gateway: Gatew
         await slow.list_tools()
         await quick.list_tools()
         for _ in range(3):
-            await gateway.notify_tools_changed()
+            await gateway.tools.notify_changed()
             await changes.wait()
         stuck.set()
 
 
 async def test_a_list_asked_for_right_after_the_call_that_changed_it_is_new(started: Any) -> None:
     async with started({"services": {"quick": service("asking")}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         watcher = ListWatcher(gateway, debounce=3600)
         gateway.services["quick"].on_changed = watcher.handle_notification
         async with both_eras(gateway, "tools") as clients:
@@ -405,12 +405,12 @@ async def test_a_list_may_be_kept_only_if_no_service_starts_or_can_change_its_li
             return {each.ttl_ms for each in lists}
 
     async with started({"services": {"quick": service("quick")}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         assert await times(gateway) == {60_000}
     async with started({"services": {"growing": service("asking")}}) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         assert await times(gateway) == {0}
-    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.probing.LIST_WAIT_SECONDS", 0.0)
     slow = service("bad", "hang-at-start", prefix="h_")
     async with started({"services": {"slow": slow, "quick": service("quick")}}) as gateway:
         assert await times(gateway) == {0}

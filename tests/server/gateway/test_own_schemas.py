@@ -46,7 +46,7 @@ async def test_own_schemas_have_no_references_and_say_nothing_of_additional_prop
     config.write_text(toml({"toolsets": ALL, "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with open_gateway(loaded, address="test") as gateway:
-        own = set(gateway.own_tools)
+        own = set(gateway.tools.own)
         async with Client(
             StateholdServer(gateway, version="0", pinned_name=pinned), cache=None
         ) as client:

@@ -35,7 +35,7 @@ async def call(
     **arguments: Any,
 ) -> Outcome:
     who = caller(operation, instance or gateway.own_tool_calls.instance, repeated=repeated)
-    return await gateway.own_tool_calls.run(gateway.own_tools[tool], Context(LOCAL), arguments, who)
+    return await gateway.own_tool_calls.run(gateway.tools.own[tool], Context(LOCAL), arguments, who)
 
 
 async def test_a_repeat_gets_the_same_outcome_and_nothing_is_stored(gateway: Gateway) -> None:

@@ -164,7 +164,7 @@ async def test_a_service_that_renames_its_tools_after_a_restart_takes_no_name_of
         with anyio.fail_after(30):
             await anext(aiter(changes))
             second.open()
-            await gateway.ready()
+            await gateway.probes.ready()
         tools = {tool.name: tool.meta for tool in (await client.list_tools()).tools}
         assert tools["transfer"] == {"statehold/service": "second"}
         assert tools["first_transfer"] == {"statehold/service": "first"}

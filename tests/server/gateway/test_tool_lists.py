@@ -135,7 +135,7 @@ async def test_the_default_list_costs_little_more_than_that_of_the_peer(
 ) -> None:
     loaded = load(config=None, services=None, flags={"data": str(tmp_path / "data")})
     async with open_gateway(loaded, address="test") as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         server = StateholdServer(gateway, version="0", pinned_name=pinned)
         async with Client(server, cache=None, mode="legacy") as client:
             tools = wire(await listed(client))
@@ -160,7 +160,7 @@ async def test_a_pinned_session_offers_the_toolsets_that_the_configuration_names
 
 
 async def test_our_own_schemas_are_plain(gateway: Gateway) -> None:
-    for tool in gateway.own_tools.values():
+    for tool in gateway.tools.own.values():
         text = json.dumps(tool.definition())
         assert not [key for key in ("$ref", "$defs", "propertyNames") if f'"{key}"' in text]
 
@@ -257,7 +257,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
 async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("statehold.server.gateway.probing.LIST_WAIT_SECONDS", 0.2)
     config = tmp_path / "statehold.toml"
     hanging = service("bad", "hang-at-start", prefix="h_")
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
@@ -281,7 +281,7 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
 async def test_a_slow_service_is_listed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.gateway.LIST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.probing.LIST_WAIT_SECONDS", 0.0)
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"slow": service("bad", "slow-start", "0.5")}}))
     flags = {"data": str(tmp_path / "data")}

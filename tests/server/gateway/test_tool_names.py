@@ -24,7 +24,7 @@ from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
 from statehold.server.exit_codes import OK
-from statehold.server.gateway import gateway as subject
+from statehold.server.gateway import probing as subject
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.tools.own.names import OWN_NAMES, own_names
@@ -108,7 +108,7 @@ async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arriv
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         with anyio.fail_after(20):
-            await gateway.ready()
+            await gateway.probes.ready()
         tool_names = [tool.name for tool in (await client.list_tools()).tools]
         assert [name for name in tool_names if name.endswith("inc")] == ["inc", "two_inc"]
 
@@ -143,7 +143,7 @@ async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_
 
 async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -> None:
     async with started({"toolsets": list(TOOLSETS), "services": {}}) as gateway:
-        assert list(gateway.own_tools) == own_names(gateway.config.toolsets)
+        assert list(gateway.tools.own) == own_names(gateway.config.toolsets)
     assert OWN_NAMES.keys() == set(TOOLSETS)
 
 

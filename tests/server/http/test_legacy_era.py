@@ -58,7 +58,7 @@ async def impatient(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
 
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
-    await gateway.ready()
+    await gateway.probes.ready()
     return (await gateway.registry.create(LOCAL, SessionOptions())).id
 
 

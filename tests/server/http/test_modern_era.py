@@ -82,7 +82,7 @@ async def sdk(mcp_server: StateholdServer) -> AsyncGenerator[ASGIApp]:
 
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
-    await gateway.ready()
+    await gateway.probes.ready()
     return (await gateway.registry.create(LOCAL, SessionOptions())).id
 
 

@@ -42,7 +42,7 @@ async def serving(folder: Path, *names: str) -> AsyncGenerator[Gateway]:
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         yield gateway
 
 

@@ -430,7 +430,7 @@ async def test_an_internal_error_does_not_contain_its_message(
 
     monkeypatch.setattr(gateway.registry, "create", fail)
     async with Client(StateholdServer(gateway, version="0"), mode=mode, cache=None) as client:
-        monkeypatch.setattr(gateway, "catalog", fail)
+        monkeypatch.setattr(gateway.probes, "catalog", fail)
         errors[:] = [StoreUnavailable("/secret/path cannot be written")]
         result = await client.call_tool("session_create", {})
         assert code_of(result) == "service_unavailable"

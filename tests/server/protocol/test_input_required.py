@@ -35,7 +35,7 @@ async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as opened:
-        await opened.ready()
+        await opened.probes.ready()
         yield opened
 
 

@@ -31,7 +31,7 @@ def settings(fork_server: ForkServer) -> JSON:
 async def test_instructions_are_ours_and_those_of_the_services(
     client: Client, gateway: Gateway
 ) -> None:
-    await gateway.ready()
+    await gateway.probes.ready()
     assert "session_create" in str(client.instructions)
     assert f"one: {CONFORMANCE}" in instructions(gateway, is_pinned=False)
 

@@ -38,7 +38,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ga
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as gateway:
-        await gateway.ready()
+        await gateway.probes.ready()
         yield gateway
 
 

@@ -63,7 +63,7 @@ async def test_an_sdk_server_asks_and_logs_as_over_a_direct_connection(
     gateway: Gateway, person: Client, session: str, era: str
 ) -> None:
     # An SDK server takes more than a second to start, which the list does not always wait for.
-    await gateway.ready()
+    await gateway.probes.ready()
     one = {"session_id": session}
     with anyio.fail_after(40):
         before = await count(person, session, f"{era}_inc")
@@ -83,7 +83,7 @@ async def test_an_sdk_server_asks_and_logs_as_over_a_direct_connection(
 async def test_an_sdk_server_asks_during_prompts_and_resources(
     gateway: Gateway, person: Client, session: str, era: str
 ) -> None:
-    await gateway.ready()
+    await gateway.probes.ready()
     with anyio.fail_after(40):
         wanted = {"session_id": session, "tone": "asked"}
         prompt = await person.get_prompt(f"{era}_report", wanted)

@@ -43,7 +43,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ga
     async with open_gateway(
         load(config=config, services=None, flags=flags), address="test"
     ) as opened:
-        await opened.ready()
+        await opened.probes.ready()
         yield opened
 
 

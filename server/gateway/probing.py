@@ -1,0 +1,291 @@
+"""The probes of the services of one process: requests for their tool lists, in the background."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import anyio
+
+from ...sessions.calls.deadline import WaitProgress
+from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.plural import plural
+from ...sessions.services import Service, ToolSpec
+from ...tools.catalog import Catalog, CatalogEntry, Naming
+from ...tools.upstream.service import UpstreamService
+from .tool_list import ToolList
+
+logger = logging.getLogger("statehold.server")
+
+RETRY_SECONDS = 30.0
+"""Seconds until a failed probe of a service is repeated."""
+ORPHANS_SECONDS = 2.0
+LIST_WAIT_SECONDS = 10.0
+"""Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
+
+
+class Probes:
+    """Probes each service once, again while that fails, and puts its tools into the tool list.
+
+    recall() offers the tools that are known without starting anything; run() probes every other service, and ends with the
+    first probes of all. A list waits a few seconds for services without known tools, a call waits only for the service that
+    has the tool. end() ends all waits; those that found nothing get ServiceUnavailable.
+    """
+
+    def __init__(self, services: Mapping[str, Service], tools: ToolList) -> None:
+        self.settle_lists: Callable[[], Awaitable[None]] = _settle_nothing
+        """Waits a while for the changes of lists that services have announced. ListWatcher sets it."""
+        self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
+        """Called when the prompts have changed, to notify clients."""
+        self.orphans_resumed: anyio.Event | None = None
+        """Set when the sessions of an earlier process are resumed; probes that can wait for it do."""
+        self._services = services
+        self._tools = tools
+        self._recalled: set[str] = set()
+        """Services that offer the tools stored by an earlier process, because their first probe still runs."""
+        self._problems: dict[str, str] = {}
+        self._are_done = anyio.Event()
+        self._probed = anyio.Event()
+        """Set, and replaced by a new event, when a service was probed, added or changed."""
+        self._is_ended = False
+        self._wait_deadline = math.inf
+
+    @property
+    def are_services_known(self) -> bool:
+        """Whether every service was probed in this process, and its tools are listed."""
+        return self._are_done.is_set() and not self._problems and not self._recalled
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Services that could not be probed, with the reason."""
+        return self._problems
+
+    async def recall(self) -> bool:
+        """Offer the tools that are known before anything is started; called once, before run().
+
+        Those are the tools of the browser, and those that earlier processes stored of other services. Return whether the
+        tools of all services are known.
+        """
+        self._wait_deadline = anyio.current_time() + LIST_WAIT_SECONDS
+        for name, service in self._services.items():
+            if not isinstance(service, UpstreamService):
+                await self._probe_first(name, service)
+            elif await service.recall():
+                self._recalled.add(name)
+                self.list(name, await service.tools())
+        # Clients know the names from the earlier process.
+        self._tools.hold_names()
+        return not any(map(self._is_unprobed, self._services))
+
+    async def run(self) -> None:
+        """Probe the services, and repeat the probes that fail until they succeed."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                for name, service in self._services.items():
+                    if name in self._recalled or self._is_unprobed(name):
+                        tasks.start_soon(self._probe_first, name, service)
+        finally:
+            # A cancelled or failed probe does not run again; end the waits for it.
+            self._are_done.set()
+            self.wake_waiters()
+        while self._problems:
+            await anyio.sleep(RETRY_SECONDS)
+            for name in tuple(self._problems):
+                tools = await self._probe(name, self._services[name])
+                if tools is not None:
+                    await self.update_tools(name, tools)
+
+    def end(self) -> None:
+        """End all waits, since the gateway is left."""
+        self._is_ended = True
+        self._are_done.set()
+        self.wake_waiters()
+
+    async def _probe_first(self, name: str, service: Service) -> None:
+        is_recalled = name in self._recalled
+        if is_recalled and self.orphans_resumed is not None:
+            with anyio.move_on_after(ORPHANS_SECONDS):
+                await self.orphans_resumed.wait()
+        tools = await self._probe(name, service)
+        if tools is not None and is_recalled:
+            await self.update_tools(name, tools)
+        elif tools is not None:
+            is_late = anyio.current_time() > self._wait_deadline
+            self.list(name, tools)
+            if is_late:
+                await self._tools.notify_changed()
+        self.wake_waiters()
+
+    async def _probe(self, name: str, service: Service) -> Sequence[ToolSpec] | None:
+        try:
+            if isinstance(service, UpstreamService) and name in self._recalled:
+                await self._renew(service)
+            tools = await service.tools()
+        except SessionError as error:
+            if self._problems.get(name) != error.message:
+                logger.warning("service %s is not available: %s", name, error.message)
+            self._problems[name] = error.message
+            return None
+        self._problems.pop(name, None)
+        logger.info("service %s is available: %s", name, plural(len(tools), "tool"))
+        return tools
+
+    async def _renew(self, service: UpstreamService) -> None:
+        before = service.prompts
+        await service.refresh()
+        self._recalled.discard(service.name)
+        if service.prompts != before:
+            await self.notify_prompts_changed()
+
+    def list(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        """Offer these tools of a service from now on."""
+        # Before the first list, the order of the configuration decides who has a name.
+        if self._are_done.is_set() or anyio.current_time() >= self._wait_deadline:
+            self._tools.hold_names()
+        self._tools.set(name, tools)
+
+    async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        """Set the tool list of a service, and notify clients if it differs."""
+        known = self._tools.known(name)
+        if known is not None and [spec.definition for spec in known] == [
+            spec.definition for spec in tools
+        ]:
+            return
+        self.list(name, tools)
+        self.wake_waiters()
+        await self._tools.notify_changed()
+
+    async def notify_prompts_changed(self) -> None:
+        """Notify every client that the prompts changed."""
+        for notify in self.on_prompts_changed:
+            await notify()
+
+    def wake_waiters(self) -> None:
+        """Have all waits look at the list again."""
+        self._probed.set()
+        self._probed = anyio.Event()
+
+    async def ready(self) -> None:
+        """Wait until every service was probed.
+
+        Raises:
+            ServiceUnavailable: the gateway is left meanwhile.
+        """
+        await self._are_done.wait()
+        self._refuse_when_ended()
+
+    async def wait_next(self) -> bool:
+        """Wait until one more service was probed. Return False at once when all were.
+
+        Raises:
+            ServiceUnavailable: the gateway is left meanwhile.
+        """
+        if self._are_done.is_set():
+            return False
+        await self._probed.wait()
+        self._refuse_when_ended()
+        return True
+
+    async def catalog(self, naming: Naming) -> Catalog:
+        """Return the tool list, waiting a while for services that were not probed yet.
+
+        Raises:
+            ServiceUnavailable: the gateway is left meanwhile.
+        """
+        await self.wait_for_lists()
+        self._tools.hold_names(naming)
+        return self._tools.catalog(naming)
+
+    async def wait_for_lists(self) -> None:
+        """Wait a while for services that were not probed yet, and for changes of lists that were announced.
+
+        Raises:
+            ServiceUnavailable: the gateway is left meanwhile.
+        """
+        await self.settle_lists()
+        with anyio.CancelScope(deadline=self._wait_deadline):
+            while not self._are_done.is_set() and any(map(self._is_unprobed, self._services)):
+                await self._probed.wait()
+        self._refuse_when_ended()
+
+    async def entry(self, name: str, naming: Naming, waiting: WaitProgress) -> CatalogEntry | None:
+        """Return the entry of a tool in the list, None for an unknown tool.
+
+        Waits until a service has the tool or all services were probed; meanwhile `waiting` reports the starting services to
+        the caller. If a service that was not probed yet precedes the found one in the configuration, and may have a tool of
+        the same name, the wait for it is as long as that of a list.
+
+        Raises:
+            ServiceUnavailable: the gateway is left before the tool was found.
+        """
+        if self._are_done.is_set():
+            entry = self._tools.entry(name, naming)
+            if entry is None:
+                self._refuse_when_ended()
+                await self.settle_lists()
+                entry = self._tools.entry(name, naming)
+            return entry
+        starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
+        return await (waiting.run_service_start(starting, find) if starting() else find())
+
+    async def _find(self, name: str, naming: Naming) -> CatalogEntry | None:
+        while True:
+            entry = self._tools.entry(name, naming)
+            if entry is None:
+                self._refuse_when_ended()
+            if self._are_done.is_set():
+                return entry
+            deadline = math.inf
+            if entry is not None:
+                deadline = self._wait_deadline if self._may_belong_to_earlier(entry) else -math.inf
+            if anyio.current_time() >= deadline:
+                return entry
+            with anyio.CancelScope(deadline=deadline):
+                await self._probed.wait()
+
+    def _starting(self, name: str, naming: Naming) -> str:
+        """Return a message naming the services that a call of a tool waits for; empty when _find() returns at once."""
+        entry = self._tools.entry(name, naming)
+        if self._are_done.is_set() or (
+            entry is not None and not self._may_belong_to_earlier(entry)
+        ):
+            return ""
+        names = [
+            service
+            for service in self._services
+            if service in self._recalled or self._is_unprobed(service)
+        ]
+        likely = [each for each in names if self._tools.offer(each).may_have(name)] or names
+        return f"Starting service{'s' if len(likely) > 1 else ''} {', '.join(likely)}"
+
+    def _may_belong_to_earlier(self, entry: CatalogEntry) -> bool:
+        """Whether an unprobed service that precedes the entry's service may have a tool of the same name."""
+        for name in self._services:
+            if name == entry.service:
+                return False
+            if self._is_unprobed(name) and self._tools.offer(name).may_have(entry.name):
+                return True
+        return False
+
+    def missing_tool_reason(self, name: str) -> str | None:
+        """Return why a tool outside the list may still exist: services that may have it could not be probed."""
+        candidates = [each for each in self._problems if self._tools.offer(each).may_have(name)]
+        # A prefix names the service; without one, any of them may have the tool.
+        likely = [each for each in candidates if self._tools.prefix(each)] or candidates
+        return " ".join(f"{each} is unavailable: {self._problems[each]}" for each in likely) or None
+
+    def _is_unprobed(self, name: str) -> bool:
+        """Whether the first probe of a service still runs, and no earlier process stored its tools."""
+        return self._tools.known(name) is None and name not in self._problems
+
+    def _refuse_when_ended(self) -> None:
+        if self._is_ended:
+            raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
+
+
+async def _settle_nothing() -> None: ...
+
+
+__all__ = ["Probes"]
