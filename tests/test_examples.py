@@ -88,6 +88,6 @@ def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
         assert entry.url is not None
         assert re.fullmatch(r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", entry.url)
         return
-    assert (entry.command, entry.args[0]) == ("uvx", "statehold")
-    options = parse_command_line(entry.args[1:])
+    assert (entry.command, entry.args[3]) == ("uv", "statehold")
+    options = parse_command_line(entry.args[4:])
     assert options.config

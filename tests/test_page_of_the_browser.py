@@ -127,4 +127,3 @@ def test_readme_gives_the_file_for_clients_as_it_is() -> None:
     [arguments] = re.findall(r"^```json\n(.*?)^```", README, re.M | re.S)
     assert json.loads(arguments) == json.loads((ROOT / "mcp.json").read_text(encoding="utf-8"))
     assert list(load(environ={}).browsers()) == ["browser"]
-    assert "uv run python examples/browser_login.py" in README

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from functools import reduce
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from support.fork_server import ForkServer
 from support.gateway_process import Way, serving
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 from statehold.server.config.messages import setting_names
+from statehold.server.config.model import Config
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
@@ -61,31 +70,86 @@ def environ() -> dict[str, str]:
 async def test_the_example_of_the_readme_runs_as_printed(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    assert f"serve --config {NOTEBOOK.relative_to(ROOT)}" in "".join(blocks("README.md", "console"))
-    [program], [printed, *_] = blocks("README.md", "python"), blocks("README.md", "text")
+    assert f"`uv run statehold serve --config {NOTEBOOK.relative_to(ROOT)}`" in page("README.md")
+    short, program = blocks("README.md", "python")
+    [printed] = blocks("README.md", "text")
     with serving(NOTEBOOK, tmp_path / "data", env=environ(), as_installed=True) as running:
-        assert program.count(f"127.0.0.1:{PORT}") == 1
-        example = tmp_path / "example.py"
-        example.write_text(program.replace(PORT, running.url.rpartition(":")[2]))
-        with anyio.fail_after(40):
-            done = await anyio.run_process(fork_server.command(str(example)), check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        assert done.stdout.decode() == printed
+        for text, output in ((short, ""), (program, printed)):
+            assert text.count(f"127.0.0.1:{PORT}") == 1
+            example = tmp_path / "example.py"
+            example.write_text(text.replace(PORT, running.url.rpartition(":")[2]))
+            with anyio.fail_after(40):
+                done = await anyio.run_process(fork_server.command(str(example)), check=False)
+            assert done.returncode == 0, done.stderr.decode()
+            assert done.stdout.decode() == output
         way = Way("http", "modern", NOTEBOOK, tmp_path, url=running.url)
         async with way.connect() as client:
             listed = (await client.list_tools()).tools
-    names = {
-        name for row in rows("README.md", "| tool | what it does |") for name in quoted(row[0])
-    }
+    table = rows("docs/sessions.md", "| tool | effect |")
+    names = {name for row in table for name in quoted(row[0])}
     assert names == {tool.name for tool in listed if tool.name.startswith(OURS)}
 
 
+@asynccontextmanager
+async def desktop_client(folder: Path) -> AsyncGenerator[Client]:
+    """Start the program of the README's lines for a desktop client, by this interpreter instead of `uv run`."""
+    [lines] = blocks("README.md", "json")
+    entry = json.loads(lines)["mcpServers"]["statehold"]
+    assert (entry["command"], entry["args"][:4]) == (
+        "uv",
+        ["run", "--directory", "/path/to/statehold", "statehold"],
+    )
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "statehold.server", *entry["args"][4:]],
+        env={**os.environ, "STATEHOLD_DATA": str(folder)},
+    )
+    with anyio.fail_after(60):
+        async with Client(stdio_client(parameters)) as client:
+            yield client
+
+
+@pytest.fixture
+def shared_data(tmp_path: Path) -> Generator[Path]:
+    """A data folder whose background server ends with the test."""
+    yield tmp_path / "data"
+    stop = [sys.executable, "-m", "statehold.server", "stop", "--all", "--data"]
+    subprocess.run([*stop, str(tmp_path / "data")], check=True, timeout=40)
+
+
+async def test_a_desktop_client_finds_its_session_after_a_new_start(shared_data: Path) -> None:
+    async with desktop_client(shared_data) as client:
+        await client.call_tool("session_create", {"name": "work"})
+    async with desktop_client(shared_data) as client:
+        listed = (await client.call_tool("session_list", {})).structured_content
+    assert listed is not None
+    assert [session["name"] for session in listed["sessions"]] == ["work"]
+
+
+@pytest.mark.thorough
+async def test_a_desktop_client_finds_its_page_after_a_new_start(
+    shared_data: Path, headless_shell: str, login_site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATEHOLD_SERVICES__BROWSER__EXECUTABLE", headless_shell)
+    async with desktop_client(shared_data) as client:
+        await client.call_tool("session_create", {"name": "work"})
+        page = {"session_id": "work", "url": login_site}
+        await client.call_tool("browser_navigate", page)
+        held = {"session_id": "work", "function": "() => { window.held = 'held'; }"}
+        await client.call_tool("browser_evaluate", held)
+    async with desktop_client(shared_data) as client:
+        tabs = await client.call_tool("browser_tabs", {"session_id": "work", "action": "list"})
+        assert login_site in str(tabs.content)
+        ask = {"session_id": "work", "function": "() => window.held"}
+        answer = await client.call_tool("browser_evaluate", ask)
+    assert "held" in str(answer.content)
+    assert "Note from Statehold" not in str(answer.content)
+
+
 def test_every_command_of_the_readme_can_be_parsed() -> None:
-    commands = [
-        line.partition("#")[0].split()
-        for block in blocks("README.md", "console")
-        for line in block.splitlines()
-    ]
+    lines = [line for block in blocks("README.md", "console") for line in block.splitlines()]
+    lines += [text for text in quoted(page("README.md")) if text.startswith("uv run statehold ")]
+    commands = [line.partition("#")[0].split() for line in lines]
     assert ["uv", "run", "pytest"] in commands
     ours = [command[3:] for command in commands if command[:3] == ["uv", "run", "statehold"]]
     assert ["demo"] in ours
@@ -103,6 +167,41 @@ def test_every_statehold_command_of_the_pages_can_be_parsed(path: Path) -> None:
             words = shlex.split(line, comments=True)
             if words[:1] == ["statehold"]:
                 parse_command_line(words[1:])
+
+
+async def test_the_seven_settings_of_the_page_are_served(tmp_path: Path) -> None:
+    named = [
+        quoted(row[0])[0]
+        for row in rows("docs/configuration.md", "| setting | default | meaning |")
+    ]
+    assert len(named) == 7
+    settings = blocks("docs/configuration.md", "toml")[0]
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
+    tokens.chmod(0o600)
+    path = tmp_path / "statehold.toml"
+    path.write_text(settings)
+    config, plain = load(config=path, environ={}), Config()
+    for name in named:
+        keys = name.split(".")
+        assert reduce(getattr, keys, config) != reduce(getattr, keys, plain), name
+    assert default_of("timeouts.idle") == format_duration(plain.timeouts.idle)
+    assert default_of("limits.live_sessions") == str(plain.limits.live_sessions)
+    assert default_of("server.port") == str(plain.server.port)
+    assert default_of("log.level") == plain.log.level
+    with serving(path, tmp_path / "data") as running:
+        headers = {"Authorization": "Bearer 3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=40) as http,
+            Client(streamable_http_client(f"{running.url}/mcp", http_client=http)) as client,
+        ):
+            assert "count" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+def default_of(setting: str) -> str:
+    """Return the default of one of the seven settings, as the page has it."""
+    table = rows("docs/configuration.md", "| setting | default | meaning |")
+    return next(row[1] for row in table if row[0] == f"`{setting}`")
 
 
 @pytest.mark.parametrize("name", ["docs/security.md", "docs/store.md"])
@@ -132,21 +231,15 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
 
 def test_the_default_times_are_those_of_the_settings() -> None:
     defaults = TimeoutSettings()
-    notice = {
-        row[0]: row[1]
-        for row in rows("README.md", "| state | what it means | left after (default) |")
-    }
-    left = {
-        row[0]: row[2]
-        for row in rows("README.md", "| state | what it means | left after (default) |")
-    }
-    assert set(quoted(" ".join(notice))) == {status.value for status in Status}
+    table = rows("docs/sessions.md", "| status | meaning | left after (default) |")
+    left = {row[0]: row[2] for row in table}
+    assert set(quoted(" ".join(left))) == {status.value for status in Status}
     assert left["`creating`"] == format_duration(defaults.connect)
     assert left["`idle`"].startswith(f"{format_duration(defaults.idle)}: ")
     assert left["`active`"].startswith(format_duration(defaults.call))
     assert left["`paused`"].startswith(f"{format_duration(defaults.paused)}: ")
     assert (defaults.paused_named, defaults.lifetime) == (0, 0)
-    assert "A session with a name stays until you close it" in page("README.md")
+    assert "A session with a name stays until it is closed" in page("docs/sessions.md")
     for row in rows(
         "docs/sessions.md", "| setting | default | a caller may choose, with `session_create` |"
     ):

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,39 @@ from statehold.server.config.client_files import read_client_file
 from statehold.server.config.load import load
 from statehold.server.config.messages import FLAGS, setting_names
 from statehold.server.exit_codes import EXIT_CODES
+from statehold.sessions.lifecycle import OPEN, TABLE, Transition
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def state_diagrams() -> str:
+    """Return the state machine as two diagrams, the open session and its end: in one, the arrows hide each other."""
+    rows = TABLE.values()
+    same = [row for row in rows if row.source is row.target]
+    events = ", ".join(dict.fromkeys(f"`{row.event}`" for row in same))
+    statuses = " and ".join(f"`{row.source}`" for row in same)
+    opening = _diagram("TB", (row for row in rows if row.target in OPEN and row not in same))
+    ending = _diagram("LR", (row for row in rows if row.target not in OPEN))
+    return (
+        "The arrows show the events of an open session, which the table of transitions below explains. "
+        f"The event {events}\nleaves {statuses} as they are.\n\n{opening}\nSessions end so:\n\n{ending}"
+    )
+
+
+def _diagram(direction: str, rows: Iterable[Transition]) -> str:
+    arrows: dict[str, list[str]] = {}
+    for row in rows:
+        arrow = f"{row.source or '[*]'} --> {row.target or '[*]'}"
+        arrows.setdefault(arrow, []).append(row.event)
+    lines = [f"    {arrow}: {'<br>'.join(events)}" for arrow, events in arrows.items()]
+    head = ["```mermaid", "stateDiagram-v2", f"    direction {direction}"]
+    return "\n".join([*head, *lines, "```\n"])
+
+
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
     ("configuration.md", "settings", reference.markdown),
     ("cli.md", "commands", command_reference.markdown),
+    ("sessions.md", "states", state_diagrams),
 ]
 
 
@@ -96,10 +124,11 @@ def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Pa
     assert list(read_client_file(path).services) == ["statehold"]
     statehold = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
     if "command" in statehold:
-        assert statehold["command"] == "uvx"
-        words = statehold["args"]
-        assert words[0] == "statehold"
-        parse_command_line(words[1:])
+        assert statehold["command"] == "uv"
+        *run, program, option = statehold["args"][:5]
+        assert run == ["run", "--directory", "/path/to/statehold"]
+        assert program == "statehold"
+        parse_command_line([option, *statehold["args"][5:]])
     else:
         assert statehold["url"].startswith("http://127.0.0.1:8931/s/")
 

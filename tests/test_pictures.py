@@ -1,0 +1,103 @@
+"""The pictures of the README and of docs/ can be drawn, and are small and wide enough to be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import anyio
+import pytest
+from playwright.async_api import Page, async_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DIAGRAMS = [
+    pytest.param(diagram, id=f"{path.stem}-{number}")
+    for path in PAGES
+    for number, diagram in enumerate(
+        re.findall(r"^```mermaid\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+    )
+]
+RECORDING = ROOT / "docs" / "pictures" / "demo.svg"
+RECORDER = ROOT / "docs" / "pictures" / "record_demo.py"
+SVG = "{http://www.w3.org/2000/svg}"
+LARGEST = 60 * 1024
+WIDEST = 1200
+"""Pixels of a diagram. GitHub shows 830 and shrinks a wider one."""
+
+DRAW = """async diagram => {
+    mermaid.initialize({startOnLoad: false});
+    document.body.innerHTML = (await mermaid.render('diagram', diagram)).svg;
+    const {width, height} = document.querySelector('#diagram').viewBox.baseVal;
+    return [width, height];
+}"""
+
+
+@pytest.fixture
+async def page(headless_shell: str) -> AsyncGenerator[Page]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=headless_shell, chromium_sandbox=os.geteuid() != 0
+        )
+        yield await browser.new_page()
+        await browser.close()
+
+
+@pytest.mark.peer
+@pytest.mark.thorough
+@pytest.mark.parametrize("diagram", DIAGRAMS)
+async def test_diagram_can_be_drawn_and_read(page: Page, npm_peers: Path, diagram: str) -> None:
+    await page.add_script_tag(path=npm_peers / "mermaid" / "dist" / "mermaid.min.js")
+    width, height = await page.evaluate(DRAW, diagram)
+    assert 0 < width <= WIDEST
+    assert 0 < height <= WIDEST
+
+
+@pytest.mark.peer
+@pytest.mark.thorough
+async def test_broken_diagram_is_an_error(page: Page, npm_peers: Path) -> None:
+    await page.add_script_tag(path=npm_peers / "mermaid" / "dist" / "mermaid.min.js")
+    with pytest.raises(Exception, match="Parse error"):
+        await page.evaluate(DRAW, "flowchart LR\n    ada --> --> bob\n")
+
+
+def lines_of(recording: Path) -> list[str]:
+    """Return the texts of a recording. It is small, and refers to nothing outside of itself."""
+    picture = recording.read_text(encoding="utf-8")
+    assert len(picture.encode()) < LARGEST
+    assert re.findall(r"https?://", picture.replace("http://127.0.0.1:", "")) == ["http://"]
+    return ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+
+
+def assert_is_of_the_demo(lines: list[str]) -> None:
+    steps = [line for line in lines if re.match(r"\d\. ", line)]
+    tour = (ROOT / "server" / "cli" / "demo" / "tour.py").read_text(encoding="utf-8")
+    assert [step[3:] for step in steps] == re.findall(r'^ +\("([^"]+)", self\._\w+\),$', tour, re.M)
+    assert len(steps) == 7
+    assert any("exit code 0, no process left" in line for line in lines)
+
+
+def test_recording_has_the_steps_of_the_demo() -> None:
+    assert_is_of_the_demo(lines_of(RECORDING))
+
+
+@pytest.mark.fault
+@pytest.mark.thorough
+async def test_demo_can_be_recorded_again(page: Page, tmp_path: Path) -> None:
+    recording = tmp_path / "demo.svg"
+    with anyio.fail_after(110):
+        await anyio.run_process([sys.executable, str(RECORDER), str(recording)])
+    assert_is_of_the_demo(lines_of(recording))
+    await page.goto(recording.as_uri())
+    last = page.locator("text").last
+    moments = "t => document.getAnimations().forEach(a => { a.pause(); a.currentTime = t; })"
+    opacity = "line => getComputedStyle(line).opacity"
+    await page.evaluate(moments, 0)
+    assert await last.evaluate(opacity) == "0"
+    end = await page.evaluate("document.getAnimations()[0].effect.getComputedTiming().duration")
+    await page.evaluate(moments, end - 100)
+    assert await last.evaluate(opacity) == "1"
