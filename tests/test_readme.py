@@ -330,6 +330,25 @@ def test_every_file_that_the_page_for_contributors_names_exists() -> None:
         assert (ROOT / name).exists(), name
 
 
+def test_the_tree_of_the_page_for_contributors_has_every_folder_of_the_sources() -> None:
+    [tree] = [text for text in blocks("CONTRIBUTING.md", "text") if text.startswith("sessions/")]
+    named, inside, parent = set[str](), set[str](), ""
+    for indent, name, text in re.findall(r"^(|  )(\w+)/(.*)$", tree, re.M):
+        parent = parent if indent else name
+        path = f"{parent}/{name}" if indent else name
+        named.add(path)
+        inside |= {f"{path}/{folder}" for folder in re.findall(r"(\w+)/", text)}
+    assert [path for path in named if not (ROOT / path).is_dir()] == []
+    sources = {"server", "tools", "sessions", "client", "keeper"}
+    folders = {
+        f"{source}/{path.name}"
+        for source in sources
+        for path in (ROOT / source).iterdir()
+        if any(path.glob("*.py"))
+    }
+    assert (sources | folders) - named - inside == set()
+
+
 def test_the_demo_is_the_first_command() -> None:
     """A new user meets the demo first; tests/server/cli/demo/test_demo.py shows that it works."""
     assert blocks("README.md", "console")[0].startswith("uv run statehold demo ")
