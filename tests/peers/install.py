@@ -1,5 +1,5 @@
-"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell] [screen] [postgres]
-[mariadb] [nginx] [haproxy]`, by default all.
+"""Puts the real peers in place: `python tests/peers/install.py [npm] [mermaid] [python] [chromium] [shell] [screen]
+[postgres] [mariadb] [nginx] [haproxy]`, by default all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
 Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
@@ -53,17 +53,26 @@ class Missing(Exception):
 
 def npm() -> None:
     """Install the npm servers and clients of package-lock.json into node_modules, without their browsers and scripts."""
-    locked = [HERE / "package.json", HERE / "package-lock.json"]
+    _install_npm(HERE, "the npm servers and clients")
+
+
+def mermaid() -> None:
+    """Install the program that draws diagrams. It is apart, since the quick tests do without it."""
+    _install_npm(HERE / "pictures", "the program that draws diagrams")
+
+
+def _install_npm(folder: Path, title: str) -> None:
+    locked = [folder / "package.json", folder / "package-lock.json"]
     with _held(locked[1]):
-        stamp = HERE / "node_modules" / ".statehold-installed"
+        stamp = folder / "node_modules" / ".statehold-installed"
         if _is_current(stamp, locked):
             return
         program = _program("npm", NODE)
         _check_node()
-        _say("installing the npm servers and clients into tests/peers/node_modules")
+        _say(f"installing {title}")
         command = [program, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         environment = {**os.environ, "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1"}
-        _run(command, "Check that the npm registry can be reached.", environment)
+        _run(command, "Check that the npm registry can be reached.", environment, folder)
         stamp.write_text(_digest(locked))
 
 
@@ -223,10 +232,10 @@ def _check_node() -> None:
         raise Missing(f"node {version.stdout.strip()} is too old. {NODE}")
 
 
-def _run(command: list[str], remedy: str, environment: dict[str, str]) -> None:
+def _run(command: list[str], remedy: str, environment: dict[str, str], folder: Path = HERE) -> None:
     done = subprocess.run(
         command,
-        cwd=HERE,
+        cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -244,7 +253,7 @@ def _say(what: str) -> None:
 
 def main(parts: list[str]) -> int:
     packages = _packages()
-    locked: dict[str, Callable[[], None]] = {"npm": npm, "python": python}
+    locked: dict[str, Callable[[], None]] = {"npm": npm, "mermaid": mermaid, "python": python}
     known = [*locked, *packages]
     unknown = sorted(set(parts) - set(known))
     if unknown:

@@ -20,6 +20,7 @@ from _pytest.capture import CaptureManager
 INSTALLER = Path(__file__).resolve().parents[1] / "peers" / "install.py"
 INSTALLED_BY = {
     "npm_peers": "npm",
+    "mermaid": "mermaid",
     "peers_python": "python",
     "chromium": "chromium",
     "headless_shell": "shell",
