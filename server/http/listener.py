@@ -118,7 +118,7 @@ def _open(config: Config, port: int, *, shares_port: bool = False) -> socket.soc
     host = config.server.host.strip("[]")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server(
+        listener = socket.create_server(
             (host, port), family=family, backlog=BACKLOG, reuse_port=shares_port
         )
     except OSError as error:
@@ -127,6 +127,9 @@ def _open(config: Config, port: int, *, shares_port: bool = False) -> socket.soc
             f"cannot listen on {host} port {port}: {holder or error.strerror or error}; choose another with "
             "--port (0: any free one) or --host"
         ) from None
+    # Accepted connections inherit it. uvloop sets it itself, asyncio not for a socket without a protocol number.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _check_exposure(listener: socket.socket, config: Config) -> None:
