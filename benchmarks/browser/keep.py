@@ -6,12 +6,16 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import cast
+
+import psutil
 
 from ..asking import Asking
 from ..plan import Plan
-from ..processes import descendants
+from ..processes import upstreams_of
 from ..report import Row, Table, Target
 from ..samples import median, quantile
 from .browsers import possible
@@ -45,7 +49,8 @@ async def measure(plan: Plan) -> Table:
                 await kept.open(site, tabs)
                 await _paused(table, kept, tabs, plan.rounds * 3)
                 sessions[tabs] = kept.session
-            await _killed(table, other, pid, max(3, plan.rounds // 2))
+            browsers = partial(upstreams_of, pid, folder / "data")
+            await _killed(table, other, browsers, max(3, plan.rounds // 2))
         await _restarted(table, plan, kept.session)
     with closing(sqlite3.connect(next((folder / "data").glob("*.db")))) as database:
         for row in table.rows:
@@ -101,10 +106,12 @@ async def _paused(table: Table, kept: _Kept, tabs: int, times: int) -> None:
     _add(table, "resume", tabs, resumes)
 
 
-async def _killed(table: Table, kept: _Kept, server: int, times: int) -> None:
+async def _killed(
+    table: Table, kept: _Kept, processes: Callable[[], list[psutil.Process]], times: int
+) -> None:
     taken: list[float] = []
     for _ in range(times):
-        found = [child for child in descendants(server) if "headless" in child.name()]
+        found = [child for child in processes() if "headless" in child.name()]
         os.kill(min(found, key=lambda child: child.create_time()).pid, signal.SIGKILL)
         taken.append(await _usable(kept))
     _add(table, "browser killed", 1, taken)
