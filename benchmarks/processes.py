@@ -101,10 +101,17 @@ def memory(pid: int) -> tuple[int, int]:
     return usage.rss, usage.uss
 
 
-def proportional(pid: int) -> int:
-    """Return the memory in bytes of a process and its descendants, shared memory counted once (PSS; not on Linux: RSS)."""
+def family(pid: int, data: Path | None = None) -> list[psutil.Process]:
+    """Return a process, its descendants, and the keeper of a data folder with its own."""
+    keeper = None if data is None else keeper_of(data)
+    processes = [psutil.Process(pid), *descendants(pid)]
+    return processes if keeper is None else [*processes, keeper, *descendants(keeper.pid)]
+
+
+def proportional(processes: Iterable[psutil.Process]) -> int:
+    """Return the memory in bytes of processes, shared memory counted once (PSS; not on Linux: RSS)."""
     total = 0
-    for process in (psutil.Process(pid), *descendants(pid)):
+    for process in processes:
         with suppress(psutil.Error):
             total += pss(process.pid)
     return total

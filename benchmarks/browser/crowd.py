@@ -94,7 +94,7 @@ async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[i
 
     def add(route: str, count: int, idle: float | None) -> Row:
         nonlocal first
-        size = proportional(crowd.pid) / 2**20
+        size = proportional(crowd.processes()) / 2**20
         first = first or size
         each.append((size - first) / max(1, count - counts[0]))
         more = each[-1] if count > counts[0] else None
@@ -132,7 +132,7 @@ async def _at_once(table: Table, plan: Plan, site: str) -> Rates:
             await crowds[name].grow(count)
             await crowds[name].rate("evaluate", count, 0)
         await anyio.sleep(settle)
-        sizes = {name: proportional(crowd.pid) / 2**20 for name, crowd in crowds.items()}
+        sizes = {name: proportional(crowd.processes()) / 2**20 for name, crowd in crowds.items()}
         for what in AGAINST_PLAYWRIGHT:
             for _ in range(plan.browsers_rounds):
                 for name, crowd in crowds.items():

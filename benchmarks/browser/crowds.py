@@ -6,10 +6,12 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import anyio
+import psutil
 from mcp.client.client import Client
 from playwright.async_api import Page, async_playwright
 
@@ -17,7 +19,7 @@ from ..asking import Asking, request
 from ..callers import calling
 from ..gateways import http_server
 from ..plan import Plan
-from ..processes import accepting, cpu_seconds, descendants, free_port, own_children
+from ..processes import accepting, cpu_seconds, family, free_port, own_children
 from .bare import shell
 from .browsers import peer_command, statehold_command, whole
 
@@ -57,9 +59,9 @@ class Measure(Protocol):
 
 
 class Crowd(NamedTuple):
-    """The process to measure with its children, and functions: open sessions up to a number, count calls, pause one."""
+    """Functions: the processes to measure, open sessions up to a number, count calls, pause one."""
 
-    pid: int
+    processes: Callable[[], list[psutil.Process]]
     grow: Callable[[int], Awaitable[None]]
     rate: Measure
     pause: Step | None = None
@@ -80,6 +82,7 @@ async def _ours(plan: Plan, site: str, browser: str | None = None) -> AsyncGener
     folder = plan.folder / ("crowd" if browser is None else "crowd-whole")
     async with serving(folder, browser) as (pid, asking):
         ids: list[str] = []
+        processes = partial(family, pid, folder / "data")
 
         async def grow(count: int) -> None:
             while len(ids) < count:
@@ -98,12 +101,12 @@ async def _ours(plan: Plan, site: str, browser: str | None = None) -> AsyncGener
                 async def work() -> Count:
                     return Count(*await callers.run(seconds))
 
-                return await _rate(pid, pid, work)
+                return await _rate(pid, processes, work)
 
         async def pause(number: int) -> None:
             await asking.call("session_pause", {"session_id": ids[number]})
 
-        yield Crowd(pid, grow, rate, pause)
+        yield Crowd(processes, grow, rate, pause)
 
 
 @asynccontextmanager
@@ -142,10 +145,11 @@ async def _peers(
 
             async def rate(what: str, count: int, seconds: float) -> Rate:
                 work = _tasks(steps[what], count, seconds)
-                return await _rate(process.pid, process.pid, work)
+                return await _rate(process.pid, processes, work)
 
             steps = {"evaluate": evaluate, "navigate": navigate}
-            yield Crowd(process.pid, grow, rate)
+            processes = partial(family, process.pid)
+            yield Crowd(processes, grow, rate)
 
 
 @asynccontextmanager
@@ -172,9 +176,10 @@ async def _bare(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 
         async def rate(what: str, count: int, seconds: float) -> Rate:
             step = evaluate if what == "evaluate" else navigate
-            return await _rate(os.getpid(), driver, _tasks(step, count, seconds))
+            return await _rate(os.getpid(), processes, _tasks(step, count, seconds))
 
-        yield Crowd(driver, grow, rate)
+        processes = partial(family, driver)
+        yield Crowd(processes, grow, rate)
         await browser.close()
 
 
@@ -201,9 +206,13 @@ def _tasks(step: Step, count: int, seconds: float) -> Callable[[], Awaitable[Cou
     return work
 
 
-async def _rate(server: int, pid: int, work: Callable[[], Awaitable[Count]]) -> Rate:
-    """Return the rate of the calls of `work`; `pid` is the process whose children are counted besides the server."""
-    before = _cpu({server, pid, *(child.pid for child in descendants(pid))})
+async def _rate(
+    server: int,
+    processes: Callable[[], list[psutil.Process]],
+    work: Callable[[], Awaitable[Count]],
+) -> Rate:
+    """Return the rate of the calls of `work`, and the time that `processes`, one of them the server, use meanwhile."""
+    before = _cpu({server, *(process.pid for process in processes())})
     began = time.perf_counter()
     count = await work()
     seconds = time.perf_counter() - began
