@@ -23,7 +23,7 @@
      │    └── RequestRefused        the server answered with a JSON-RPC error
      └── NotAllowed
 
-A client sees `code` and `recovery`; see design section 5. A message never contains a secret, a traceback or a path of this
+A client sees `code` and `recovery`. A message never contains a secret, a traceback or a path of this
 machine.
 """
 

@@ -29,7 +29,7 @@ class SummaryTriggers:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Defaults and bounds for every session of a process. See design section 4."""
+    """Defaults and bounds for every session of a process."""
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     paused_named: float = 0.0

@@ -66,7 +66,7 @@ class Router:
         Cancelling the caller cancels the call upstream.
 
         Raises:
-            SessionError: one of the codes of design section 5; the call had no result.
+            SessionError: the call had no result; the code says why.
             RequestRefused: the server answered with a JSON-RPC error.
         """
         registry = self._registry
