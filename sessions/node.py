@@ -73,8 +73,6 @@ class Node:
             lease_seconds=lease_seconds,
         )
         """The record of this node. Its proof key is set when the node joins."""
-        self.successor: str | None = None
-        """The node of this data folder that takes on the sessions of this one, which ends; see hand_over_to()."""
         self.heartbeat: Heartbeat | None = None
         """Renews the lease of this node; None without a lease, and before the node joins."""
         self._store = store
@@ -143,18 +141,12 @@ class Node:
     @property
     def can_give_up(self) -> bool:
         """Whether other nodes take on the sessions that this one gives up."""
-        return self.heartbeat is not None or self.successor is not None
+        return self.heartbeat is not None
 
     @property
     def is_draining(self) -> bool:
         """Whether the node takes on no more sessions."""
-        if self.successor is not None:
-            return True
         return self.heartbeat is not None and self.heartbeat.state is NodeState.DRAINING
-
-    def hand_over_to(self, node: str) -> None:
-        """Take on no more sessions: another node of this data folder does, also those that this one gives up."""
-        self.successor = node
 
     async def drain(self) -> None:
         """Report to the other nodes that this one takes on no more sessions. Does nothing without a lease."""
@@ -186,8 +178,6 @@ class Node:
             OwnedByAnotherNode: another node is to.
             NodeUnavailable: this node takes on none, and there is no other one.
         """
-        if self.successor is not None and not is_placed_here():
-            raise OwnedByAnotherNode(session_id, self.successor, None, epoch=epoch, adopt=True)
         if self.heartbeat is None or (is_placed_here() and not self.is_draining):
             return
         others, capacity = self.up_nodes(), self.record.capacity

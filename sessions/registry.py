@@ -151,8 +151,7 @@ class Registry:
     async def give_up(self) -> None:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.
 
-        With a lease or a successor, other nodes answer calls of these sessions afterwards, and this one forwards them. A
-        successor also resumes the connections that outlive this process.
+        With a lease, other nodes answer calls of these sessions afterwards, and this one forwards them.
         """
         self.access.draining = True
         await self.core.node.drain()
@@ -164,9 +163,7 @@ class Registry:
                 break
 
     async def drain(self) -> None:
-        """Give up every session because the process ends (SIGTERM), or because its successor serves."""
-        if self.core.node.successor is not None:
-            await self.closing.hand_over(self._directory)
+        """Give up every session because the process ends (SIGTERM)."""
         await self.give_up()
         await self.connector.close_shared()
         try:

@@ -286,10 +286,6 @@ class Resumed(Protocol):
         """Have aclose() leave the other end as it is: another process has it by now."""
         ...
 
-    def hand_over(self) -> None:
-        """Have aclose() leave the other end to the next owner of the session, which resumes it with the token."""
-        ...
-
     def was_sent(self, operation_id: str) -> bool | None:
         """Whether the earlier process sent the call of an operation; None when that is not known."""
         ...

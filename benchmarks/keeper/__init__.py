@@ -1,7 +1,4 @@
-"""(v) keeper: kill -9 of a server under load; its processes go on, no call with an operation id is lost or runs twice.
-
-Then the server is replaced under the same load.
-"""
+"""(v) keeper: kill -9 of a server under load; its processes go on, no call with an operation id is lost or runs twice."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ from ..soak.checks import check_processes
 from ..soak.findings import Findings
 from ..soak.orphans import adopt_orphans
 from .callers import Caller, Kind, count_losses
-from .replacement import replace_repeatedly, replacement_table
 from .server import SHORT_LINGER_SECONDS, KilledServer
 
 COMMAND: Final = {"command": "sleep 2; echo done"}
@@ -34,7 +30,7 @@ KINDS: Final = (
     Kind("stdio, 2026-07-28", "quick_inc", sessions=3),
     Kind("stdio, 2025-11-25", "old_inc", sessions=2),
     Kind("notebook", "notebook_count", logs=False),
-    Kind("shell, commands of 2 s", "shell_run", COMMAND, sessions=2, is_slow=True),
+    Kind("shell, commands of 2 s", "shell_run", COMMAND, sessions=2),
     Kind("HTTP, 2026-07-28", "web_inc", over_http=True),
     Kind("HTTP, 2025-11-25", "oldweb_inc", over_http=True),
     Kind(
@@ -52,7 +48,6 @@ PAUSE_SECONDS: Final = (0.0, 0.6)
 EARLY_SHARE: Final = 0.2
 """The share of the starts that are killed before they end."""
 EARLY_SECONDS: Final = (0.1, 1.0)
-KILLS_PER_REPLACEMENT: Final = 10
 
 FIRST_SECONDS: Final = 0.15
 FIRST_BROWSER_SECONDS: Final = 0.5
@@ -80,17 +75,12 @@ async def measure(plan: Plan) -> Table:
         await _add_keeper(table, server.data, plan.idle_seconds)
         _add_losses(table, callers, _runs(server.read_truth()))
         _add_first_calls(table, first_calls)
-        replacements = max(1, plan.kills // KILLS_PER_REPLACEMENT)
-        await replace_repeatedly(server, callers, random, replacements)
-        runs = _runs(server.read_truth())
-        table.details = replacement_table(KINDS, callers, runs, replacements)
-        table.targets += table.details.targets
         await _leave_running(server, callers)
         await check_processes(findings, ("--transport http",))
     orphans = findings.of("orphans")
     table.notes += [f"orphan: {text}" for text in orphans[:5]]
     table.targets.append(Target("keeper: orphans after linger", len(orphans), 0, ""))
-    table.details.details = await _compare(plan, table)
+    table.details = await _compare(plan, table)
     return table
 
 

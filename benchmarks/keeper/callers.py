@@ -34,8 +34,6 @@ class Kind:
     """Whether it appends each call to the log of the upstreams before it runs it."""
     preparation: str = ""
     """A function for the page of a browser, which is run once."""
-    is_slow: bool = False
-    """Whether a call takes much longer than a replacement of the server."""
 
 
 @dataclass(slots=True)
@@ -57,26 +55,11 @@ class Caller:
     repeats: int = 0
     notices: int = 0
     """Answers with a notice that the connection was replaced."""
-    seconds: list[float] = field(default_factory=list[float])
-    """The duration of each answered call."""
     _stopping: bool = False
 
     def stop(self) -> None:
         """Let the caller end after its current call."""
         self._stopping = True
-
-    def begin_phase(self) -> None:
-        """Begin the measurements again, and let the caller run again. Its count goes on."""
-        self._stopping = False
-        self.repeats = self.notices = 0
-        self.unknown, self.unanswered, self.seconds = [], [], []
-        self.errors.clear()
-
-    @property
-    def failures(self) -> int:
-        """The number of attempts that failed: no connection, an error, or an unknown outcome."""
-        refused = len(self.unknown) + len(self.unanswered)
-        return self.repeats + refused + self.errors.total()
 
     async def open(self, asking: Asking) -> None:
         """Create the session, and make the first call."""
@@ -100,7 +83,6 @@ class Caller:
         arguments = {**self.kind.arguments, "session_id": self.session}
         if self.kind.logs:
             arguments["operation"] = operation
-        began = anyio.current_time()
         with anyio.move_on_after(ANSWER_SECONDS):
             while True:
                 try:
@@ -115,7 +97,6 @@ class Caller:
                 else:
                     self.counts[operation] = _count_of(result)
                     self.notices += NOTICE in result
-                    self.seconds.append(anyio.current_time() - began)
                     return
                 await anyio.sleep(REPEAT_SECONDS)
         self.unanswered.append(operation)

@@ -18,7 +18,6 @@ from ..soak.programs import HttpUpstream, Programs, serving
 LINGER_SECONDS: Final = 60
 SHORT_LINGER_SECONDS: Final = 5
 """Shorter than check_processes() waits."""
-REPLACEMENT_SECONDS: Final = 60.0
 CONFIG: Final = """\
 [history]
 receipts = 1000000
@@ -89,21 +88,9 @@ class KilledServer:
     async def start(self, linger_seconds: float = LINGER_SECONDS) -> None:
         """Start the server and wait until it serves."""
         self._write_config(linger_seconds)
-        self._process = self._start()
+        serve = ("serve", "--port", str(self.port))
+        self._process = self.programs.start("server", statehold(self.data, self._config, *serve))
         await serving(self.port, self._process)
-
-    def _start(self, *options: str) -> subprocess.Popen[bytes]:
-        serve = ("serve", "--port", str(self.port), *options)
-        return self.programs.start("server", statehold(self.data, self._config, *serve))
-
-    async def replace(self) -> None:
-        """Start a process that takes over from the running one, and wait until that has ended."""
-        replaced, self._process = self._process, self._start("--replace")
-        assert replaced is not None
-        status = await anyio.to_thread.run_sync(replaced.wait, REPLACEMENT_SECONDS)
-        assert status == 0, f"the replaced server ended with {status}"
-        status = self._process.poll()
-        assert status is None, f"the successor ended with {status}"
 
     async def kill(self) -> None:
         process = self._process

@@ -63,11 +63,6 @@ def build_commands() -> Group:
                 "serve",
                 "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health, /livez and /readyz.",
                 "statehold serve --config statehold.toml --port 8931",
-                click.Option(
-                    ["--replace"],
-                    is_flag=True,
-                    help="take over from the server that runs for this address and data folder",
-                ),
             ),
             Command(
                 "status",

@@ -126,8 +126,6 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     from ..sdk.deferred_models import defer_models
     from ..sdk.deferred_packages import defer_packages
 
-    if http and arguments.replace and _is_shared(arguments):
-        return complain("--replace is not for --shared: a newer client replaces that server", USAGE)
     defer_packages()
     with defer_models():
         if _is_shared(arguments):
@@ -136,9 +134,7 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
 
             run = partial(run_shared, settings=settings_of(arguments))
         elif http:
-            from ..process.http import run_http
-
-            run = partial(run_http, replace=arguments.replace)
+            from ..process.http import run_http as run
         else:
             from ..process.stdio import run_stdio as run
 

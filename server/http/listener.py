@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from typing import Final
 
 from ..config.model import Config, ConfigError
-from ..replacement.socket import NotReplaced, Predecessor, ReplacementSocket
 from ..sockets.systemd import WrongSocket, inherited_listener
 from .port_holder import holder_of
 
@@ -35,50 +34,6 @@ def listen(config: Config) -> Generator[socket.socket]:
     with listener:
         _check_exposure(listener, config)
         yield listener
-
-
-@contextmanager
-def take_over(config: Config) -> Generator[tuple[socket.socket, Predecessor | None]]:
-    """Yield the listening socket of the server that runs for the address, and that server. Without one, listen().
-
-    Raises:
-        ConfigError: as listen(), or the server cannot be replaced by this process.
-    """
-    if problem := _why_irreplaceable(config):
-        raise ConfigError(f"--replace: {problem}")
-    place = ReplacementSocket(config.data, config.server.host, config.server.port)
-    try:
-        with place.find() as predecessor:
-            if predecessor is not None:
-                _check_exposure(predecessor.listener, config)
-                yield predecessor.listener, predecessor
-                return
-    except NotReplaced as error:
-        address = f"{config.server.host} port {config.server.port}"
-        raise ConfigError(f"the server of {address} was not replaced: {error}") from None
-    with listen(config) as listener:
-        yield listener, None
-
-
-def replacement_socket(config: Config, listener: socket.socket) -> ReplacementSocket | None:
-    """Return the socket at which the server of a listening socket can be replaced; None if it cannot be."""
-    if _why_irreplaceable(config, port=listener.getsockname()[1]):
-        return None
-    return ReplacementSocket(config.data, config.server.host, listener.getsockname()[1])
-
-
-def _why_irreplaceable(config: Config, port: int | None = None) -> str | None:
-    if sys.platform == "win32":
-        return "Windows passes no open sockets on; stop the server first"
-    if config.ephemeral:
-        return "sessions in memory cannot be handed over; leave out ephemeral"
-    if config.server.workers > 1:
-        return "server.workers: several processes cannot be replaced; restart them"
-    if config.cluster.enabled:
-        return "a node of a cluster cannot be replaced; run: statehold nodes drain"
-    if not (config.server.port if port is None else port):
-        return "server.port is 0; give the port of the running server"
-    return None
 
 
 @contextmanager
@@ -152,4 +107,4 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-__all__ = ["BACKLOG", "listen", "listen_together", "replacement_socket", "take_over", "url_of"]
+__all__ = ["BACKLOG", "listen", "listen_together", "url_of"]

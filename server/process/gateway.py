@@ -127,7 +127,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
                 if ledger.keeper is not None:
-                    gateway.registry.spawn(_resume_orphans_at_start, gateway, resumed)
+                    gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
                 yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -141,39 +141,20 @@ async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
     gateway.on_fenced()
 
 
-async def _resume_orphans_at_start(gateway: Gateway, resumed: anyio.Event) -> None:
-    try:
-        await resume_orphans(gateway)
-    finally:
-        resumed.set()
-
-
-async def resume_orphans(gateway: Gateway, *, is_successor: bool = False) -> None:
-    """Resume the sessions whose processes outlived the one that served them, before the keeper ends these.
-
-    A successor may have adopted the browser of a session for another session by then.
-    """
-    keeper = gateway.ledger.keeper
-    if keeper is None:
-        return
+async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio.Event) -> None:
+    """Resume the sessions whose processes outlived the one that served them, before the keeper ends these."""
     try:
         status = await keeper.status()
         if status is not None:
-            orphans = [child for child in status.children if is_successor or not child.has_node]
+            orphans = [child for child in status.children if not child.has_node]
             services = _services(gateway)
             session_ids = {name for child in orphans for name in sessions_of(child, services)}
             since = gateway.registry.core.clock.now() - status.linger_seconds
             await gateway.registry.resume_orphans(sorted(session_ids), since=since)
     except KeeperUnreachable as error:
         logger.warning("the keeper was not asked for child processes: %s", error)
-
-
-async def prepare_resumption(gateway: Gateway) -> None:
-    """Prepare for the sessions of a predecessor, which it gives up within its grace."""
-    seconds = gateway.config.timeouts.close_grace
-    for service in _services(gateway).values():
-        if not isinstance(service, UpstreamService):
-            await service.prepare_resumption(seconds)
+    finally:
+        resumed.set()
 
 
 def _services(gateway: Gateway) -> dict[str, AnyService]:
@@ -212,6 +193,4 @@ __all__ = [
     "has_uvloop",
     "hold_open",
     "open_gateway",
-    "prepare_resumption",
-    "resume_orphans",
 ]

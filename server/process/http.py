@@ -16,22 +16,19 @@ from typing import Literal
 import anyio
 import uvicorn
 
-from ...sessions.concurrency import RaceLost, race
 from ..auth.tokens import StaticTokens
 from ..config.http import HttpSettings
-from ..config.model import Config, ConfigError
+from ..config.model import Config
 from ..exit_codes import OK
 from ..gateway.gateway import Gateway
 from ..http.app import HttpApplication
 from ..http.clients import Clients
-from ..http.listener import BACKLOG, listen, listen_together, replacement_socket, take_over, url_of
+from ..http.listener import BACKLOG, listen, listen_together, url_of
 from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
-from ..replacement.socket import NotReplaced, Predecessor, ReplacementSocket, Successor
-from ..replacement.successor import start_on_signal
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
-from .gateway import has_uvloop, open_gateway, prepare_resumption, resume_orphans
+from .gateway import has_uvloop, open_gateway
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
 from .workers import Worker, Workers
@@ -42,8 +39,6 @@ ACCEPTS = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
 KEEPER_SECONDS = 60.0
 """The default of `keeper.linger_seconds`."""
-PROBE_SECONDS = 30.0
-"""Longest time that a server waits for the probes of its services before it replaces another one."""
 ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
 
@@ -84,8 +79,8 @@ class _Server(uvicorn.Server):
             await self.lifespan.shutdown()
 
 
-def run_http(config: Config, *, replace: bool = False) -> int:
-    """Listen until a signal comes. Return the exit code. With `replace`, take over from the server of the address.
+def run_http(config: Config) -> int:
+    """Listen until a signal comes. Return the exit code.
 
     Raises:
         ConfigError: the address cannot be listened on, or the tokens cannot be read.
@@ -93,28 +88,20 @@ def run_http(config: Config, *, replace: bool = False) -> int:
     configure(config.log)
     raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
-    if replace or config.server.workers == 1:
-        return _run(config, tokens, replace=replace)
+    if config.server.workers == 1:
+        return _run(config, tokens)
     with listen_together(config) as listeners:
         workers = Workers(listeners, partial(_report_url, url_of(listeners[0])))
         outcome = workers.run()
         return outcome if isinstance(outcome, int) else _run(config, tokens, outcome)
 
 
-def _run(
-    config: Config,
-    tokens: StaticTokens | None,
-    worker: Worker | None = None,
-    *,
-    replace: bool = False,
-) -> int:
+def _run(config: Config, tokens: StaticTokens | None, worker: Worker | None = None) -> int:
     options = {"use_uvloop": has_uvloop()}
-    return anyio.run(_serve_http, config, tokens, worker, replace, backend_options=options)
+    return anyio.run(_serve_http, config, tokens, worker, backend_options=options)
 
 
-async def _serve_http(
-    config: Config, tokens: StaticTokens | None, worker: Worker | None, replace: bool
-) -> int:
+async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> int:
     """Serve until a signal comes, and return the exit code.
 
     Signals are handled before the port opens, since its users may send one at once.
@@ -125,35 +112,14 @@ async def _serve_http(
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         if worker is not None:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
-        with _open_listener(config, worker, replace) as (listener, predecessor):
-            report = (
-                partial(_report_listening, listener) if worker is None else worker.report_serving
-            )
-            replacement = replacement_socket(config, listener)
-            await tasks.start(
-                partial(
-                    start_on_signal,
-                    listener.getsockname()[1],
-                    is_replaceable=replacement is not None,
-                )
-            )
-            await _serve_on(listener, config, tokens, shutdown, report, predecessor, replacement)
+        if worker is not None:
+            await _serve_on(worker.listener, config, tokens, shutdown, worker.report_serving)
+        else:
+            with listen(config) as listener:
+                report = partial(_report_listening, listener)
+                await _serve_on(listener, config, tokens, shutdown, report)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
-
-
-@contextlib.contextmanager
-def _open_listener(
-    config: Config, worker: Worker | None, replace: bool
-) -> Generator[tuple[socket.socket, Predecessor | None]]:
-    if worker is not None:
-        yield worker.listener, None
-    elif replace:
-        with take_over(config) as listener_and_predecessor:
-            yield listener_and_predecessor
-    else:
-        with listen(config) as listener:
-            yield listener, None
 
 
 async def _stop_with_parent(worker: Worker, shutdown: Shutdown) -> None:
@@ -177,8 +143,6 @@ async def _serve_on(
     tokens: StaticTokens | None,
     shutdown: Shutdown,
     report_serving: Callable[[], object],
-    predecessor: Predecessor | None,
-    replacement: ReplacementSocket | None,
 ) -> None:
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
@@ -213,51 +177,10 @@ async def _serve_on(
             tasks.start_soon(_force_exit, server, shutdown)
             tasks.start_soon(server.serve_listener, listener)
             await server.accepts.wait()
-            if predecessor is not None:
-                await _replace(predecessor, gateway, shutdown)
             if not shutdown.begin_event.is_set():
-                if replacement is not None:
-                    on_replaced = partial(_note_replaced, gateway, clients, server, shutdown)
-                    await tasks.start(replacement.serve, listener, on_replaced)
                 report_serving()
             await server.ended.wait()
             tasks.cancel_scope.cancel()
-
-
-async def _replace(predecessor: Predecessor, gateway: Gateway, shutdown: Shutdown) -> None:
-    """Have the predecessor give up its sessions, now that this process accepts connections and unless it ends.
-
-    Raises:
-        ConfigError: it refuses.
-    """
-    # Probes would take the processor from the first calls.
-    with anyio.move_on_after(PROBE_SECONDS), contextlib.suppress(RaceLost):
-        await race(shutdown.begin_event.wait, gateway.probes.ready)
-    await prepare_resumption(gateway)
-    if shutdown.begin_event.is_set():
-        return
-    try:
-        await predecessor.replace(gateway.node.id)
-    except NotReplaced as error:
-        raise ConfigError(f"the running server was not replaced: {error}") from None
-    gateway.registry.spawn(_resume_orphans_when_ended, predecessor, gateway)
-
-
-async def _resume_orphans_when_ended(predecessor: Predecessor, gateway: Gateway) -> None:
-    await predecessor.wait_ended()
-    await resume_orphans(gateway, is_successor=True)
-
-
-def _note_replaced(
-    gateway: Gateway, clients: Clients, server: _Server, shutdown: Shutdown, successor: Successor
-) -> None:
-    """Begin the end of this process: its successor accepts the connections from now on."""
-    logger.info("process %d replaces this one", successor.pid)
-    notify(f"MAINPID={successor.pid}")
-    clients.is_draining = True
-    server.stop_accepting()
-    gateway.node.hand_over_to(successor.node)
-    shutdown.begin()
 
 
 async def _end_http(
@@ -269,12 +192,10 @@ async def _end_http(
     shutdown: Shutdown,
 ) -> None:
     await shutdown.begin_event.wait()
-    successor = gateway.node.successor
-    if successor is None:
-        notify("STOPPING=1")
+    notify("STOPPING=1")
     clients.is_draining = True
     async with anyio.create_task_group() as tasks:
-        if (successor or gateway.node.up_nodes()) and shutdown.exit_code == OK:
+        if gateway.node.up_nodes() and shutdown.exit_code == OK:
             # Meanwhile the proxies notice it by /readyz, and this node passes on the requests on its connections.
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()

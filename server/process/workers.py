@@ -21,7 +21,6 @@ from typing import Any, Final
 import anyio
 
 from ..exit_codes import FAILURE, OK, USAGE
-from ..replacement.successor import NOT_REPLACEABLE
 from ..shutdown import SIGNALS
 from ..sockets.systemd import notify
 
@@ -87,7 +86,6 @@ class Workers:
         self._on_serving = on_serving
         self._has_served = False
         self._stop_signals = 0
-        self._is_asked_to_replace = False
         self._stopping = False
         self._code = OK
         self._parent, self._alive = os.pipe()
@@ -108,9 +106,6 @@ class Workers:
                             return worker
                 self._wait(wakeup)
                 self._reap()
-                if self._is_asked_to_replace:
-                    self._is_asked_to_replace = False
-                    logger.error(NOT_REPLACEABLE)
                 if self._stop_signals:
                     self._stop()
                 if self._stopping and all(place.pid is None for place in self._places):
@@ -123,9 +118,6 @@ class Workers:
         def count(*_: object) -> None:
             self._stop_signals += 1
 
-        def ask_to_replace(*_: object) -> None:
-            self._is_asked_to_replace = True
-
         def wake_only(*_: object) -> None:
             pass
 
@@ -135,7 +127,6 @@ class Workers:
         handlers: dict[signal.Signals, Any] = {}
         for number in SIGNALS:
             handlers[number] = signal.signal(number, count)
-        handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, ask_to_replace)
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, wake_only)
         former = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         try:

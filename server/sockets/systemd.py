@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import MutableMapping
-from typing import Final
+from typing import Final, Literal
 
 FIRST_DESCRIPTOR: Final = 3
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
@@ -52,11 +52,10 @@ def inherited_listener(environ: MutableMapping[str, str] = os.environ) -> socket
     return listener
 
 
-def notify(state: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Report READY=1, STOPPING=1, or the pid of the process that replaces this one: MAINPID=... A failure is logged.
-
-    systemd waits for READY=1 in a unit with Type=notify.
-    """
+def notify(
+    state: Literal["READY=1", "STOPPING=1"], environ: MutableMapping[str, str] = os.environ
+) -> None:
+    """Report a state to systemd, which waits for READY=1 in a unit with Type=notify. A failure is logged."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -156,19 +156,6 @@ class LiveConnection:
         if isinstance(self._connection, Resumed):
             self._connection.abandon()
 
-    @property
-    def is_transferable(self) -> bool:
-        """Whether another process can resume it while this one runs."""
-        connection = self._connection
-        if not self.usable or not isinstance(connection, Resumed):
-            return False
-        return connection.resume_token is not None
-
-    def hand_over(self) -> None:
-        """Have its closing leave the other end to the next owner of the session."""
-        if isinstance(self._connection, Resumed):
-            self._connection.hand_over()
-
     def close_nowait(self) -> None:
         """Tell the owner to close it; `closed` is set when that is done."""
         self._stop.set()

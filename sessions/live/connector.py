@@ -369,14 +369,6 @@ class Connector:
         if not session.ownership_ended.is_set():
             self._core.tasks.spawn(save_quietly, session, [binding.record])
 
-    async def hand_over(self, session: Session, bindings: Iterable[Binding]) -> None:
-        """Close the connections of some bindings, and leave their other ends to the next owner of the session."""
-        bindings = list(bindings)
-        for binding in bindings:
-            if binding.live is not None:
-                binding.live.hand_over()
-        await self.close(session, bindings)
-
     async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""
         async with anyio.create_task_group() as tasks:

@@ -28,10 +28,6 @@ from .pause import SHUTDOWN, Pausing, mark_bindings
 
 logger = logging.getLogger("statehold.sessions")
 
-HAND_OVERS = 4
-"""Sessions that are handed over at once: the successor takes as long to resume one as this node to pause it."""
-HAND_OVER_SECONDS = 5.0
-"""Seconds that a hand-over waits for another change of the session."""
 DRAIN_BOUND = 25.0
 """Seconds that the shutdown waits for one session to be saved and paused."""
 
@@ -169,29 +165,6 @@ class Closing:
         cancel_calls(session)
         await self._connector.close(session, session.bindings.values())
         self._directory.forget(session)
-
-    async def hand_over(self, sessions: Iterable[Session]) -> None:
-        """Hand over the sessions without a long call to the successor of this node, a few at a time.
-
-        Calls of the others go on meanwhile; drain() pauses those that are left.
-        """
-        slots = anyio.Semaphore(HAND_OVERS)
-        async with anyio.create_task_group() as tasks:
-            for session in sessions:
-                await slots.acquire()
-                tasks.start_soon(self._hand_over_one, session, slots)
-
-    async def _hand_over_one(self, session: Session, slots: anyio.Semaphore) -> None:
-        try:
-            with anyio.move_on_after(HAND_OVER_SECONDS):
-                await self._pausing.hand_over(session)
-        except (SessionError, StoreUnavailable) as error:
-            logger.error("session %s was not handed over: %s", session.id, error)
-        except Exception:
-            # drain() pauses it, and the hand-overs of the others go on.
-            logger.exception("session %s was not handed over", session.id)
-        finally:
-            slots.release()
 
     async def drain(self, sessions: Iterable[Session]) -> None:
         """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`."""

@@ -20,10 +20,6 @@ from ..records import BindingRecord, BindingStatus, SnapshotRecord
 
 logger = logging.getLogger("statehold.sessions")
 
-QUIET_SECONDS = 0.25
-"""Seconds that a session which is to be handed over waits for the end of its calls."""
-HANDED_OVER: Final = "handed over"
-"""The cause of a pause when another node goes on with the session."""
 SHUTDOWN: Final = "shutdown"
 """The cause of a pause when the process ends."""
 END_SECONDS = 2.0
@@ -71,23 +67,6 @@ class Pausing:
                     session, event, cause, release=release, anyway=anyway, saved_only=saved_only
                 )
         raise AssertionError("unreachable: a shield is never cancelled")
-
-    async def hand_over(self, session: Session) -> None:
-        """Pause a session for the successor of this node, unless its calls take longer than QUIET_SECONDS.
-
-        Calls that come meanwhile wait, and find the session given up.
-
-        Raises:
-            StoreUnavailable: the pause could not be recorded. The session is idle again, but the connections that the
-                successor can resume are closed here.
-        """
-        async with session.changing:
-            with anyio.move_on_after(QUIET_SECONDS):
-                await session.quiet.wait()
-            with anyio.CancelScope(shield=True):
-                await self._pause_if_idle(
-                    session, Event.PAUSE_REQUESTED, HANDED_OVER, release=True, anyway=True
-                )
 
     async def pause_contenders(self, session_ids: Iterable[str], service: str) -> None:
         """Pause sessions that end each other's connections of a service. One with calls in flight goes on."""
@@ -137,7 +116,7 @@ class Pausing:
             return False
         session.apply(event, cause=cause)
         is_paused = await self.pause_applied(session, release, saved_only, cause=cause)
-        if is_paused and cause not in (SHUTDOWN, HANDED_OVER):
+        if is_paused and cause != SHUTDOWN:
             self.on_paused(session)
         return is_paused
 
@@ -147,23 +126,21 @@ class Pausing:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
         unsaved: list[Binding] = []
-        transferable = self._transferable_bindings(session)
         try:
-            snapshots, unsaved = await self._take_snapshots(session, transferable)
+            snapshots, unsaved = await self._take_snapshots(session)
             if unsaved and saved_only:
                 session.apply(Event.RESUMED, cause="it could not be saved")
                 return False
             kept_open = (
                 [] if release else [b for b in open_bindings(session) if b.service.pause == "keep"]
             )
-            to_close = [b for b in open_bindings(session) if b not in (*kept_open, *transferable)]
-            mark_bindings([*kept_open, *transferable], BindingStatus.KEPT)
+            to_close = [b for b in open_bindings(session) if b not in kept_open]
+            mark_bindings(kept_open, BindingStatus.KEPT)
             mark_bindings(to_close, BindingStatus.PAUSED, _reason_of(cause))
             for binding in unsaved:
                 # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._core.clock.now()
                 binding.update(status=BindingStatus.LOST, last_error=why, since=since)
-            await self._connector.hand_over(session, transferable)
             columns = self._paused_columns(session)
             gives_up = not open_bindings(session)
             if gives_up:
@@ -202,20 +179,11 @@ class Pausing:
             if session.idle_since > session.record.used_at:
                 await session.save(used_at=session.idle_since, due_at=session.deadline())
             return
-        transferable = self._transferable_bindings(session)
-        to_close = [b for b in kept_open if b not in transferable]
-        if to_close:
-            marked = mark_bindings(to_close, BindingStatus.PAUSED, _reason_of(cause))
+        if kept_open:
+            marked = mark_bindings(kept_open, BindingStatus.PAUSED, _reason_of(cause))
             await session.save(bindings=marked)
-            await self._connector.close(session, to_close)
-        await self._connector.hand_over(session, transferable)
+            await self._connector.close(session, kept_open)
         await self._release(session)
-
-    def _transferable_bindings(self, session: Session) -> list[Binding]:
-        """Return the bindings whose connections the successor of this node resumes; none without a successor."""
-        if self._core.node.successor is None:
-            return []
-        return [b for b in open_bindings(session) if b.live and b.live.is_transferable]
 
     async def give_back(self, session: Session) -> None:
         """Give up a paused session that this process claimed and holds no connection of, so that any process may claim it.
@@ -240,10 +208,8 @@ class Pausing:
             "reason": session.record.reason,
         }
 
-    async def _take_snapshots(
-        self, session: Session, transferable: list[Binding]
-    ) -> tuple[list[SnapshotRecord], list[Binding]]:
-        """Save the connections that end with this process.
+    async def _take_snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
+        """Save the connections of a session.
 
         Return the snapshots, and the bindings whose connections could not be saved.
         """
@@ -259,8 +225,7 @@ class Pausing:
 
         async with anyio.create_task_group() as tasks:
             for binding in open_bindings(session):
-                if binding not in transferable:
-                    tasks.start_soon(take, binding)
+                tasks.start_soon(take, binding)
         return snapshots, unsaved
 
     async def resume(self, session: Session, *, cause: str) -> None:

@@ -10,10 +10,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import STATEHOLD, pid_at
@@ -98,30 +97,6 @@ def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(
                 assert process.wait(20) == 0
                 assert notices.recv(100) == b"STOPPING=1"
         assert len(pids) == 2
-
-
-@pytest.mark.thorough
-def test_a_reload_makes_the_successor_the_main_process(
-    tmp_path: Path, notices: socket.socket
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        with activated(listener, tmp_path, notify=notices.getsockname()) as process:
-            assert notices.recv(100) == b"READY=1"
-            process.send_signal(signal.SIGUSR2)
-            name, _, pid = notices.recv(100).decode().partition("=")
-            assert name == "MAINPID"
-            successor = psutil.Process(int(pid))
-            try:
-                assert notices.recv(100) == b"READY=1"
-                assert pid_at(port) == successor.pid != process.pid
-                successor.terminate()
-                assert notices.recv(100) == b"STOPPING=1"
-                assert process.wait(30) == 0
-                successor.wait(30)
-            finally:
-                with suppress(psutil.NoSuchProcess):
-                    successor.kill()
 
 
 @pytest.mark.thorough

@@ -33,7 +33,6 @@ from support.machines import cluster
 from support.process_exit import until_gone
 from support.round_robin import connected
 from support.runs import wait_for_call
-from support.waiting import until
 
 WORKERS = 2
 
@@ -117,16 +116,6 @@ async def test_killed_workers_come_back_and_their_sessions_answer(
         assert {worker.pid for worker in workers_of(running)}.isdisjoint(w.pid for w in killed)
         assert running.log.count("was killed by SIGKILL") == WORKERS
         assert "Traceback" not in running.log
-
-
-@pytest.mark.thorough
-async def test_a_signal_to_replace_them_is_refused_with_a_line(
-    config: Path, tmp_path: Path
-) -> None:
-    with working(config, tmp_path / "data") as running:
-        running.process.send_signal(signal.SIGUSR2)
-        await until(lambda: "SIGUSR2: this server cannot be replaced" in running.log)
-        assert pid_at(port_of(running)) in {worker.pid for worker in workers_of(running)}
 
 
 async def test_sigterm_ends_all_and_leaves_nothing(config: Path, tmp_path: Path) -> None:

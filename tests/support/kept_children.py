@@ -88,12 +88,6 @@ async def die(client: KeeperClient, child: ChildProcess) -> None:
     await client.aclose()
 
 
-async def hand_over(client: KeeperClient, child: ChildProcess) -> None:
-    """Leave a child to the next node, as a node that is replaced does."""
-    child.hand_over()
-    await child.aclose()
-
-
 async def next_note(child: ChildProcess) -> dict[str, object]:
     with anyio.fail_after(10):
         item = await child.read_stream.receive()
@@ -120,7 +114,6 @@ __all__ = [
     "Nodes",
     "adopt",
     "die",
-    "hand_over",
     "handle",
     "next_note",
     "send",

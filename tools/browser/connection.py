@@ -104,8 +104,7 @@ class BrowserConnection:
         """See Resumed in sessions/services.py."""
         self._context_file: ContextFile | None = None
         self.is_abandoned = False
-        """Whether aclose() leaves the context as it is, because another process has it or takes it over."""
-        self._is_handed_over = False
+        """Whether aclose() leaves the context as it is, because another process has it."""
         self._closed = False
         self._turn = anyio.Lock()
         self._calls_started = anyio.Event()
@@ -150,10 +149,6 @@ class BrowserConnection:
 
     def abandon(self) -> None:
         self.is_abandoned = True
-
-    def hand_over(self) -> None:
-        """See Resumed in sessions/services.py."""
-        self.is_abandoned = self._is_handed_over = True
 
     def was_sent(self, operation_id: str) -> bool | None:
         return None
@@ -451,8 +446,6 @@ class BrowserConnection:
             self._process.on_lost.remove(self._lose)
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
-                if self._is_handed_over:
-                    await self._process.leave()
                 # The context of a person's browser stays; the process disconnects from it.
                 if not (self.session.is_attached or self.is_abandoned):
                     self._snapshot_scope.cancel()

@@ -427,7 +427,7 @@ def _release_access(access: EgressAccess, process: BrowserProcess) -> None:
     The next process listens at the port of a context that it takes over.
     """
     access.revoke()
-    if process.lost.is_set() or process.is_left:
+    if process.lost.is_set():
         access.free()
 
 

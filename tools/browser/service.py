@@ -355,11 +355,6 @@ class BrowserService:
         """Return the sessions whose contexts may have outlived the process that opened them. Blocks for a moment."""
         return [path.stem for path in self._contexts.glob("*.json")]
 
-    async def prepare_resumption(self, seconds: float) -> None:
-        """Start a driver for the sessions that another process gives up within `seconds`. Failures are logged."""
-        if self._pool is not None and self.recorded_sessions():
-            await self._pool.prepare_adoption(seconds)
-
     def _opening(self, session: SessionView, secrets: NamedSecrets) -> Opening:
         return Opening(
             self.config,

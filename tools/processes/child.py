@@ -109,7 +109,6 @@ class ChildProcess:
         self.pid = process.pid
         self.exited = anyio.Event()
         self._stdin_closed = False
-        self._is_left = False
         self.fault: str | None = None
         self.read_stream = StdoutReader(
             limits.line_bytes,
@@ -284,13 +283,9 @@ class ChildProcess:
             await self._stderr.ended.wait()
 
     def kill_nowait(self) -> None:
-        """Kill its process group now, unless it was handed over. aclose() must still be called."""
-        if self._is_running() and not self._is_left:
+        """Kill its process group now. aclose() must still be called."""
+        if self._is_running():
             procfs.signal_group(self.pid, signal.SIGKILL)
-
-    def hand_over(self) -> None:
-        """Have aclose() leave the child to the keeper, for the next node. A child that the keeper does not hold ends."""
-        self._is_left = isinstance(self._process, KeptProcess)
 
     async def aclose(self) -> None:
         """Close its stdin, then send SIGTERM and SIGKILL to its process group, waiting after each step as its limits say.
@@ -305,10 +300,7 @@ class ChildProcess:
         self._closing = anyio.Event()
         try:
             with anyio.CancelScope(shield=True):
-                if self._is_left:
-                    await self._leave()
-                else:
-                    await self._stop()
+                await self._stop()
         except BaseException:
             # Reached only when the task is cancelled without anyio.
             self.kill_nowait()
@@ -316,12 +308,6 @@ class ChildProcess:
         finally:
             self._finish()
             self._closing.set()
-
-    async def _leave(self) -> None:
-        assert isinstance(self._process, KeptProcess)
-        # Before the keeper holds it: what this process reads, the next one would miss.
-        self._abort_streams()
-        await self._process.leave()
 
     async def _stop(self) -> None:
         had_children = self.returncode is None and procfs.has_children(self.pid)
@@ -390,16 +376,13 @@ class ChildProcess:
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 0.05)
 
-    def _abort_streams(self) -> None:
+    def _finish(self) -> None:
         # The transport of each pipe closes its descriptor.
         for stream in (self.read_stream, self.write_stream, self._stderr):
             stream.abort()
-
-    def _finish(self) -> None:
-        self._abort_streams()
         if self.call_log is not None:
             self.call_log.close()
-        if self.returncode is None and not self._is_left:
+        if self.returncode is None:
             logger.warning(
                 "child %d does not end; the next start of Statehold will try again", self.pid
             )

@@ -138,10 +138,6 @@ class KeptProcess:
     async def release(self) -> bool:
         return await self._client.release(self)
 
-    async def leave(self) -> None:
-        """Let the next node adopt it. Its exit is not reported any more."""
-        await self._client.leave(self)
-
     async def hold(self, name: str, descriptor: int) -> None:
         """Have the keeper hold a copy of a descriptor until the child is gone, for the next node that adopts the child.
 
@@ -288,16 +284,6 @@ class KeeperClient:
         except KeeperUnreachable as error:
             logger.debug("the keeper did not release child %d: %s", process.pid, error)
         return True
-
-    async def leave(self, process: KeptProcess) -> None:
-        """Have the keeper hold a child for the next node. If that fails, the keeper holds it from aclose() on."""
-        self._processes.pop(process.key, None)
-        if process.keeper_pid != self.pid:
-            return
-        try:
-            await self.request({"verb": "leave", "key": process.key})
-        except (KeeperRefusal, KeeperUnreachable) as error:
-            logger.warning("the keeper was not left child %d: %s", process.pid, error)
 
     async def aclose(self) -> None:
         """Close the connection. May be called twice. The keeper goes on holding the children that were not released."""

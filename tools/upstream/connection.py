@@ -194,10 +194,6 @@ class UpstreamConnection:
         """See Resumed in sessions/services.py."""
         self.rpc.transport.abandon()
 
-    def hand_over(self) -> None:
-        """See Resumed in sessions/services.py."""
-        self.rpc.transport.hand_over()
-
     def was_sent(self, operation_id: str) -> bool | None:
         """See Resumed in sessions/services.py."""
         if operation_id in self.rpc.interrupted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree
@@ -25,7 +24,6 @@ from statehold.sessions.errors import (
 from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
-from statehold.sessions.transitions import close
 
 
 @dataclass(eq=False)
@@ -55,9 +53,6 @@ class LastingCounter(Counter):
         return result
 
     def abandon(self) -> None:
-        self.abandoned = True
-
-    def hand_over(self) -> None:
         self.abandoned = True
 
     def was_sent(self, operation_id: str) -> bool | None:
@@ -131,38 +126,6 @@ async def test_a_connection_is_taken_up_in_its_generation_without_a_notice(
         answer = await engine.call(session)
         assert answer.payload["structuredContent"] == {"count": 2, "generation": 1}
         assert answer.notice is None
-
-
-async def test_a_connection_is_handed_over_to_the_successor_of_its_node(
-    build: Build, tmp_path: Path
-):
-    remote: dict[str, int] = {}
-    async with build(Lasting(remote=remote), folder=tmp_path / "data") as engine:
-        session = await engine.create()
-        assert await engine.count(session.id) == 1
-        engine.node.hand_over_to("n_successor")
-    async with build(Lasting(remote=remote), folder=tmp_path / "data") as engine:
-        answer = await engine.call(session.id)
-        assert answer.payload["structuredContent"] == {"count": 2, "generation": 1}
-        assert answer.notice is None
-
-
-async def test_sessions_that_keep_changing_do_not_hold_up_the_hand_over_of_others(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(close, "HAND_OVER_SECONDS", 0.05)
-    async with build(Lasting(), folder=tmp_path / "data") as engine:
-        changing = [await engine.create() for _ in range(close.HAND_OVERS)]
-        steady = await engine.create()
-        await engine.count(steady.id)
-        engine.node.hand_over_to("n_successor")
-        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
-            for session in changing:
-                await stack.enter_async_context(session.changing)
-            tasks.start_soon(engine.registry.drain)
-            await engine.until(steady.ownership_ended.is_set)
-            assert steady.status == "paused"
-        assert all(session.ownership_ended.is_set() for session in changing)
 
 
 async def test_a_connection_that_is_gone_is_replaced_in_the_same_call(build: Build, tmp_path: Path):

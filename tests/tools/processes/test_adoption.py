@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -20,7 +19,6 @@ from support.kept_children import (
     Nodes,
     adopt,
     die,
-    hand_over,
     handle,
     next_note,
     send,
@@ -30,7 +28,6 @@ from support.process_exit import alive, until_gone
 
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.processes.child import ChildProcess
 from statehold.tools.processes.framing import encode
 from statehold.tools.processes.keeper import (
     KeeperClient,
@@ -45,17 +42,12 @@ pytestmark = [
 ]
 
 
-End = Callable[[KeeperClient, ChildProcess], Awaitable[None]]
-"""The end of a node that has one child."""
-
-
-@pytest.mark.parametrize("end", [die, hand_over])
-async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes, end: End) -> None:
+async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
     first = nodes.client()
     child = await start(nodes, ECHO, client=first)
     await send(child, "one")
     assert await next_note(child) == {"number": 0, "method": "one"}
-    await end(first, child)
+    await die(first, child)
     adopted = await adopt(nodes, epoch=2)
     assert adopted.pid == child.pid
     await send(adopted, "two")
@@ -155,8 +147,7 @@ async def test_a_line_whose_end_alone_is_missing_does_not_run(nodes: Nodes) -> N
     assert answers == [{"malformed": True}, {"method": "next"}]
 
 
-@pytest.mark.parametrize("end", [die, hand_over])
-async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes, end: End) -> None:
+async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes) -> None:
     go_on = nodes.folder / "go-on"
     first = nodes.client()
     child = await start(nodes, READS_LATE % str(go_on), client=first)
@@ -167,7 +158,7 @@ async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes,
         params = {"filler": filler}
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method="call", params=params)
         await child.write_stream.send(SessionMessage(request))
-    await end(first, child)
+    await die(first, child)
     adopted = await adopt(nodes, epoch=2)
     traffic = StdioTransport(adopted).earlier_traffic()
     assert traffic.calls == {1: "op-1"}

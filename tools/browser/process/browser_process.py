@@ -171,7 +171,7 @@ class BrowserProcess:
             if self.lost.is_set() or self.closing:
                 # Requests to a browser that is being closed fail as well.
                 return False
-            if self.pid is not None and not self.is_left:
+            if self.pid is not None:
                 logger.warning("a browser hangs and is killed")
                 self._kill(self.pid)
             else:
@@ -223,35 +223,19 @@ class BrowserProcess:
             self._kill(self.pid)
 
     def _kill(self, pid: int) -> None:
-        if self.is_left:
-            # It belongs to the next process by now.
-            return
         if self.host is not None:
             self.host.kill()
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    @property
-    def is_left(self) -> bool:
-        """Whether the next process has its host, or may adopt it."""
-        return self.host is not None and self.host.is_left
-
-    async def leave(self) -> None:
-        """Leave the host to the next process. The sessions that are still here go on. May be called twice."""
-        if self.host is not None:
-            await self.host.leave()
-
     async def aclose(self) -> None:
-        """Close the browser within a bound, or detach from it if its host was left.
-
-        If that fails, kill its driver with all browsers.
-        """
+        """Close the browser within a bound. If that fails, kill its driver with all browsers."""
         self.closing = True
         # Called here, since the death of a driver raises no event.
         RequestInterceptor.forget(self.browser)
         self._whole = self.whole
         self._needed.close()
-        if self.host is not None and not self.host.is_left:
+        if self.host is not None:
             await self.host.aclose()
             return
         if self.lost.is_set() or self.driver.exited.is_set():

@@ -63,8 +63,6 @@ class BrowserHost:
         self._child = child
         self._scratch = scratch
         self.address = address
-        self.is_left = False
-        """Whether leave() was called."""
 
     def __repr__(self) -> str:
         return f"<BrowserHost pid={self._child.pid}>"
@@ -139,7 +137,7 @@ class BrowserHost:
         try:
             child = await ChildProcess.adopt(handle, service=service, limits=LIMITS, ledger=ledger)
         except (KeeperRefusal, KeeperUnreachable) as error:
-            logger.debug("the keeper did not hand over a browser: %s", error)
+            logger.debug("the keeper did not give up a browser: %s", error)
             raise ConnectionLost(_GONE) from error
         return cls(child, address, ScratchFolder.reopen(Path(address.folder)))
 
@@ -182,17 +180,9 @@ class BrowserHost:
         """Kill it, and the browser with it, for a browser that no longer answers."""
         self._child.kill_nowait()
 
-    async def leave(self) -> None:
-        """Leave the host to the process that adopts it next; the driver of this one stays attached. May be called twice."""
-        self.is_left = True
-        self._child.hand_over()
-        await self._child.aclose()
-
     async def aclose(self) -> None:
-        """End the browser and the host within a bound, unless they were left. May be called twice."""
+        """End the browser and the host within a bound. May be called twice."""
         await self._child.aclose()
-        if self.is_left:
-            return
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._scratch.remove)
 

@@ -62,11 +62,8 @@ class Pool:
         self._folder = folder
         self._ledger = ledger
         self._keep_seconds = keep_seconds
-        self._claim_seconds = CLAIM_SECONDS
         self._current: dict[str, Driver] = {}
         """The driver for new browsers, by owner."""
-        self._unused_driver: Driver | None = None
-        """A driver without an owner; the next owner without a driver gets it."""
         self._drivers: set[Driver] = set()
         self._processes: dict[Domain, BrowserProcess] = {}
         """The process for new sessions, by domain."""
@@ -95,7 +92,7 @@ class Pool:
                 await process.aclose()
             for driver in list(self._drivers):
                 await _run_logging_failure(driver.aclose)
-        self._tasks = self._unused_driver = None
+        self._tasks = None
         self._processes.clear()
         self._old_processes.clear()
 
@@ -131,7 +128,6 @@ class Pool:
                 process is None
                 or process.lost.is_set()
                 or process.closing
-                or process.is_left
                 or process.driver.at_context_limit
             ):
                 if process is not None:
@@ -169,7 +165,7 @@ class Pool:
 
     async def _close_unclaimed(self, process: BrowserProcess) -> None:
         """Close the contexts whose sessions ended, or were opened elsewhere, while no server ran."""
-        with anyio.move_on_after(self._claim_seconds):
+        with anyio.move_on_after(CLAIM_SECONDS):
             await process.lost.wait()
         contexts, process.unclaimed_contexts = process.unclaimed_contexts, {}
         for context in contexts.values():
@@ -245,46 +241,12 @@ class Pool:
         await process.driver.exited.wait()
         process.die("the Playwright driver ended")
 
-    async def prepare_adoption(self, seconds: float) -> None:
-        """Start the driver for the sessions that another process gives up within `seconds`. Failures are logged.
-
-        The next owner without a driver gets it. If none comes, it is closed when the sessions can no longer come.
-        """
-        self._claim_seconds += seconds
-        if self._unused_driver is None:
-            try:
-                driver = self._unused_driver = await self._start_driver()
-            except ServiceUnavailable as error:
-                logger.warning("no driver was prepared: %s", error.message)
-            else:
-                self._spawn(self._close_unused, driver)
-
-    async def _close_unused(self, driver: Driver) -> None:
-        with anyio.move_on_after(self._claim_seconds):
-            await driver.exited.wait()
-        if self._unused_driver is driver:
-            self._unused_driver = None
-            await self._close_driver(driver)
-
-    async def _start_driver(self) -> Driver:
-        driver = await Driver.start(self._folder, self._ledger)
-        self._drivers.add(driver)
-        return driver
-
-    async def _close_driver(self, driver: Driver) -> None:
-        self._drivers.discard(driver)
-        await driver.aclose()
-        # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
-        gc.collect()
-
     async def _driver_of(self, owner: str) -> Driver:
         async with self._lock(owner):
             driver = self._current.get(owner)
             if driver is None or driver.exited.is_set() or driver.at_context_limit:
-                driver, self._unused_driver = self._unused_driver, None
-                if driver is None or driver.exited.is_set():
-                    driver = await self._start_driver()
-                self._current[owner] = driver
+                driver = self._current[owner] = await Driver.start(self._folder, self._ledger)
+                self._drivers.add(driver)
             driver.browsers += 1
             return driver
 
@@ -296,7 +258,10 @@ class Pool:
         self._current = {
             owner: other for owner, other in self._current.items() if other is not driver
         }
-        await self._close_driver(driver)
+        self._drivers.discard(driver)
+        await driver.aclose()
+        # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
+        gc.collect()
 
 
 def _add_session(process: BrowserProcess) -> None:

@@ -80,10 +80,6 @@ class Transport(Protocol):
         """Have the end of its block leave the other end as it is: another process has it by now."""
         ...
 
-    def hand_over(self) -> None:
-        """Have the end of its block leave the other end to the next process, if it outlives this one."""
-        ...
-
     def earlier_traffic(self) -> EarlierTraffic:
         """Return what an earlier process sent and received over it; empty when this one opened it."""
         ...

@@ -274,9 +274,6 @@ class HttpTransport:
     def abandon(self) -> None:
         self._client.is_abandoned = True
 
-    def hand_over(self) -> None:
-        self.abandon()
-
     def earlier_traffic(self) -> EarlierTraffic:
         return EarlierTraffic()
 

@@ -89,9 +89,6 @@ class SseTransport(ClosingStream):
     def abandon(self) -> None:
         return
 
-    def hand_over(self) -> None:
-        return
-
     def earlier_traffic(self) -> EarlierTraffic:
         return EarlierTraffic()
 

@@ -53,9 +53,6 @@ class StdioTransport:
     def abandon(self) -> None:
         """Do nothing: no other process has the child while this one is connected to the keeper."""
 
-    def hand_over(self) -> None:
-        self.child.hand_over()
-
     def earlier_traffic(self) -> EarlierTraffic:
         log = self.child.call_log
         if log is None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import psutil
 import pytest
 from playwright.async_api import Error
 from support.browsing import Browse, new_view, opened, pid_of, process_of, running, running_in_hosts
@@ -19,7 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser.process import browser_process, launch
+from statehold.tools.browser.process import launch
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.processes.keeper import KeeperClient
@@ -109,26 +108,6 @@ async def test_a_dead_browser_leaves_no_object_in_memory(
             return browser() is None
 
         await until(is_collected)
-
-
-@pytest.mark.thorough
-async def test_a_browser_that_was_left_to_the_next_process_gets_no_more_sessions_and_is_not_killed(
-    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(browser_process, "CHECK_SECONDS", 0.3)
-    async with running_in_hosts(data, shell, 20.0) as service, opened(service) as first:
-        process = process_of(first)
-        pid = pid_of(process, "browser")
-        first.connection.hand_over()
-        await first.connection.aclose()
-        async with opened(service) as second:
-            assert process_of(second) is not process
-        os.kill(pid, signal.SIGSTOP)
-        assert not await process.check()
-        assert process.lost.is_set()
-        assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
-        # It would wait for the next process.
-        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.thorough
