@@ -16,6 +16,7 @@ from .actions.rename_delete import RenameDelete
 from .actions.runs import Runs
 from .actions.state import States
 from .actions.summaries import Summaries
+from .calls.receipts import RunningOperations
 from .core import Core
 from .errors import SessionError, ShuttingDown, StoreUnavailable
 from .lifecycle import Event, Status
@@ -25,13 +26,14 @@ from .live.quota import Quota
 from .live.session import Session
 from .live.snapshots import Snapshots
 from .records import Principal, SessionFilter
+from .resumption import Orphans
 from .transitions.access import Access
-from .transitions.admission import Admission
+from .transitions.admission import Admission, busy
 from .transitions.close import Closing
 from .transitions.create import Creation, SessionOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
-from .transitions.pause import Pausing, busy, end_questions
+from .transitions.pause import Pausing, end_questions
 from .transitions.rebalancing import Rebalancing
 from .transitions.recovery import Recovery
 from .transitions.suspension import Suspension
@@ -59,12 +61,15 @@ class Registry:
         self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
         self.connector = Connector(core, self.snapshots)
-        self.pausing = Pausing(core, self._directory, self.connector, self.snapshots)
-        self.closing = Closing(core, self._directory, self.connector, self.pausing)
+        self.admission = Admission(core)
+        self.running_operations = RunningOperations()
+        """The calls with an operation id that run now. The router adds them, and `orphans` those of the process before."""
+        self.orphans = Orphans(core, self.connector, self.admission, self.running_operations)
+        self.pausing = Pausing(core, self._directory, self.connector, self.snapshots, self.orphans)
+        self.closing = Closing(core, self._directory, self.connector, self.orphans, self.pausing)
         self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
         self.connector.recover = self._recovery.recover
         self.access = Access(core, self._directory, self.pausing)
-        self.admission = Admission(core)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
         self.history = History(core, self._directory, self.access, self.quota)
@@ -355,7 +360,7 @@ class Registry:
                 services = [name for name in session.record.services if name != service]
                 await session.save(unbind=[service], services=services)
                 del session.bindings[service]
-                await self.connector.end_orphans(session, [binding])
+                await self.orphans.end(session, [binding])
                 await self.connector.close(session, [binding])
         return session
 

@@ -163,6 +163,30 @@ class CallContext(Protocol):
         ...
 
 
+class Resumption(Protocol):
+    """How a connection outlives its process: Service.resume() of a later process goes on with its other end.
+
+    It lives as long as the connection. After a resumption it also has the calls that the earlier process had in flight.
+    """
+
+    @property
+    def token(self) -> str | None:
+        """The argument of Service.resume(); None if the connection cannot be resumed after all. Secret; fixed once open."""
+        ...
+
+    def leave(self) -> None:
+        """Have aclose() leave the other end as it is: another process has it by now."""
+        ...
+
+    def was_sent(self, operation_id: str) -> bool | None:
+        """Whether the earlier process sent the call of an operation; None when that is not known."""
+        ...
+
+    async def interrupted_result(self, operation_id: str) -> CallResult:
+        """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
+        ...
+
+
 class Connection(Protocol):
     """One live connection. `call` may run concurrently up to the service's `concurrency`."""
 
@@ -186,6 +210,11 @@ class Connection(Protocol):
 
         Read at the end of each call, with any outcome. Changes outside a call are reported through SelfChanging.
         """
+        ...
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """How it outlives this process; None if it ends with it. Read once it is open."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
@@ -256,46 +285,6 @@ class Offering(Protocol):
 
 
 @runtime_checkable
-class Resumable(Protocol):
-    """A service whose connections can outlive their process."""
-
-    async def resume(
-        self, session: SessionView, token: str, snapshot: Snapshot | None
-    ) -> Connection:
-        """Resume a connection that another process opened, in the same generation. Called by its new owner task.
-
-        `snapshot` is the last one that was saved. The connection needs it only for what was never in use since.
-
-        Raises:
-            ConnectionLost: it is gone; the message says why.
-            ServiceUnavailable: it may still be there; a later call tries again.
-        """
-        ...
-
-
-@runtime_checkable
-class Resumed(Protocol):
-    """A connection that a later process can resume, or that this process resumed after an earlier one."""
-
-    @property
-    def resume_token(self) -> str | None:
-        """A later process resumes the connection with it; None if that ends with this process. Secret; fixed once open."""
-        ...
-
-    def abandon(self) -> None:
-        """Have aclose() leave the other end as it is: another process has it by now."""
-        ...
-
-    def was_sent(self, operation_id: str) -> bool | None:
-        """Whether the earlier process sent the call of an operation; None when that is not known."""
-        ...
-
-    async def interrupted_result(self, operation_id: str) -> CallResult:
-        """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
-        ...
-
-
-@runtime_checkable
 class Answering(Protocol):
     """A service that answers such requests itself, so that no connection is opened for them."""
 
@@ -351,6 +340,20 @@ class Service(Protocol):
         """
         ...
 
+    async def resume(
+        self, session: SessionView, token: str, snapshot: Snapshot | None
+    ) -> Connection:
+        """Resume a connection that another process opened, in the same generation. The task that called it is the owner.
+
+        `token` is that of its Resumption; `snapshot` is the last one that was saved. The connection needs it only for what
+        was never in use since.
+
+        Raises:
+            ConnectionLost: it is gone; the message says why.
+            ServiceUnavailable: it may still be there; a later call tries again.
+        """
+        ...
+
     def tool(self, name: str) -> ToolSpec | None:
         """Return the known description of a tool without asking the service. None: the tool may change everything."""
         ...
@@ -367,8 +370,7 @@ __all__ = [
     "Offering",
     "PausePolicy",
     "RestoreReport",
-    "Resumable",
-    "Resumed",
+    "Resumption",
     "Service",
     "SessionView",
     "Snapshot",

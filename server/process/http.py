@@ -110,14 +110,13 @@ async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worke
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
-        if worker is not None:
-            tasks.start_soon(_stop_with_parent, worker, shutdown)
-        if worker is not None:
-            await _serve_on(worker.listener, config, tokens, shutdown, worker.report_serving)
-        else:
+        if worker is None:
             with listen(config) as listener:
                 report = partial(_report_listening, listener)
                 await _serve_on(listener, config, tokens, shutdown, report)
+        else:
+            tasks.start_soon(_stop_with_parent, worker, shutdown)
+            await _serve_on(worker.listener, config, tokens, shutdown, worker.report_serving)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 

@@ -36,7 +36,7 @@ from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
 from ..services import CallResult
-from .receipts import ANOTHER, Operation, close_receipt, replay
+from .receipts import ANOTHER, Operation, RunningOperations, close_receipt, replay
 from .request import Call
 
 logger = logging.getLogger("statehold.sessions")
@@ -89,22 +89,13 @@ class Receipts(Protocol):
 
 
 class IdempotencyGuard:
-    """Runs each operation at most once. It knows the running operations of one process; the rest is in receipts."""
+    """Runs each operation at most once, by the running operations of this process and the receipts of the others."""
 
-    def __init__(self) -> None:
-        self._running: dict[tuple[str, str], Operation] = {}
+    def __init__(self, running_operations: RunningOperations) -> None:
+        self._running = running_operations
 
     def is_running(self, scope: str, operation_id: str) -> bool:
-        return (scope, operation_id) in self._running
-
-    def begin(self, operation: Operation) -> None:
-        """Note that an operation runs whose call another process sent. Its repeats wait until end()."""
-        self._running[operation.scope, operation.id] = operation
-
-    def end(self, operation: Operation) -> None:
-        """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""
-        del self._running[operation.scope, operation.id]
-        operation.ended.set()
+        return self._running.get(scope, operation_id) is not None
 
     @asynccontextmanager
     async def once(
@@ -120,15 +111,14 @@ class IdempotencyGuard:
             SessionLimit: the scope has no room for another receipt.
             SessionError: the recorded error of the call.
         """
-        key = operation.scope, operation.id
-        while (running := self._running.get(key)) is not None:
+        while (running := self._running.get(operation.scope, operation.id)) is not None:
             operation.require_same_call(running.digest)
             await running.ended.wait()
             if running.receipt is not None:
                 yield replay(running.receipt)
                 return
         # No await since the check: no other call with this id can have started.
-        self.begin(operation)
+        self._running.begin(operation)
         try:
             receipt = await receipts.find(operation)
             if receipt is not None:
@@ -148,7 +138,7 @@ class IdempotencyGuard:
             finally:
                 await receipts.end(operation, outcome)
         finally:
-            self.end(operation)
+            self._running.end(operation)
 
 
 def _keeps_id(operation: Operation) -> bool:

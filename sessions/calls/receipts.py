@@ -72,6 +72,25 @@ class Operation:
             )
 
 
+class RunningOperations:
+    """The operations whose calls run now, of this process or of the one before it. Calls with the same id wait for them."""
+
+    def __init__(self) -> None:
+        self._operations: dict[tuple[str, str], Operation] = {}
+
+    def get(self, scope: str, operation_id: str) -> Operation | None:
+        return self._operations.get((scope, operation_id))
+
+    def begin(self, operation: Operation) -> None:
+        """Add an operation. Its repeats wait until end()."""
+        self._operations[operation.scope, operation.id] = operation
+
+    def end(self, operation: Operation) -> None:
+        """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""
+        del self._operations[operation.scope, operation.id]
+        operation.ended.set()
+
+
 def validate_operation_id(operation_id: str | None) -> str:
     """Return an operation id unchanged; raises InvalidArgument when it is malformed."""
     return label("operation_id", operation_id)
@@ -167,6 +186,7 @@ def _error_from_json(fields: JSON) -> SessionError:
 __all__ = [
     "ANOTHER",
     "Operation",
+    "RunningOperations",
     "close_receipt",
     "creation_id",
     "digest_of",

@@ -35,7 +35,6 @@ from ..services import Answering, CallContext, CallResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
-from .interrupted import InterruptedCalls
 from .notices import accepts_notice, shows_content
 from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
@@ -54,9 +53,7 @@ class Router:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._core = registry.core
-        self.guard = IdempotencyGuard()
-        interrupted_calls = InterruptedCalls(self._core, self.guard, registry.admission)
-        registry.connector.settle_calls = interrupted_calls.settle
+        self.guard = IdempotencyGuard(registry.running_operations)
         self._memories = ReceiptMemories(self._core)
         """The receipts that are not stored."""
 

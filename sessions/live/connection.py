@@ -13,17 +13,15 @@ from typing import Literal
 
 import anyio
 
-from ..errors import ConnectionLost, ServiceUnavailable, SessionError
+from ..errors import ServiceUnavailable, SessionError
 from ..services import (
     Connection,
     Diagnosing,
-    Resumable,
-    Resumed,
+    Resumption,
     Service,
     SessionView,
     Snapshot,
 )
-from ..store.base import RESTARTED
 from .questions import OpenQuestions
 
 logger = logging.getLogger("statehold.connections")
@@ -151,10 +149,10 @@ class LiveConnection:
         with anyio.move_on_after(CLOSE_BOUND):
             await self.closed.wait()
 
-    def abandon(self) -> None:
-        """Have its closing leave the other end as it is: another process has it by now."""
-        if isinstance(self._connection, Resumed):
-            self._connection.abandon()
+    @property
+    def resumption(self) -> Resumption | None:
+        """How it outlives this process; None if it ends with it, and before it is open."""
+        return None if self._connection is None else self._connection.resumption
 
     def close_nowait(self) -> None:
         """Tell the owner to close it; `closed` is set when that is done."""
@@ -197,8 +195,6 @@ class LiveConnection:
     async def _open_or_resume(self) -> Connection:
         if self.resume_token is None:
             return await self.service.open(self.view, self._snapshot)
-        if not isinstance(self.service, Resumable):
-            raise ConnectionLost(RESTARTED)
         return await self.service.resume(self.view, self.resume_token, self._snapshot)
 
     async def _hold(self, connection: Connection) -> None:

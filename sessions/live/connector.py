@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,9 +23,8 @@ from ..errors import (
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
-from ..services import RestoreReport, Resumed, SelfChanging, Snapshot
-from ..store.base import RESTARTED
-from .bindings import is_orphan, is_resumable, lost_reason
+from ..services import RestoreReport, SelfChanging, Snapshot
+from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
 from .contention import CONTENDED, Contention
 from .outages import Outages
@@ -34,8 +33,6 @@ from .snapshots import UNSTORED, Snapshots, save_quietly
 
 logger = logging.getLogger("statehold.sessions")
 
-END_SECONDS: Final = 5.0
-"""Seconds allowed for resuming a connection that is to be ended."""
 RESTART_SECONDS: Final = 5.0
 """Seconds allowed for saving a connection before it is replaced."""
 UNTOLD: Final = 1000
@@ -52,8 +49,6 @@ class Connector:
     def __init__(self, core: Core, snapshots: Snapshots) -> None:
         self._core = core
         self._snapshots = snapshots
-        self.settle_calls: Callable[[Session], Awaitable[None]] = _settle_nothing
-        """Settles the calls that were in flight on the connections of a process that died. The router sets it."""
         self.recover: Callable[[Session, Binding, Collection[str]], Coroutine[Any, Any, None]] = (
             _recover_nothing
         )
@@ -83,15 +78,23 @@ class Connector:
             await live.closed.wait()
             return await self.connect(session, binding, spacing=spacing)
         try:
-            await live.wait_until_open()
-        except SessionError as error:
-            self._open_failed(session, binding, live, error)
-            if live.resume_token is None or not isinstance(error, ConnectionLost):
+            await self._wait_until_open(session, binding, live)
+        except ConnectionLost:
+            if live.resume_token is None:
                 raise
             # The connection of an earlier process is gone. A new one replaces it.
             return await self.connect(session, binding, spacing=spacing)
-        self._note_opened(session, binding, live)
         return live
+
+    async def _wait_until_open(
+        self, session: Session, binding: Binding, live: LiveConnection
+    ) -> None:
+        try:
+            await live.wait_until_open()
+        except SessionError as error:
+            self._open_failed(session, binding, live, error)
+            raise
+        self._note_opened(session, binding, live)
 
     async def _start(
         self, session: Session, binding: Binding, spacing: float | None = None
@@ -116,7 +119,7 @@ class Connector:
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
         if is_orphan(binding):
-            live = self._connection_to_resume(session, binding, snapshot)
+            live = self.orphan_connection(session, binding, snapshot)
         else:
             live = LiveConnection(
                 binding.service,
@@ -157,51 +160,26 @@ class Connector:
 
         return note
 
-    async def resume(self, session: Session) -> None:
-        """Resume the connections that outlived the process of a session, under `session.changing`.
+    async def resume(self, session: Session, binding: Binding) -> None:
+        """Resume the connection of a binding that outlived its process, under `session.changing`.
 
-        Those that are gone become lost. One whose other end does not answer stays as it is: connect() tries again. Calls
-        that were in flight are settled.
+        If it is gone, it becomes lost. If its other end does not answer, it stays as it is: connect() tries again.
+
+        Raises:
+            SessionLimit: no place for another live session became free in time.
         """
-        orphans = [binding for binding in session.bindings.values() if is_orphan(binding)]
-        for binding in orphans:
-            if not is_resumable(binding):
-                self._note_gone(binding, RESTARTED)
-                continue
-            try:
-                live = await self._start(session, binding)
-            except ServiceUnavailable as error:
-                binding.update(last_error=error.message)
-                continue
-            try:
-                await live.wait_until_open()
-            except SessionError as error:
-                self._open_failed(session, binding, live, error)
-            else:
-                self._note_opened(session, binding, live)
-        # A service that is not configured any more has no binding.
-        if orphans or not session.bindings.keys() >= set(session.record.services):
-            await self.settle_calls(session)
+        try:
+            live = await self._start(session, binding)
+        except ServiceUnavailable as error:
+            binding.update(last_error=error.message)
+            return
+        with suppress(SessionError):
+            await self._wait_until_open(session, binding, live)
 
-    async def end_orphans(self, session: Session, bindings: Iterable[Binding]) -> None:
-        """End the orphans, connections that outlived their process and were not resumed since, each within its bound."""
-        async with anyio.create_task_group() as tasks:
-            for binding in bindings:
-                if is_orphan(binding) and is_resumable(binding):
-                    tasks.start_soon(self._end_orphan, session, binding)
-
-    async def _end_orphan(self, session: Session, binding: Binding) -> None:
-        live = self._connection_to_resume(session, binding, None)
-        live.start(self._core.tasks.start)
-        with anyio.move_on_after(END_SECONDS), suppress(SessionError):
-            await live.wait_until_open()
-        await live.aclose()
-        binding.update(status=BindingStatus.PAUSED, resume_token=None)
-
-    def _connection_to_resume(
+    def orphan_connection(
         self, session: Session, binding: Binding, snapshot: Snapshot | None
     ) -> LiveConnection:
-        """Return the connection of an orphan, to be started."""
+        """Return the connection of a binding that outlived its process, to be started. Nothing is recorded of it yet."""
         return LiveConnection(
             binding.service,
             session.view(binding.record.generation),
@@ -211,7 +189,8 @@ class Connector:
             resume_token=binding.record.resume_token,
         )
 
-    def _note_gone(self, binding: Binding, reason: str) -> None:
+    def note_gone(self, binding: Binding, reason: str) -> None:
+        """Note that a connection which outlived its process is gone: the next one replaces it, with a notice."""
         binding.update(
             status=BindingStatus.LOST,
             last_error=one_line(reason),
@@ -230,11 +209,9 @@ class Connector:
     ) -> None:
         """Record the result of an opening, even if every waiting caller was cancelled."""
         try:
-            await live.wait_until_open()
-        except SessionError as error:
-            self._open_failed(session, binding, live, error)
+            await self._wait_until_open(session, binding, live)
+        except SessionError:
             return
-        self._note_opened(session, binding, live)
         try:
             await save_quietly(session, [binding.record], reason=session.record.reason)
         finally:
@@ -262,12 +239,12 @@ class Connector:
         elif live.restores:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
         self._follow_changes(session, binding, live)
-        connection = live.connection
+        resumption = live.resumption
         was_lost = record.status is BindingStatus.LOST
         binding.update(
             status=BindingStatus.OPEN,
             generation=generation,
-            resume_token=connection.resume_token if isinstance(connection, Resumed) else None,
+            resume_token=None if resumption is None else resumption.token,
             config_hash=binding.service.config_hash,
             # A lost one gets such a reason when its session is about to be paused.
             last_error=None
@@ -289,7 +266,7 @@ class Connector:
                 status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
             )
         elif isinstance(error, ConnectionLost):
-            self._note_gone(binding, error.message)
+            self.note_gone(binding, error.message)
         else:
             binding.update(last_error=error.message)
         error.session_id = session.id
@@ -375,8 +352,8 @@ class Connector:
             for binding in bindings:
                 live, binding.live = binding.live, None
                 if live is not None and binding.service.scope == "session":
-                    if session.fenced:
-                        live.abandon()
+                    if session.fenced and live.resumption is not None:
+                        live.resumption.leave()
                     tasks.start_soon(live.aclose)
         if not session.holds_connection:
             self._core.budget.release(session.id)
@@ -389,10 +366,6 @@ class Connector:
 
 
 async def _recover_nothing(session: Session, binding: Binding, contenders: Collection[str]) -> None:
-    return
-
-
-async def _settle_nothing(session: Session) -> None:
     return
 
 

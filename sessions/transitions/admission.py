@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 
 from ..core import Core
-from ..lifecycle import OPEN, Event, Status
+from ..errors import SessionBusy
+from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.session import Session
-from .pause import busy
 
 USED_SECONDS = 60.0
 """Shortest time between two writes of the last use of an open session."""
@@ -59,4 +59,32 @@ async def _save_used(session: Session, now: float) -> None:
         await session.save(used_at=now)
 
 
-__all__ = ["Admission"]
+def busy(session: Session) -> SessionBusy:
+    count = session.in_flight
+    if session.status is Status.IDLE and session.busy is not None:
+        return SessionBusy(
+            f"The session is in use ({session.busy}).",
+            session_id=session.id,
+            recovery="End that, or wait until it is over, then try again.",
+        )
+    if session.status is Status.ERROR:
+        return SessionBusy(
+            "The session lost a connection and is connecting again.",
+            session_id=session.id,
+            recovery="Try again in a moment, or restart the session.",
+        )
+    calls = f"{count} call{'s' if count != 1 else ''} in flight"
+    asking_count = sum(
+        len(b.live.questions.calls_of(session.id)) for b in session.bindings.values() if b.live
+    )
+    if asking_count:
+        return SessionBusy(
+            f"The session has {calls}, {asking_count} of them waiting for an answer of the caller.",
+            session_id=session.id,
+            recovery="Answer it, or end it with session_restart or session_close with force.",
+        )
+    condition = f"has {calls}" if session.status in LIVE else f"is {session.status}"
+    return SessionBusy(f"The session {condition}.", session_id=session.id)
+
+
+__all__ = ["Admission", "busy"]

@@ -24,6 +24,7 @@ from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.session import Session
 from ..records import BindingStatus, Principal
+from ..resumption import Orphans
 from .pause import SHUTDOWN, Pausing, mark_bindings
 
 logger = logging.getLogger("statehold.sessions")
@@ -39,11 +40,17 @@ class Closing:
     """
 
     def __init__(
-        self, core: Core, directory: Directory, connector: Connector, pausing: Pausing
+        self,
+        core: Core,
+        directory: Directory,
+        connector: Connector,
+        orphans: Orphans,
+        pausing: Pausing,
     ) -> None:
         self._core = core
         self._directory = directory
         self._connector = connector
+        self._orphans = orphans
         self._pausing = pausing
         self.on_closed: Callable[[Session], None] = _nothing
         """Called with a session after it was recorded as closed."""
@@ -110,7 +117,7 @@ class Closing:
                 with anyio.move_on_after(grace):
                     await session.quiet.wait()
             cancel_calls(session)
-            await self._connector.end_orphans(session, session.bindings.values())
+            await self._orphans.end(session, session.bindings.values())
             mark_bindings(list(session.bindings.values()), BindingStatus.PAUSED)
             await self._connector.close(session, session.bindings.values())
             # The results of cancelled calls are on their way: journal them before the session is given up.

@@ -9,14 +9,15 @@ from typing import Any, Final
 import anyio
 
 from ..core import Core
-from ..errors import CallWithdrawn, SessionBusy, StoreUnavailable
-from ..lifecycle import LIVE, Event, Status
+from ..errors import CallWithdrawn, StoreUnavailable
+from ..lifecycle import Event, Status
 from ..live.connector import STOPPED, Connector
 from ..live.contention import CONTENDED
 from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..live.snapshots import Snapshots
 from ..records import BindingRecord, BindingStatus, SnapshotRecord
+from ..resumption import Orphans
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -33,12 +34,18 @@ class Pausing:
     """
 
     def __init__(
-        self, core: Core, directory: Directory, connector: Connector, snapshots: Snapshots
+        self,
+        core: Core,
+        directory: Directory,
+        connector: Connector,
+        snapshots: Snapshots,
+        orphans: Orphans,
     ) -> None:
         self._core = core
         self._directory = directory
         self._connector = connector
         self._snapshots = snapshots
+        self._orphans = orphans
         self.on_paused: Callable[[Session], None] = _nothing
         """Called with a session that was paused, but for the end of this process."""
 
@@ -239,7 +246,7 @@ class Pausing:
 
     async def resume_held(self, session: Session, *, cause: str) -> None:
         """Resume a paused session while the caller holds `session.changing`."""
-        await self._connector.resume(session)
+        await self._orphans.resume(session)
         session.apply(Event.RESUMED, cause=cause)
         if session.in_flight:
             # Calls that an earlier process sent.
@@ -306,32 +313,4 @@ def _not_saved(binding: Binding) -> str:
     return f"saving it failed when the session was paused, and {earlier_snapshot}: {reason}"
 
 
-def busy(session: Session) -> SessionBusy:
-    count = session.in_flight
-    if session.status is Status.IDLE and session.busy is not None:
-        return SessionBusy(
-            f"The session is in use ({session.busy}).",
-            session_id=session.id,
-            recovery="End that, or wait until it is over, then try again.",
-        )
-    if session.status is Status.ERROR:
-        return SessionBusy(
-            "The session lost a connection and is connecting again.",
-            session_id=session.id,
-            recovery="Try again in a moment, or restart the session.",
-        )
-    calls = f"{count} call{'s' if count != 1 else ''} in flight"
-    asking_count = sum(
-        len(b.live.questions.calls_of(session.id)) for b in session.bindings.values() if b.live
-    )
-    if asking_count:
-        return SessionBusy(
-            f"The session has {calls}, {asking_count} of them waiting for an answer of the caller.",
-            session_id=session.id,
-            recovery="Answer it, or end it with session_restart or session_close with force.",
-        )
-    condition = f"has {calls}" if session.status in LIVE else f"is {session.status}"
-    return SessionBusy(f"The session {condition}.", session_id=session.id)
-
-
-__all__ = ["SHUTDOWN", "Pausing", "busy", "end_questions", "mark_bindings", "open_bindings"]
+__all__ = ["SHUTDOWN", "Pausing", "end_questions", "mark_bindings", "open_bindings"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import anyio
 import anyio.lowlevel
 
-from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
     CallContext,
@@ -17,6 +17,7 @@ from statehold.sessions.services import (
     LossPolicy,
     PausePolicy,
     RestoreReport,
+    Resumption,
     SessionView,
     Snapshot,
     ToolSpec,
@@ -62,6 +63,10 @@ class Counter:
     closed: bool = False
     busy: str | None = None
     unsaved: bool = False
+
+    @property
+    def resumption(self) -> Resumption | None:
+        return None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         self.service.calls.append((self.view.id, tool))
@@ -155,6 +160,9 @@ class Counting:
 
     async def tools(self) -> Sequence[ToolSpec]:
         return self.specs
+
+    async def resume(self, session: SessionView, token: str, snapshot: Snapshot | None) -> Counter:
+        raise ConnectionLost("the counter ended with its process")
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
         await anyio.lowlevel.checkpoint()

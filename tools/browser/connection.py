@@ -26,9 +26,9 @@ from ...sessions.services import CallContext, CallResult, RestoreReport, Snapsho
 from .call import Call
 from .devtools.pages import close_context, context_answers
 from .errors import ToolFailed, describe_error, describe_exception
+from .resumption import ContextResumption
 from .session.recording.call_log import CallLog
 from .session.session import BrowserSession
-from .snapshot.adoption import ContextFile, ContextRecord
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
@@ -100,11 +100,8 @@ class BrowserConnection:
         self._process = process
         self._tools = tools
         self._save = save
-        self.resume_token: str | None = None
-        """See Resumed in sessions/services.py."""
-        self._context_file: ContextFile | None = None
-        self.is_abandoned = False
-        """Whether aclose() leaves the context as it is, because another process has it."""
+        self.resumption: ContextResumption | None = None
+        """How its context outlives this process; None if it ends with it."""
         self._closed = False
         self._turn = anyio.Lock()
         self._calls_started = anyio.Event()
@@ -133,28 +130,10 @@ class BrowserConnection:
             if self._call_scope is not None:
                 self._call_scope.cancel()
 
-    # Beyond the end of this process; see Resumed in sessions/services.py.
-
-    def keep(self, resume_token: str, context_file: ContextFile) -> None:
-        """Let a later process take the context over with a token and a file. Called before the first call."""
-        self.resume_token, self._context_file = resume_token, context_file
-        self._record_context()
-
-    def _record_context(self) -> None:
-        if self._context_file is not None:
-            try:
-                self._context_file.write(ContextRecord.of(self.session))
-            except OSError as error:
-                logger.warning("the order of tabs was not recorded: %s", error)
-
-    def abandon(self) -> None:
-        self.is_abandoned = True
-
-    def was_sent(self, operation_id: str) -> bool | None:
-        return None
-
-    async def interrupted_result(self, operation_id: str) -> CallResult:
-        raise OutcomeUnknown("The server ended during the call.")
+    def outlive(self, resumption: ContextResumption) -> None:
+        """Let a later process take the context over. Called before the first call."""
+        self.resumption = resumption
+        resumption.record(self.session)
 
     def _on_traffic(self, message: Request | Response) -> None:
         # Requests of workers have no frame.
@@ -250,7 +229,8 @@ class BrowserConnection:
         finally:
             if not tool.read_only:
                 self._change.set()
-            self._record_context()
+            if self.resumption is not None:
+                self.resumption.record(self.session)
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
         result = call.answer.render()
@@ -447,7 +427,8 @@ class BrowserConnection:
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
                 # The context of a person's browser stays; the process disconnects from it.
-                if not (self.session.is_attached or self.is_abandoned):
+                is_left = self.resumption is not None and self.resumption.is_left
+                if not (self.session.is_attached or is_left):
                     self._snapshot_scope.cancel()
                     with suppress(Exception):
                         await close_context(self.session.context)
@@ -456,8 +437,8 @@ class BrowserConnection:
                 self._process.check_soon()
         finally:
             with ExitStack() as stack:
-                if self._context_file is not None and not self.is_abandoned:
-                    stack.callback(self._context_file.remove)
+                if self.resumption is not None:
+                    stack.callback(self.resumption.end)
                 for release in self.on_closed:
                     stack.callback(release)
 

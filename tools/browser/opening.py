@@ -24,6 +24,7 @@ from .output_folder import OutputFolder
 from .process.liveness import ProcessGone, while_alive
 from .process.pool import BrowserDied
 from .process.user_agent import user_agent_of
+from .resumption import ContextResumption
 from .secrets.named import NamedSecrets
 from .session.clipboard import Clipboard, owns_browser
 from .session.files import Files
@@ -213,14 +214,15 @@ class Opening:
 
     def _keep(self, connection: BrowserConnection, host: BrowserHost, place: ContextPlace) -> None:
         """Let a later server take the context over, until it is closed."""
+        resumption = ContextResumption(place, self._context_file)
 
         def drop_port(_: BrowserContext) -> None:
             # A driver that detaches closes its contexts, but not those of the browser.
-            if not connection.is_abandoned:
+            if not resumption.is_left:
                 self._spawn(host.drop, place.port_name)
 
         connection.session.context.on("close", drop_port)
-        connection.keep(place.to_token(), self._context_file)
+        connection.outlive(resumption)
 
     async def _open(
         self,

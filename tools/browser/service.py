@@ -317,7 +317,7 @@ class BrowserService:
     async def resume(
         self, session: SessionView, token: str, snapshot: Snapshot | None
     ) -> BrowserConnection:
-        """Take over the context of a session whose process died; see Resumable in sessions/services.py.
+        """Take over the context of a session whose process died; see Service in sessions/services.py.
 
         Raises:
             ConnectionLost: It is gone, or could not be taken over.

@@ -24,7 +24,7 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
-from ...sessions.json_codec import JSON, dumps
+from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
@@ -34,6 +34,7 @@ from .provenance import attribute_question, attribute_refusal, attribute_report,
 from .quiet import InternalContext
 from .redaction import Secrets
 from .results import validate_result
+from .resumption import UpstreamResumption
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
 from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
@@ -46,9 +47,6 @@ ROUNDS: Final = 10
 
 STATE_ONLY_SECONDS: Final = 0.1
 """Seconds before a request is repeated whose `input_required` answer contains no questions."""
-
-RESUME_CHARACTERS: Final = 64 * 1024
-"""The longest resume token; an upstream that introduces itself at greater length is opened again after a restart."""
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """Seconds to wait for the acknowledgement of a resource subscription; a later one still takes effect."""
@@ -182,28 +180,12 @@ class UpstreamConnection:
             raise ConnectionLost(FORGOTTEN)
 
     @property
-    def resume_token(self) -> str | None:
-        """The peer and the id of its session as JSON; see Resumed in sessions/services.py."""
-        transport = self.rpc.transport
-        if not transport.outlives_process:
+    def resumption(self) -> UpstreamResumption | None:
+        """How it outlives this process; None if its other end does not. Read once it is open."""
+        transport = self.rpc.transport.resumption
+        if transport is None:
             return None
-        token = dumps({"peer": self.peer.to_json(), "session_id": transport.session_id})
-        return token if len(token) <= RESUME_CHARACTERS else None
-
-    def abandon(self) -> None:
-        """See Resumed in sessions/services.py."""
-        self.rpc.transport.abandon()
-
-    def was_sent(self, operation_id: str) -> bool | None:
-        """See Resumed in sessions/services.py."""
-        if operation_id in self.rpc.interrupted:
-            return True
-        return False if self.rpc.knows_all_calls else None
-
-    async def interrupted_result(self, operation_id: str) -> CallResult:
-        """See Resumed in sessions/services.py."""
-        answer = await self.rpc.interrupted_answer(operation_id)
-        return CallResult(await self._validate(answer, tool=True))
+        return UpstreamResumption(self.rpc, transport, partial(self._validate, tool=True))
 
     async def aclose(self) -> None:
         """Close within a bound. Requests in flight fail with OutcomeUnknown."""

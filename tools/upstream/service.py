@@ -331,13 +331,13 @@ class UpstreamService:
     async def resume(
         self, session: SessionView, token: str, snapshot: Snapshot | None
     ) -> UpstreamConnection:
-        """Resume the connection of a session whose process died; see Resumable in sessions/services.py.
+        """Resume the connection of a session whose process died; see Service in sessions/services.py.
 
         An HTTP server without sessions gets a new connection, because it keeps nothing for the old one.
 
         Raises:
             ConnectionLost: The process of the connection is gone, or the server does not know the MCP session any more.
-            ServiceUnavailable: The server does not answer; see Resumable.
+            ServiceUnavailable: The server does not answer, so that it may still have the connection.
         """
         fields: JSON = loads(token)
         peer, session_id = Peer.from_json(fields["peer"]), fields["session_id"]

@@ -22,7 +22,12 @@ from statehold.sessions.calls.idempotency import (
     Receipts,
     ToolReceipts,
 )
-from statehold.sessions.calls.receipts import Operation, creation_id, digest_of
+from statehold.sessions.calls.receipts import (
+    Operation,
+    RunningOperations,
+    creation_id,
+    digest_of,
+)
 from statehold.sessions.calls.request import Call, Request
 from statehold.sessions.errors import (
     InvalidArgument,
@@ -292,7 +297,7 @@ async def test_an_end_that_cannot_be_written_is_written_later(
             await guarded.begun.wait()
             fail(broken, home.store, "write", "end_receipt")
             guarded.go.set()
-    guarded.guard = IdempotencyGuard()
+    guarded.guard = IdempotencyGuard(RunningOperations())
     assert (await guarded.run(), guarded.runs) == ({"runs": 1}, 1)
 
 

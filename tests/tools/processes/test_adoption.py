@@ -152,15 +152,18 @@ async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes)
     first = nodes.client()
     child = await start(nodes, READS_LATE % str(go_on), client=first)
     await next_note(child)
-    transport = StdioTransport(child)
+    resumption = StdioTransport(child).resumption
+    assert resumption is not None
     for number, filler in ((1, ""), (2, "x" * 2**20)):
-        transport.note_call(number, f"op-{number}")
+        resumption.note_call(number, f"op-{number}")
         params = {"filler": filler}
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method="call", params=params)
         await child.write_stream.send(SessionMessage(request))
     await die(first, child)
     adopted = await adopt(nodes, epoch=2)
-    traffic = StdioTransport(adopted).earlier_traffic()
+    resumption = StdioTransport(adopted).resumption
+    assert resumption is not None
+    traffic = resumption.earlier_traffic()
     assert traffic.calls == {1: "op-1"}
     assert not traffic.has_all_calls
     go_on.touch()

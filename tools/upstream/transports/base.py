@@ -27,6 +27,28 @@ class EarlierTraffic:
     """The last messages that were received."""
 
 
+class TransportResumption:
+    """How the other end of a transport goes on when this process dies, so that a later one can resume it.
+
+    This one has no session and notes no calls; a transport whose other end has more overrides that.
+    """
+
+    @property
+    def session_id(self) -> str | None:
+        """The id under which the other end knows it, None if it has none. Secret."""
+        return None
+
+    def leave(self) -> None:
+        """Have the end of the transport's block leave the other end as it is: another process has it by now."""
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        """Have a call with an operation id noted when it is sent, for the process after this one."""
+
+    def earlier_traffic(self) -> EarlierTraffic:
+        """Return what an earlier process sent and received over it; empty when this one opened it."""
+        return EarlierTraffic()
+
+
 class Transport(Protocol):
     """An open transport: the two streams of the SDK, and explanations for their errors."""
 
@@ -67,29 +89,12 @@ class Transport(Protocol):
         ...
 
     @property
-    def outlives_process(self) -> bool:
-        """Whether its other end goes on when this process dies, so that a later one can resume it."""
-        ...
-
-    @property
-    def session_id(self) -> str | None:
-        """The id under which its other end knows it, None if it has none. Secret."""
-        ...
-
-    def abandon(self) -> None:
-        """Have the end of its block leave the other end as it is: another process has it by now."""
-        ...
-
-    def earlier_traffic(self) -> EarlierTraffic:
-        """Return what an earlier process sent and received over it; empty when this one opened it."""
-        ...
-
-    def note_call(self, number: int, operation_id: str) -> None:
-        """Have a call with an operation id noted when it is sent, for the process after this one."""
+    def resumption(self) -> TransportResumption | None:
+        """How its other end outlives this process; None if it ends with it."""
         ...
 
 
 OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["EarlierTraffic", "OpenTransport", "Transport"]
+__all__ = ["EarlierTraffic", "OpenTransport", "Transport", "TransportResumption"]

@@ -21,7 +21,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from ....sessions.json_codec import JSON
 from ..list_changes import LISTEN
 from ..sdk import redirect_location
-from .base import EarlierTraffic, Transport
+from .base import Transport, TransportResumption
 from .http_errors import HttpRefusal, retry_after
 
 RESULT_BYTES: Final = 64 * 2**20
@@ -79,7 +79,7 @@ class Client(httpx2.AsyncClient):
         """The responses that are no answer in MCP, by the id of the request."""
         self._answers_in_stream = answers_in_stream
         self.session_id = session_id
-        self.is_abandoned = False
+        self.leaves_session = False
         """Whether the MCP session is to be left open."""
         self._is_confirmed = session_id is None
         """Whether the server is known to have our MCP session. That of an earlier process may have ended."""
@@ -126,7 +126,7 @@ class Client(httpx2.AsyncClient):
 
     def _local_response(self, request: httpx2.Request) -> httpx2.Response | None:
         """Return the response to a request that is not to be sent, None for any other."""
-        if request.method == "DELETE" and (self.is_abandoned or not self._is_confirmed):
+        if request.method == "DELETE" and (self.leaves_session or not self._is_confirmed):
             return httpx2.Response(204, request=request)
         if request.method != "POST" or not self._replayed_messages:
             return None
@@ -244,14 +244,28 @@ class _DrainedStream(httpx2.AsyncByteStream):
             await self._inner.aclose()
 
 
+class McpSession(TransportResumption):
+    """The session that a server keeps for one client, under an id. It outlives this process unless its end is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def session_id(self) -> str | None:
+        return self._client.session_id
+
+    def leave(self) -> None:
+        self._client.leaves_session = True
+
+
 class HttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
-    outlives_process = True
 
     def __init__(self, client: Client, read_stream: Any, write_stream: Any) -> None:
         self._client = client
+        self.resumption = McpSession(client)
         self.read_stream = read_stream
         self.write_stream = write_stream
 
@@ -266,19 +280,6 @@ class HttpTransport:
 
     def noise(self) -> str:
         return ""
-
-    @property
-    def session_id(self) -> str | None:
-        return self._client.session_id
-
-    def abandon(self) -> None:
-        self._client.is_abandoned = True
-
-    def earlier_traffic(self) -> EarlierTraffic:
-        return EarlierTraffic()
-
-    def note_call(self, number: int, operation_id: str) -> None:
-        return
 
     @property
     def has_session(self) -> bool:

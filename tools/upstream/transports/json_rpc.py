@@ -34,7 +34,7 @@ from ...processes.framing import decode
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from .base import OpenTransport, Transport
+from .base import EarlierTraffic, OpenTransport, Transport
 from .end_watching import EndWatchingStream
 from .http_errors import HttpRefused, NoConnection
 from .pipe_requests import PipeRequests, withdraw
@@ -113,7 +113,7 @@ class JsonRpcConnection:
         self._failure: Exception | None = None
         self._cause: tuple[str, str] | None = None
         self.interrupted: dict[str, asyncio.Future[JSON]] = {}
-        """The answers to the calls of an earlier process, by operation id; see Transport.earlier_traffic()."""
+        """The answers to the calls of an earlier process, by operation id; see TransportResumption."""
         self._knows_all_calls = False
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
@@ -274,13 +274,15 @@ class JsonRpcConnection:
 
     async def _resume(self, transport: Transport, peer: Peer) -> None:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
-        if self._pipe_requests is not None:
-            await self._settle_traffic(transport, self._pipe_requests)
+        if self._pipe_requests is not None and transport.resumption is not None:
+            traffic = transport.resumption.earlier_traffic()
+            await self._settle_traffic(transport, traffic, self._pipe_requests)
         self._peer = peer
         self._handshake_done.set()
 
-    async def _settle_traffic(self, transport: Transport, pipe_requests: PipeRequests) -> None:
-        traffic = transport.earlier_traffic()
+    async def _settle_traffic(
+        self, transport: Transport, traffic: EarlierTraffic, pipe_requests: PipeRequests
+    ) -> None:
         self._knows_all_calls = traffic.has_all_calls
         for number, operation_id in traffic.calls.items():
             self.interrupted[operation_id] = pipe_requests.expect(number)
@@ -389,8 +391,8 @@ class JsonRpcConnection:
             await self._wait_for_loss()
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
         assert self._dispatcher is not None
-        if operation_id is not None and self._transport is not None:
-            self._transport.note_call(number, operation_id)
+        if operation_id is not None and self.transport.resumption is not None:
+            self.transport.resumption.note_call(number, operation_id)
         try:
             if self._pipe_requests is not None and not is_tracing():
                 return await self._pipe_requests.send(method, params, number)
@@ -422,8 +424,8 @@ class JsonRpcConnection:
 
     async def give_up(self, reason: str) -> None:
         """End the connection as lost, because the upstream has forgotten its session. Returns when that is reported."""
-        if self._transport is not None:
-            self._transport.abandon()
+        if self._transport is not None and self._transport.resumption is not None:
+            self._transport.resumption.leave()
         self._mark_lost(reason)
         await self._wait_for_loss()
 

@@ -19,7 +19,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 from ...processes.framing import decode, encode
 from ...processes.streams import ClosingStream
 from ..sdk import request_within_origin, sse_within_origin
-from .base import EarlierTraffic, Transport
+from .base import Transport
 from .http import RESULT_BYTES, Client, refusal_in
 from .http_errors import REFUSED, HttpRefusal, NoConnection
 
@@ -30,9 +30,8 @@ class SseTransport(ClosingStream):
     """The event stream of a server as the read stream, and one POST per message as the write stream."""
 
     http = False
-    outlives_process = False
     has_session = True
-    session_id = None
+    resumption = None
 
     def __init__(
         self,
@@ -85,15 +84,6 @@ class SseTransport(ClosingStream):
 
     def noise(self) -> str:
         return ""
-
-    def abandon(self) -> None:
-        return
-
-    def earlier_traffic(self) -> EarlierTraffic:
-        return EarlierTraffic()
-
-    def note_call(self, number: int, operation_id: str) -> None:
-        return
 
     async def describe_end(self) -> tuple[str, str]:
         return self.end, ""

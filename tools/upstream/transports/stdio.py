@@ -9,24 +9,40 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
+from ...processes.call_log import CallLog
 from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
-from .base import EarlierTraffic, Transport
+from .base import EarlierTraffic, Transport, TransportResumption
 from .http_errors import HttpRefusal
 
 EXIT_CODE_SECONDS: Final = 0.3
 """Seconds to wait for the exit code after the end of stdout, before the end is reported without it."""
 
 
+class KeptCalls(TransportResumption):
+    """The calls of a child that the keeper holds, in its call log. No other process has the child while this one has it."""
+
+    def __init__(self, child: ChildProcess, log: CallLog) -> None:
+        self._child = child
+        self._log = log
+
+    def note_call(self, number: int, operation_id: str) -> None:
+        self._child.write_stream.operations[number] = operation_id
+
+    def earlier_traffic(self) -> EarlierTraffic:
+        sent, (lines, _) = self._log.earlier, self._log.received()
+        return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
+
+
 class StdioTransport:
     """The streams of one child process."""
 
     http = False
-    session_id = None
 
     def __init__(self, child: ChildProcess) -> None:
         self.child = child
+        self.resumption = None if child.call_log is None else KeptCalls(child, child.call_log)
         self.read_stream = child.read_stream
         self.write_stream = child.write_stream
 
@@ -45,24 +61,6 @@ class StdioTransport:
 
     def noise(self) -> str:
         return self.child.read_stream.noise()
-
-    @property
-    def outlives_process(self) -> bool:
-        return self.child.call_log is not None
-
-    def abandon(self) -> None:
-        """Do nothing: no other process has the child while this one is connected to the keeper."""
-
-    def earlier_traffic(self) -> EarlierTraffic:
-        log = self.child.call_log
-        if log is None:
-            return EarlierTraffic()
-        sent, (lines, _) = log.earlier, log.received()
-        return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
-
-    def note_call(self, number: int, operation_id: str) -> None:
-        if self.child.call_log is not None:
-            self.write_stream.operations[number] = operation_id
 
     async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)

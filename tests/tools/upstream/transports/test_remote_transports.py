@@ -92,16 +92,17 @@ async def test_a_call_in_flight_has_no_known_outcome_when_another_finds_the_sess
     assert [type(error) for error in raised] == [OutcomeUnknown] * 8
 
 
-async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_now(
+async def test_a_session_that_was_left_is_resumed_with_the_lists_it_has_now(
     counter_server: Callable[..., str],
 ) -> None:
     """Its id goes from one process to the next in the resume token."""
     config = UpstreamConfig(url=counter_server("http", "--era", "legacy"))
     connection = await UpstreamService("counter", config).open(view(), None)
-    token = connection.resume_token
+    assert connection.resumption is not None
+    token = connection.resumption.token
     assert token is not None
     await connection.call("inc", {}, Caller())
-    connection.abandon()
+    connection.resumption.leave()
     await connection.aclose()
 
     changes: list[str] = []
@@ -114,7 +115,8 @@ async def test_a_session_that_was_abandoned_is_taken_up_with_the_lists_it_has_no
     try:
         assert text_of(await resumed.call("inc", {}, Caller())) == "2"
         assert resumed.peer == connection.peer
-        assert resumed.resume_token == token
+        assert resumed.resumption is not None
+        assert resumed.resumption.token == token
         assert changes == [
             f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
         ]

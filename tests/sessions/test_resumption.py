@@ -31,10 +31,10 @@ class LastingCounter(Counter):
     """A connection to one of the counters of `Lasting.remote`. Closing it removes the counter."""
 
     token: str = ""
-    abandoned: bool = False
+    is_left: bool = False
 
     def __post_init__(self) -> None:
-        self.remote.setdefault(str(self.resume_token), self.count)
+        self.remote.setdefault(self.key, self.count)
 
     @property
     def remote(self) -> dict[str, int]:
@@ -42,32 +42,50 @@ class LastingCounter(Counter):
         return self.service.remote
 
     @property
-    def resume_token(self) -> str | None:
+    def key(self) -> str:
         return self.token or f"{self.view.id} {self.view.generation}"
 
+    @property
+    def resumption(self) -> CounterResumption:
+        return CounterResumption(self)
+
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
-        if self.resume_token not in self.remote:
+        if self.key not in self.remote:
             raise ConnectionLost("The counter is gone.")
         result = await super().call(tool, arguments, ctx)
-        self.remote[str(self.resume_token)] = self.count
+        self.remote[self.key] = self.count
         return result
-
-    def abandon(self) -> None:
-        self.abandoned = True
-
-    def was_sent(self, operation_id: str) -> bool | None:
-        assert isinstance(self.service, Lasting)
-        return None if self.service.sent is None else operation_id in self.service.sent
-
-    async def interrupted_result(self, operation_id: str) -> CallResult:
-        assert isinstance(self.service, Lasting)
-        await self.service.let_go.wait()
-        return CallResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
 
     async def aclose(self) -> None:
         await super().aclose()
-        if not self.abandoned:
-            self.remote.pop(str(self.resume_token), None)
+        if not self.is_left:
+            self.remote.pop(self.key, None)
+
+
+@dataclass(eq=False)
+class CounterResumption:
+    """How a counter of `Lasting.remote` outlives its process."""
+
+    counter: LastingCounter
+
+    @property
+    def service(self) -> Lasting:
+        assert isinstance(self.counter.service, Lasting)
+        return self.counter.service
+
+    @property
+    def token(self) -> str:
+        return self.counter.key
+
+    def leave(self) -> None:
+        self.counter.is_left = True
+
+    def was_sent(self, operation_id: str) -> bool | None:
+        return None if self.service.sent is None else operation_id in self.service.sent
+
+    async def interrupted_result(self, operation_id: str) -> CallResult:
+        await self.service.let_go.wait()
+        return CallResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
 
 
 @dataclass(eq=False)

@@ -1,34 +1,40 @@
-"""The calls that were in flight when their process died, on connections that outlived it.
+"""What outlives a process: connections that it left behind, and the calls that were in flight on them.
 
-Their answers still come over these connections, and settle their receipts: a repeat gets the result instead of
-OutcomeUnknown. Until then they are calls in flight. A call that was certainly not sent frees its operation id.
+Below: the Resumption of each connection, and Service.resume(). The other ends of such connections go on when their process
+dies. The next owner of a session resumes them in the same generation, or ends them with their bindings. The answers to the
+calls still come over them, and settle their receipts: a repeat gets the result instead of OutcomeUnknown. Until then they
+are calls in flight. A call that was certainly not sent frees its operation id.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
-from ..core import Core
-from ..errors import OutcomeUnknown, SessionError, StoreUnavailable
-from ..journal.entries import cap_json, shorten_result, status_of
-from ..json_codec import loads
-from ..live.connection import LiveConnection
-from ..live.connector import unreported_notice
-from ..live.session import Session
-from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
-from ..services import CallResult, Resumed
-from ..store.base import RESTARTED
-from ..transitions.admission import Admission
-from .deadline import end_with_session
-from .idempotency import IdempotencyGuard
-from .receipts import Operation, close_receipt
+from .calls.deadline import end_with_session
+from .calls.receipts import Operation, RunningOperations, close_receipt
+from .core import Core
+from .errors import OutcomeUnknown, SessionError, StoreUnavailable
+from .journal.entries import cap_json, shorten_result, status_of
+from .json_codec import loads
+from .live.bindings import is_orphan, is_resumable
+from .live.connection import LiveConnection
+from .live.connector import Connector, unreported_notice
+from .live.session import Binding, Session
+from .records import BindingStatus, HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
+from .services import CallResult, Resumption
+from .store.base import RESTARTED
+from .transitions.admission import Admission
 
 logger = logging.getLogger("statehold.sessions")
 
+END_SECONDS: Final = 5.0
+"""Seconds allowed for resuming a connection that is to be ended."""
 ANSWERS = HistoryFilter(kinds=[JournalKind.CALL], statuses=["ok", "error"], limit=1001)
 """The calls whose answers reached their callers: the newest ones, as many as one query returns."""
 
@@ -41,13 +47,63 @@ class InterruptedCall:
     entry: JournalRecord
 
 
-class InterruptedCalls:
-    """Settles the interrupted calls of the sessions of one registry; it lives as long as the registry."""
+class Orphans:
+    """The orphans of one registry: connections that outlived their process and were not resumed since."""
 
-    def __init__(self, core: Core, guard: IdempotencyGuard, admission: Admission) -> None:
+    def __init__(
+        self,
+        core: Core,
+        connector: Connector,
+        admission: Admission,
+        running_operations: RunningOperations,
+    ) -> None:
         self._core = core
-        self._guard = guard
+        self._connector = connector
+        self._interrupted_calls = InterruptedCalls(core, admission, running_operations)
+
+    async def resume(self, session: Session) -> None:
+        """Resume the orphans of a session, under `session.changing`, and settle the calls that were in flight.
+
+        Those that are gone become lost. One whose other end does not answer stays an orphan: the next call tries again.
+
+        Raises:
+            SessionLimit: no place for another live session became free in time.
+        """
+        orphans = [binding for binding in session.bindings.values() if is_orphan(binding)]
+        for binding in orphans:
+            if is_resumable(binding):
+                await self._connector.resume(session, binding)
+            else:
+                self._connector.note_gone(binding, RESTARTED)
+        # A service that is not configured any more has no binding.
+        if orphans or not session.bindings.keys() >= set(session.record.services):
+            await self._interrupted_calls.settle(session)
+
+    async def end(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """End those of the bindings that are orphans, each within its bound."""
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                if is_orphan(binding) and is_resumable(binding):
+                    tasks.start_soon(self._end, session, binding)
+
+    async def _end(self, session: Session, binding: Binding) -> None:
+        live = self._connector.orphan_connection(session, binding, None)
+        live.start(self._core.tasks.start)
+        with anyio.move_on_after(END_SECONDS), suppress(SessionError):
+            await live.wait_until_open()
+        await live.aclose()
+        binding.update(status=BindingStatus.PAUSED, resume_token=None)
+
+
+class InterruptedCalls:
+    """Settles the calls that were in flight when their process died; it lives as long as the registry."""
+
+    def __init__(
+        self, core: Core, admission: Admission, running_operations: RunningOperations
+    ) -> None:
+        self._core = core
         self._admission = admission
+        self._running_operations = running_operations
 
     async def settle(self, session: Session) -> None:
         """Settle every interrupted call of a session, or wait for its answer in the background.
@@ -62,13 +118,13 @@ class InterruptedCalls:
             receipt, entry = call.receipt, call.entry
             binding = session.bindings.get(entry.service or "")
             live = None if binding is None else binding.live
-            connection = None if live is None else live.connection
-            if binding is None or live is None or not isinstance(connection, Resumed):
+            resumption = None if live is None else live.resumption
+            if binding is None or live is None or resumption is None:
                 await self._record_unknown(session, call)
                 continue
-            was_sent = connection.was_sent(receipt.operation_id)
+            was_sent = resumption.was_sent(receipt.operation_id)
             if was_sent:
-                self._begin(session, live, connection, call)
+                self._begin(session, live, resumption, call)
             elif was_sent is False and entry.generation == binding.record.generation:
                 await self._forget(session, call)
             else:
@@ -94,22 +150,26 @@ class InterruptedCalls:
                 binding.notice = unreported_notice(binding.record, binding.unreported_losses)
 
     def _begin(
-        self, session: Session, live: LiveConnection, connection: Resumed, call: InterruptedCall
+        self,
+        session: Session,
+        live: LiveConnection,
+        resumption: Resumption,
+        call: InterruptedCall,
     ) -> None:
         operation = Operation(session.id, call.receipt.operation_id, call.receipt.digest)
-        self._guard.begin(operation)
+        self._running_operations.begin(operation)
         self._admission.count_in(session)
         # They fit into the slots, unless the service has fewer than it had.
         slots = None if live.slots.value == 0 else live.slots
         if slots is not None:
             slots.acquire_nowait()
         seconds = live.service.call_seconds
-        self._core.tasks.spawn(self._wait, session, connection, call, operation, slots, seconds)
+        self._core.tasks.spawn(self._wait, session, resumption, call, operation, slots, seconds)
 
     async def _wait(
         self,
         session: Session,
-        connection: Resumed,
+        resumption: Resumption,
         call: InterruptedCall,
         operation: Operation,
         slots: anyio.Semaphore | None,
@@ -119,7 +179,7 @@ class InterruptedCalls:
         outcome: CallResult | SessionError = OutcomeUnknown("The server ended during the call.")
         try:
             with anyio.move_on_after(seconds), end_with_session(session):
-                outcome = await connection.interrupted_result(operation.id)
+                outcome = await resumption.interrupted_result(operation.id)
         except SessionError as error:
             outcome = error
         finally:
@@ -128,7 +188,7 @@ class InterruptedCalls:
             try:
                 operation.receipt = await self._record(session, call, outcome)
             finally:
-                self._guard.end(operation)
+                self._running_operations.end(operation)
                 self._admission.release(session)
 
     async def _record_unknown(self, session: Session, call: InterruptedCall) -> None:
@@ -177,4 +237,4 @@ class InterruptedCalls:
             logger.error("the end of an interrupted call was not recorded: %s", error)
 
 
-__all__ = ["InterruptedCalls"]
+__all__ = ["InterruptedCalls", "Orphans"]
