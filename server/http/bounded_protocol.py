@@ -90,6 +90,9 @@ class BoundedHttp(HttpToolsProtocol):
     def abort(self) -> None:
         self.transport.abort()
 
+    def close(self) -> None:
+        self.transport.close()
+
     def refuse(self) -> None:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if not self.pipeline and (cycle is None or not cycle.response_started):

@@ -33,6 +33,8 @@ class Client(Protocol):
 
     def abort(self) -> None: ...
 
+    def close(self) -> None: ...
+
     def refuse(self) -> None:
         """Answer that there are too many requests, if possible, and close the connection."""
         ...
@@ -102,6 +104,11 @@ class Clients:
         self.leave(client)
         client.abort()
         return True
+
+    def close_idle(self) -> None:
+        """Close all connections that wait for a request."""
+        for client in [client for clients in self._idle.values() for client in clients]:
+            client.close()
 
     def leave(self, client: Client) -> None:
         """Forget a connection. A second call has no effect."""

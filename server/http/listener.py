@@ -19,8 +19,10 @@ BACKLOG: Final = 2048
 
 
 @contextmanager
-def listen(config: Config) -> Generator[socket.socket]:
+def listen(config: Config) -> Generator[tuple[socket.socket, bool]]:
     """Yield the listening socket, which is closed at the end: that of systemd if there is one, else a new one.
+
+    Also yield whether it is systemd's, which holds it open for the next process.
 
     Raises:
         ConfigError: the address cannot be listened on, or the socket of systemd is not the configured one.
@@ -29,11 +31,12 @@ def listen(config: Config) -> Generator[socket.socket]:
         listener = inherited_listener()
     except WrongSocket as error:
         raise ConfigError(f"{error}; give the unit one ListenStream=ADDRESS:PORT") from None
+    is_held = listener is not None
     if listener is None:
         listener = _open(config, config.server.port)
     with listener:
         _check_exposure(listener, config)
-        yield listener
+        yield listener, is_held
 
 
 @contextmanager

@@ -111,9 +111,9 @@ async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worke
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         if worker is None:
-            with listen(config) as listener:
+            with listen(config) as (listener, is_held):
                 report = partial(_report_listening, listener)
-                await _serve_on(listener, config, tokens, shutdown, report)
+                await _serve_on(listener, config, tokens, shutdown, report, is_held=is_held)
         else:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
             await _serve_on(worker.listener, config, tokens, shutdown, worker.report_serving)
@@ -142,7 +142,10 @@ async def _serve_on(
     tokens: StaticTokens | None,
     shutdown: Shutdown,
     report_serving: Callable[[], object],
+    *,
+    is_held: bool = False,
 ) -> None:
+    """Serve on a listening socket. `is_held`: systemd holds it open too, and starts the next process on it."""
     url = url_of(listener)
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
@@ -172,7 +175,7 @@ async def _serve_on(
         gateway.on_fenced = shutdown.begin_fenced
         async with anyio.create_task_group() as tasks:
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
-            tasks.start_soon(end, shutdown)
+            tasks.start_soon(end, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
             tasks.start_soon(server.serve_listener, listener)
             await server.accepts.wait()
@@ -189,10 +192,15 @@ async def _end_http(
     clients: Clients,
     server: _Server,
     shutdown: Shutdown,
+    is_held: bool,
 ) -> None:
     await shutdown.begin_event.wait()
     notify("STOPPING=1")
     clients.is_draining = True
+    if is_held and not gateway.node.up_nodes():
+        # The requests of later connections wait in the socket for the next process.
+        server.stop_accepting()
+        clients.close_idle()
     async with anyio.create_task_group() as tasks:
         if gateway.node.up_nodes() and shutdown.exit_code == OK:
             # Meanwhile the proxies notice it by /readyz, and this node passes on the requests on its connections.

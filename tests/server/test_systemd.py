@@ -11,27 +11,34 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from anyio import create_task_group, to_thread
+from support.activation import ACTIVATE
 from support.fork_server import ForkServer
-from support.gateway_process import STATEHOLD, pid_at
+from support.gateway_process import (
+    STATEHOLD,
+    Way,
+    opened_session,
+    pid_at,
+    service,
+    text_of,
+    toml,
+)
+from support.runs import wait_for_call
 from support.selection import matrix
 
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions.transitions.close import DRAIN_BOUND
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
-ACTIVATE = (
-    "import os, sys; os.dup2(0, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
-"""Runs a program as systemd does: with a socket, here its standard input, as descriptor 3, and its own pid in LISTEN_PID."""
 FORKED = (
     "import os, runpy; os.dup2(0, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
     "runpy.run_module('statehold.server', run_name='__main__', alter_sys=True)"
 )
-"""Runs Statehold in the same way in a program of the fork server."""
+"""Runs Statehold as ACTIVATE does, in a program of the fork server."""
 
 
 @contextmanager
@@ -97,6 +104,45 @@ def test_clients_wait_while_a_server_on_the_socket_of_systemd_restarts(
                 assert process.wait(20) == 0
                 assert notices.recv(100) == b"STOPPING=1"
         assert len(pids) == 2
+
+
+async def test_new_connections_wait_for_the_next_process_while_calls_end(
+    tmp_path: Path, notices: socket.socket, fork_server: ForkServer
+) -> None:
+    log, config, fifo = tmp_path / "calls", tmp_path / "statehold.toml", tmp_path / "fifo"
+    config.write_text(toml({"services": {"quick": service("quick", "--log", str(log))}}))
+    os.mkfifo(fifo)
+    answers: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as early:
+        early.settimeout(30)
+        port = listener.getsockname()[1]
+        url, options = f"http://127.0.0.1:{port}", ("--config", str(config))
+        run = partial(activated, listener, tmp_path, *options, fork_server=fork_server)
+
+        async def hold() -> None:
+            async with Way("http", "modern", config, tmp_path, url=url).connect() as client:
+                session = await opened_session(client)
+                call = await client.call_tool("hold", {"session_id": session, "fifo": str(fifo)})
+                answers.append(text_of(call))
+
+        with run(notify=notices.getsockname()) as process:
+            assert await to_thread.run_sync(notices.recv, 100) == b"READY=1"
+            ending = await to_thread.run_sync(pid_at, port)
+            async with create_task_group() as tasks:
+                tasks.start_soon(hold)
+                await wait_for_call(log, "hold")
+                os.kill(ending, signal.SIGTERM)
+                assert await to_thread.run_sync(notices.recv, 100) == b"STOPPING=1"
+                early.connect(("127.0.0.1", port))
+                early.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                # The call is answered, and its process ends.
+                fifo.write_text("")
+            assert answers == ["held"]
+            assert await to_thread.run_sync(process.wait, 20) == 0
+        with run():
+            answer = await to_thread.run_sync(early.recv, 4096)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            assert f'"pid":{ending}'.encode() not in answer.replace(b" ", b"")
 
 
 @pytest.mark.thorough

@@ -22,12 +22,10 @@ let clicks = 0, fetched = 0, failed = 0;
 
 
 class CountingSite:
-    """The site at `url`. The path `/held` is answered when `release` is set; `is_held` tells that it was asked for."""
+    """The site at `url`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.is_held = threading.Event()
-        self.release = threading.Event()
 
 
 @contextmanager
@@ -36,9 +34,6 @@ def counting_site() -> Generator[CountingSite]:
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/held":
-                site.is_held.set()
-                site.release.wait(60)
             is_page = self.path == "/"
             data = PAGE.encode() if is_page else self.path.strip("/").encode()
             self.send_response(200)
@@ -58,7 +53,6 @@ def counting_site() -> Generator[CountingSite]:
     try:
         yield site
     finally:
-        site.release.set()
         server.shutdown()
         thread.join()
         server.server_close()
