@@ -95,6 +95,7 @@ class _Connection:
     reason: str | None = None
     busy: str | None = None
     unsaved: bool = False
+    resumption: None = None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         # A real tool waits, and the journal is written meanwhile.
@@ -132,4 +133,9 @@ class Nothing:
         return ToolSpec(name, {"name": name, "inputSchema": schema})
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> _Connection:
+        return _Connection()
+
+    async def resume(
+        self, session: SessionView, token: str, snapshot: Snapshot | None
+    ) -> _Connection:
         return _Connection()

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from urllib.request import urlopen
 
 import pytest
 from support.databases import PostgreSQL
 from support.gateway_process import UPSTREAMS, serving, toml
 from support.machines import cluster
+from support.waiting import until_blocking
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 
@@ -114,6 +116,11 @@ def reference() -> Generator[str]:
             process.terminate()
 
 
+def health(url: str) -> dict[str, Any]:
+    with urlopen(f"{url}/health") as answer:
+        return cast("dict[str, Any]", json.load(answer))
+
+
 @contextmanager
 def gateway_of(way: str, folder: Path, database: str) -> Generator[str]:
     """Run a Statehold in front of a reference server; the URL of a session."""
@@ -128,6 +135,8 @@ def gateway_of(way: str, folder: Path, database: str) -> Generator[str]:
             settings |= cluster(database, capacity=0)
         config.write_text(toml(settings))
         running = stack.enter_context(serving(config, folder / "data"))
+        # The suite waits 20 seconds for an answer, and a busy machine may take as long for the start of the server.
+        until_blocking(lambda: health(running.url)["services"]["ok"], within=SUITE_SECONDS)
         yield f"{running.url}/s/conformance/mcp"
 
 

@@ -152,6 +152,8 @@ async def test_the_total_takes_from_the_address_with_the_most() -> None:
         def abort(self) -> None:
             self.aborted = True
 
+        def close(self) -> None: ...
+
         def refuse(self) -> None:
             self.abort()
 
