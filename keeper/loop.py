@@ -102,8 +102,6 @@ class Keeper:
             for child in self._children.values():
                 child.kill()
 
-    # Time.
-
     def _is_over(self) -> bool:
         since = self._alone_since
         if since is None:
@@ -120,8 +118,6 @@ class Keeper:
         for child in list(self._children.values()):
             if child.alone_since is not None and now >= child.alone_since + self._linger:
                 self._kill(child)
-
-    # Connections.
 
     def _watch(self, file: int | socket.socket, handle: Callable[[], None]) -> None:
         self._selector.register(file, selectors.EVENT_READ, handle)
@@ -190,8 +186,6 @@ class Keeper:
         if client.is_node and not any(other.is_node for other in self._clients):
             self._alone_since = self._clock()
 
-    # Children.
-
     def _take_back(self, child: Child) -> None:
         child.holder, child.alone_since = None, self._clock()
         if child.is_released:
@@ -232,8 +226,6 @@ class Keeper:
         if self._children.pop(child.key, None) is not None:
             self._stop_reading(child)
             child.close()
-
-    # Requests.
 
     def _greet(self, client: Client, packet: Packet) -> Answer:
         if packet["version"] != VERSION:

@@ -153,8 +153,6 @@ class Node:
         if self.heartbeat is not None and not self.is_draining:
             await self.heartbeat.drain()
 
-    # The other nodes.
-
     def up_nodes(self) -> list[NodeRecord]:
         """Return the other nodes that take on sessions, as they were last seen; none without a lease."""
         others = () if self.heartbeat is None else self.heartbeat.others.values()

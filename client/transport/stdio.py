@@ -115,8 +115,6 @@ class StdioTransport:
                 if self._connection is not None:
                     await self._connection.aclose()
 
-    # Messages that are no answers.
-
     async def on_request(self, method: str, params: JSON) -> JSON:
         """Refuse the request: a server of this revision sends none."""
         from mcp.shared.exceptions import MCPError

@@ -99,8 +99,6 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.write(_TOO_MANY)
         self.transport.close()
 
-    # Received.
-
     def data_received(self, data: bytes) -> None:
         if self._is_lingering or self.transport.is_closing():
             return
@@ -146,8 +144,6 @@ class BoundedHttp(HttpToolsProtocol):
         if not self.cycle.response_started and not self.pipeline:
             self.transport.write(_TOO_SLOW)
         self.transport.close()
-
-    # Sent.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         bounded_app: Any = partial(self._run_app, cycle, app)
@@ -209,8 +205,6 @@ class BoundedHttp(HttpToolsProtocol):
         if last:
             self._clients.release_bodies(self)
             self._clients.idle(self)
-
-    # Callbacks of the parser.
 
     def on_headers_complete(self) -> None:
         self._has_progress = True

@@ -80,8 +80,6 @@ class Clients:
         self._timers: dict[Client, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    # Number of connections.
-
     def admit(self, client: Client) -> bool:
         """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused."""
         same_address = self._open.get(client.address, {})
@@ -140,8 +138,6 @@ class Clients:
         ):
             del self._idle[client.address]
 
-    # Unread bytes.
-
     def watch_unread(self, client: Client) -> None:
         """Check a little later whether the client has read what is being sent to it."""
         if client in self._timers or not client.unsent_bytes():
@@ -183,8 +179,6 @@ class Clients:
             )
             del sizes[victim], self._unread[victim]
             victim.abort()
-
-    # Bytes of bodies.
 
     def add_body(self, client: Client, size: int) -> None:
         """Count bytes of the body of a request, and refuse requests that arrive while there are too many."""

@@ -85,8 +85,6 @@ class LegacySession:
     def forget(self, question: Question) -> None:
         self._questions.pop(question.id, None)
 
-    # Messages of the client.
-
     def in_flight(self) -> AbstractContextManager[None]:
         """Count a request of the transport session, which is then not ended as idle meanwhile."""
         return in_flight(self.transport)

@@ -181,8 +181,6 @@ class CallResponse:
     def _status_of(self, error: ErrorData) -> int:
         return ERROR_CODE_HTTP_STATUS.get(error.code, 200)
 
-    # Long calls.
-
     async def watch(self, ping_seconds: float) -> None:
         """Send pings, and call on_disconnect() if the client disconnects, until end() or end_watch()."""
         self._watch_end = anyio.Event()

@@ -158,8 +158,6 @@ class StateholdServer(Server[dict[str, Any]]):
         """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
         self._listen.close()
 
-    # The principal and the session of a request.
-
     def principal(self, ctx: RequestContext) -> Principal:
         forwarded = None if ctx.request is None else ctx.request.scope.get(PRINCIPAL_SCOPE)
         if forwarded is not None:
@@ -182,8 +180,6 @@ class StateholdServer(Server[dict[str, Any]]):
         if auto is None:
             auto = self._gateway.config.server.auto_session and not is_modern(ctx)
         return "auto" if auto else "explicit"
-
-    # Lists.
 
     @property
     def catalog(self) -> Catalog:
@@ -220,8 +216,6 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _on_prompts_changed(self) -> None:
         await self._bus.publish(PromptsListChanged())
         self._legacy_connections.notify_all("notifications/prompts/list_changed")
-
-    # Calls.
 
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:

@@ -111,8 +111,6 @@ class SharedServer:
         sessions = self._gateway.registry.owned_sessions()
         return sum(s.status not in (Status.PAUSED, Status.CLOSED) for s in sessions)
 
-    # One connection.
-
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
         writer.transport.set_write_buffer_limits(0)

@@ -361,8 +361,6 @@ class Call:
         self.answer.result(f"- [{label}]({files.address(name)}){note}")
         self.answer.file(files.uri(name), name, await files.mime(name), size)
 
-    # The end of every answer.
-
     async def finish(self) -> None:
         """Add the page, its snapshot and the events to the answer, as far as they are wanted and available."""
         if refusal := await self.session.leave_forbidden_pages():

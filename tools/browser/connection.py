@@ -163,8 +163,6 @@ class BrowserConnection:
         """The reason why the session cannot be paused, such as a download; None if it can."""
         return self.session.busy_reason()
 
-    # Calls.
-
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         """Run one tool, after the calls that came before.
 
@@ -349,8 +347,6 @@ class BrowserConnection:
             await self.lost.wait()
         return False
 
-    # Files.
-
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Answer resources/list and resources/read with the files of the session.
 
@@ -358,8 +354,6 @@ class BrowserConnection:
             InvalidArgument: There is no such resource, or no such method.
         """
         return await self.session.files.answer(method, params)
-
-    # Saving and closing.
 
     async def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the session.

@@ -175,8 +175,6 @@ class BrowserService:
     def _forget_pool(self) -> None:
         self._tasks = self._egress = self._pool = None
 
-    # Tools, check and files.
-
     async def tools(self) -> Sequence[ToolSpec]:
         """Return the tools; one of them names the secrets.
 
@@ -247,8 +245,6 @@ class BrowserService:
             output=output,
             shows_paths=self._alone,
         )
-
-    # Connections.
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
         """Open a context for a session and restore the snapshot into it; without one, the logins of `storage_state`.

@@ -303,8 +303,6 @@ class KeeperClient:
         process = self._processes[answer["key"]] = KeptProcess(self, answer, descriptors)
         return process
 
-    # The connection.
-
     async def _request(
         self, packet: Packet, *, start: bool = True, seconds: float | None = None
     ) -> tuple[Packet, list[int]]:

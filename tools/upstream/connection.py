@@ -93,8 +93,6 @@ class UpstreamConnection:
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
 
-    # Opening and closing.
-
     async def connect(
         self,
         open_transport: Callable[[], OpenTransport],
@@ -239,8 +237,6 @@ class UpstreamConnection:
         if method == "resources/unsubscribe" and isinstance(uri, str):
             return await self._unsubscribe(uri, ctx)
         return await self._request(method, dict(params), ctx)
-
-    # Subscriptions to resources.
 
     def follow(self, uris: set[str]) -> None:
         """Subscribe to the resources `uris` in the background. Later changes of the subscriptions update the set."""

@@ -36,8 +36,6 @@ class Context:
     def agent_id(self) -> str | None:
         return self.space.agent_id
 
-    # Services.
-
     def add_service(self, config: ServiceDescriptions) -> Self:
         """Add a service, several, or those of an `mcpServers` table or file, and wait until they are ready.
 
@@ -126,8 +124,6 @@ class Context:
         return LangChain(self.client.portal, self.space)
 
     for_langgraph = for_langchain
-
-    # Sessions.
 
     def with_session(
         self, session_id: str | None = None, **options: Unpack[BasicSessionOptions]
@@ -221,8 +217,6 @@ class Context:
 
     def is_session_auto(self) -> bool:
         return self.space.auto is not None
-
-    # All of them.
 
     def close_all_sessions(self) -> int:
         """Close all sessions of this space; return how many."""

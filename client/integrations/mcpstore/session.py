@@ -75,8 +75,6 @@ class Session:
         """The session's handle of the blocking client, with its state, its history, fork() and all other methods."""
         return sync.Session(self._client.portal, self.inner)
 
-    # Information.
-
     @property
     def is_active(self) -> bool:
         return self._client.is_open and self._client.portal.run(self._is_active, self.inner)
@@ -166,8 +164,6 @@ class Session:
             if name is not None:
                 statuses[name] = {**asdict(each), "service": name}
         return statuses
-
-    # Actions.
 
     def bind_service(self, service_name: str) -> Self:
         """Let it use a service of its space. Binding a bound service does nothing; the first call connects.

@@ -86,8 +86,6 @@ class Space:
         self._tools: list[SpaceTool] | None = None
         self._bindings: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
 
-    # Services.
-
     async def add_service(self, descriptions: ServiceDescriptions) -> None:
         """Add services; a service that exists with the same description stays unchanged.
 
@@ -167,8 +165,6 @@ class Space:
                 raise ServiceUnavailable(f"{name} is not available: {reason}")
             await anyio.sleep(POLL_SECONDS)
 
-    # Tools.
-
     async def tools(self, *, again: bool = False) -> list[SpaceTool]:
         """Return the tools of all services of this space; `again` asks the server instead of the cache."""
         if self._tools is None or again:
@@ -233,8 +229,6 @@ class Space:
 
     def forget_tools(self) -> None:
         self._tools = None
-
-    # Sessions.
 
     def block(self, session_id: str | None, **options: Unpack[BasicSessionOptions]) -> SessionBlock:
         """Return a block with the open session of this name, or with a new one, which is bound to nothing yet."""
@@ -342,8 +336,6 @@ class Space:
         auto, self.auto = self.auto, None
         if auto is not None:
             await auto.end(close=close)
-
-    # All of them.
 
     async def close_all(self) -> int:
         sessions = await self.sessions()

@@ -123,8 +123,6 @@ class Tour:
             words = "\n".join(f"  | {line}" for line in self._server.last_log_lines)
             raise DemoFailed(f"step {self._number} ({title}) failed: {cause}\n{words}") from error
 
-    # The steps.
-
     async def _start(self) -> None:
         await self._server.start()
         self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
@@ -255,8 +253,6 @@ class Tour:
         _check(code == 0, f"Statehold ended with exit code {code}")
         await wait_until_gone([pid, *self._pids.values()])
         self._screen.line("$", f"kill {pid}", f"exit code {code}, no process left")
-
-    # Calls.
 
     @asynccontextmanager
     async def _connect(self) -> AsyncGenerator[Client]:

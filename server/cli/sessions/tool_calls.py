@@ -48,8 +48,6 @@ class ToolCaller:
         # An error of the command is not passed on: the task group of the registry would wrap it.
         await self._stack.aclose()
 
-    # Calls.
-
     async def call(
         self,
         record: SessionRecord,
@@ -141,8 +139,6 @@ class ToolCaller:
             return await ControlHandler(registry, self.store)(_request(record, tool, arguments))
         except SessionError as error:
             raise CommandError.of_session(record, error) from None
-
-    # This process.
 
     async def open_registry(
         self, services: Mapping[str, ServiceConfig], *, alone: bool = True

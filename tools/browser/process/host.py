@@ -141,8 +141,6 @@ class BrowserHost:
             raise ConnectionLost(_GONE) from error
         return cls(child, address, ScratchFolder.reopen(Path(address.folder)))
 
-    # Descriptors.
-
     async def hold(self, name: str, descriptor: int) -> bool:
         """Have the keeper hold a descriptor for the process that adopts this host. Return whether it does.
 
@@ -173,8 +171,6 @@ class BrowserHost:
         if self._child.kept is not None:
             with suppress(KeeperRefusal, KeeperUnreachable):
                 await self._child.kept.drop(name)
-
-    # The end.
 
     def kill(self) -> None:
         """Kill it, and the browser with it, for a browser that no longer answers."""

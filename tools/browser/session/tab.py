@@ -211,8 +211,6 @@ class Tab:
                 await change.wait()
         return False
 
-    # The effects of an action.
-
     def record_requests(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; the requests that follow are added to it."""
         requests = self.traffic.begin_action()
@@ -277,8 +275,6 @@ class Tab:
     def _note_change(self) -> None:
         self.change.set()
         self.change = anyio.Event()
-
-    # Events of the page.
 
     def _on_console(self, message: ConsoleMessage) -> None:
         level = _LEVEL.get(message.type, "info")

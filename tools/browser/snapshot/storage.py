@@ -99,8 +99,6 @@ class OriginStorage:
         self.cleared_origins[origin] = None
         self.sessions.forget(origin)
 
-    # Restoring.
-
     async def restore_origin(self, origin: str, page: Page | None = None) -> None:
         """Restore the storage of an origin: through `page`, which shows a blank document of it, or a new blank page."""
         async with self._restoring.setdefault(origin, anyio.Lock()):
@@ -157,8 +155,6 @@ class OriginStorage:
         await self._interceptor.update_patterns()
         for origin in {*shown_origins} & {*origins}:
             await self.restore_origin(origin)
-
-    # Reading.
 
     def unread(self, *, but: Collection[str]) -> list[str]:
         """Return the origins that were visited since they were last read, without those in `but` and the dormant ones."""

@@ -162,8 +162,6 @@ class JsonRpcConnection:
         noise = self._transport.noise() if self._transport is not None else ""
         return self._secrets.describe_failure(noise)
 
-    # Opening and closing.
-
     def stderr_tail(self) -> str:
         """Return the last lines of the upstream's stderr, without secrets; control characters are escaped."""
         last_output = self._transport.last_output() if self._transport is not None else ""
@@ -326,8 +324,6 @@ class JsonRpcConnection:
         description = self._secrets.describe_failure(cause, output)
         return HandshakeFailed(f"{self._service} ended before it was ready: {description}.")
 
-    # Loss of the connection.
-
     def _note_end(self) -> None:
         self._has_ended = True
         self._end_requested.set()
@@ -354,8 +350,6 @@ class JsonRpcConnection:
         self._is_lost = True
         self._loss_reported.set()
         self._handler.on_lost(self._secrets.describe_failure(cause, output))
-
-    # Traffic.
 
     def spawn(self, context: contextvars.Context, function: Callable[[], Any]) -> bool:
         """Run a task in a context until the connection ends. Return False if it has ended already."""
