@@ -1,0 +1,94 @@
+"""The parts of Statehold that one idle tool call passes: a bound on their number, so that a reader can follow a call."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from support import traced_server
+from support.gateway_process import opened_session, service, toml
+from support.waiting import until
+
+FILES = 69
+FRAMES = 21
+
+
+@dataclass
+class TracedServer:
+    """A running server that records the functions it executes."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data: Path
+
+    def command(self) -> dict[str, Any]:
+        """Start a recording, or end it and return it."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def journalled_calls(self) -> int:
+        """Return the number of calls that are journalled with their result."""
+        database = sqlite3.connect(f"file:{self.data / 'statehold.db'}?mode=ro", uri=True)
+        try:
+            query = "SELECT count(*) FROM journal WHERE status = 'ok'"
+            return database.execute(query).fetchone()[0]
+        finally:
+            database.close()
+
+
+@contextmanager
+def running(folder: Path) -> Generator[TracedServer]:
+    config, data = folder / "statehold.toml", folder / "data"
+    config.write_text(toml({"services": {"quick": service("quick")}}))
+    command = [sys.executable, traced_server.__file__, "serve", "--config", str(config)]
+    process = subprocess.Popen(
+        [*command, "--data", str(data), "--port", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process:
+        try:
+            for line in process.stderr:
+                if "listens on" in line:
+                    yield TracedServer(process, line.split()[-1], data)
+                    break
+            else:
+                raise AssertionError("the server did not start")
+        finally:
+            process.terminate()
+
+
+async def test_an_idle_call_passes_few_files_and_frames(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        async with Client(server.url, mode="auto", cache=None) as client:
+            session = await opened_session(client)
+            for calls in (1, 2, 3):
+                if calls == 3:
+                    server.command()
+                await client.call_tool("get", {"session_id": session})
+                await until(lambda calls=calls: server.journalled_calls() >= calls)
+            recording = server.command()
+    functions, stack = recording["functions"], recording["stack"]
+    if len(functions) > FILES or len(stack) > FRAMES:
+        lines = [f"{file}: {', '.join(names)}" for file, names in sorted(functions.items())]
+        pytest.fail(
+            f"{len(functions)} files (at most {FILES}):\n"
+            + "\n".join(lines)
+            + f"\n{len(stack)} frames (at most {FRAMES}):\n"
+            + "\n".join(stack)
+        )
