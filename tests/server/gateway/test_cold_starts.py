@@ -115,7 +115,7 @@ async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -
     assert heard == [1, 2, 3, 4, 5]
 
 
-async def test_a_prompt_and_its_completion_wait_for_the_start_of_their_service(
+async def test_a_prompt_and_completions_wait_for_the_start_of_their_service(
     tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
@@ -141,14 +141,22 @@ async def test_a_prompt_and_its_completion_wait_for_the_start_of_their_service(
             )
             results.append(completion.completion.values)
 
+        async def complete_template() -> None:
+            address = f"session://{session}/download/test%3A%2F%2Ftemplate%2F{{id}}%2Fdata"
+            template = types.ResourceTemplateReference(uri=address)
+            completion = await client.complete(template, {"name": "id", "value": "pa"})
+            assert completion.completion.values == ["paris", "park", "party"]
+            results.append(completion.completion.values)
+
         with anyio.fail_after(30):
             assert not (await client.list_prompts()).prompts
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(get)
                 tasks.start_soon(complete)
+                tasks.start_soon(complete_template)
                 await anyio.wait_all_tasks_blocked()
                 assert results == []
                 gate.touch()
-            assert len(results) == 2
+            assert len(results) == 3
             with pytest.raises(MCPError, match="Unknown prompt"):
                 await client.get_prompt("p_nothing", {"session_id": session})
