@@ -18,7 +18,7 @@ from support import traced_server
 from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
-FILES = 69
+FILES = 68
 FRAMES = 21
 
 

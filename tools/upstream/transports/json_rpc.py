@@ -35,9 +35,8 @@ from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from .base import EarlierTraffic, OpenTransport, Transport
-from .end_watching import EndWatchingStream
 from .http_errors import HttpRefused, NoConnection
-from .pipe_requests import PipeRequests, withdraw
+from .pipe_requests import EndWatchingStream, PipeRequests, withdraw
 from .tracing import is_tracing
 
 logger = logging.getLogger("statehold.upstream")

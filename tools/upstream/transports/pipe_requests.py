@@ -9,6 +9,7 @@ stream in the order of arrival, so that notifications keep their place before th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -26,7 +27,8 @@ from mcp_types import (
 )
 
 from ....sessions.json_codec import JSON
-from ..sdk import WriteStream
+from ...processes.streams import MessageStream
+from ..sdk import ReadStream, WriteStream
 from .tracing import with_trace_context
 
 CANCEL_SECONDS: Final = 5.0
@@ -113,6 +115,36 @@ class PipeRequests:
                 answer.set_exception(_closed())
 
 
+class EndWatchingStream(MessageStream):
+    """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
+
+    It hands the answers to requests of PipeRequests over to them, in the order of arrival.
+    """
+
+    def __init__(
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        pipe_requests: PipeRequests | None,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._inner = inner
+        self._pipe_requests = pipe_requests
+        self._on_end = on_end
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            item = await self._inner.receive()
+            while self._pipe_requests is not None and self._pipe_requests.take(item):
+                item = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._on_end()
+            raise
+        return item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 def _note_retrieved(answer: asyncio.Future[JSON]) -> None:
     # Otherwise the loop would report its exception as never retrieved.
     if not answer.cancelled():
@@ -142,4 +174,4 @@ def withdraw(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
 
 
-__all__ = ["PipeRequests", "withdraw"]
+__all__ = ["EndWatchingStream", "PipeRequests", "withdraw"]
