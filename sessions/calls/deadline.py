@@ -16,8 +16,7 @@ import anyio
 from ..concurrency import RaceLost, race
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from ..json_codec import JSON
-from ..live.connection import LiveConnection
-from ..live.questions import OpenQuestions
+from ..live.connection import LiveConnection, OpenQuestions
 from ..live.session import Session
 from ..services import CallContext
 

@@ -18,7 +18,7 @@ from support import traced_server
 from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
-FILES = 68
+FILES = 67
 FRAMES = 21
 
 
