@@ -73,6 +73,7 @@ def running(folder: Path) -> Generator[TracedServer]:
             process.terminate()
 
 
+@pytest.mark.thorough
 async def test_an_idle_call_passes_few_files_and_frames(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         async with Client(server.url, mode="auto", cache=None) as client:
