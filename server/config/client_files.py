@@ -47,6 +47,15 @@ class ClientFile:
     notes: list[str] = field(default_factory=list[str])
 
 
+_YAML_VALUES: Final = (
+    ("bool", "^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", "^(?:0|-?[1-9][0-9]{0,18})$", "-0123456789"),
+    ("null", "^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("merge", "^<<$", "<"),
+)
+"""The values without quotes that are no texts: tag, pattern, first characters."""
+
+
 def read_client_file(path: Path) -> ClientFile:
     """Return the servers in a client's file.
 
@@ -124,8 +133,20 @@ def parse_json(path: Path, text: str) -> object:
 def _parse_yaml(path: Path, text: str) -> object:
     import yaml  # here because most clients have JSON
 
+    resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for tag, pattern, characters in _YAML_VALUES:
+        for character in characters:
+            resolvers.setdefault(character, []).append(
+                (f"tag:yaml.org,2002:{tag}", re.compile(pattern))
+            )
+
+    class Loader(yaml.SafeLoader):
+        """Reads YAML 1.2, as these clients do: `yes`, `22:22`, `012`, `3.10` and dates are texts."""
+
+        yaml_implicit_resolvers = resolvers
+
     try:
-        return _with_text_keys(yaml.safe_load(text))
+        return _with_text_keys(yaml.load(text, Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "

@@ -182,7 +182,7 @@ OTHER_FORMATS: dict[str, tuple[str, str, dict[str, Any]]] = {
             enabled: true
             cmd: uvx
             args: [x, 1]
-            envs: {A: yes}
+            envs: {A: yes, B: 012, C: 3.10, D: 22:22, E: 2026-01-02, F: true}
             env_keys: [KEY]
             timeout: 300
             available_tools: [a]
@@ -192,7 +192,15 @@ OTHER_FORMATS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "s": {
                 "command": "uvx",
                 "args": ["x", "1"],
-                "env": {"A": "true", "KEY": SECRET},
+                "env": {
+                    "A": "yes",
+                    "B": "012",
+                    "C": "3.10",
+                    "D": "22:22",
+                    "E": "2026-01-02",
+                    "F": "true",
+                    "KEY": SECRET,
+                },
                 "call_seconds": 300.0,
                 "include": ["a"],
             }
