@@ -62,7 +62,7 @@ class ClientMistakes(logging.Filter):
     """Limits the messages that clients can make libraries log. A filter of the process's handler.
 
     A message is written at most once in QUIET_SECONDS, with the number of those left out. An exception of a disconnected
-    client is left out.
+    client is left out; so is the traceback of a malformed message, which quotes it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,8 +73,11 @@ class ClientMistakes(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(_CLIENT_LIBRARIES):
             return True
-        if record.exc_info and record.exc_info[1] is not None:
-            return not _is_disconnect(record.exc_info[1])
+        error = record.exc_info[1] if record.exc_info else None
+        if type(error).__name__ == "ValidationError":
+            record.exc_info = record.exc_text = None
+        elif error is not None:
+            return not _is_disconnect(error)
         now, key = self._clock(), str(record.msg)
         last, left_out = self._last_lines.get(key, (-QUIET_SECONDS, 0))
         if now - last < QUIET_SECONDS:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mcp_types import INTERNAL_ERROR, ErrorData
+from mcp_types import INTERNAL_ERROR, PARSE_ERROR, ErrorData
 
 from ...sessions.errors import RequestRefused, ServiceUnavailable
 from .redaction import Secrets
-from .transports.http_errors import STAND_INS, HttpRefusal, HttpRefused
+from .transports.http_errors import STAND_INS, TOO_LONG, HttpRefusal, HttpRefused
 
 
 class UpstreamRefused(RequestRefused):
@@ -64,10 +64,19 @@ def era_remedy(service: str) -> str:
     return f'set era = "modern" in [services.{service}]'
 
 
+_UNREADABLE: Final = re.compile(r"Failed to parse (?:JSON response|SSE message): (.*)")
+"""The errors that the SDK (2.3) puts in place of an answer that is no JSON-RPC message. The rest may quote the answer."""
+
+
 def refusal_of(
     service: str, error: ErrorData, http_refusal: HttpRefusal | None, secrets: Secrets
-) -> UpstreamRefused | HttpRefused:
-    """Return the error of a request that was answered with `error`, or with an HTTP response that is no answer in MCP."""
+) -> UpstreamRefused | HttpRefused | UpstreamMisbehaved:
+    """Return the error of a request that was answered with `error`, or with something that is no answer in MCP."""
+    unreadable = _UNREADABLE.match(error.message) if error.code == PARSE_ERROR else None
+    if unreadable is not None:
+        cause = unreadable[1]
+        fault = cause if cause.startswith(TOO_LONG) else "its answer is no JSON-RPC message"
+        return UpstreamMisbehaved(service, fault)
     if http_refusal is None:
         return UpstreamRefused(error.code, error.message, error.data)
     http_refusal = http_refusal.redacted(secrets.redact)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+from mcp_types import jsonrpc_message_adapter
 from support.gateway_process import Running, serving, statehold, toml
 
 from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
-from statehold.server.process.logs import ClientMistakes
+from statehold.server.process.logs import ClientMistakes, TextLines
 
 WAYS: list[tuple[str, str]] = []
 ALICE, WRONG = "alice-token-0123456789", "wrong-token-0123456789"
@@ -104,6 +106,16 @@ def test_a_message_of_a_library_is_written_once_in_a_while() -> None:
     assert written("statehold.server") is not None
     now = 1.5
     assert written("uvicorn.error") == "Invalid HTTP request received. (5 more before)"
+
+
+def test_a_library_quotes_no_malformed_message_in_the_log() -> None:
+    try:
+        jsonrpc_message_adapter.validate_json('{"token": hunter2}')
+    except ValueError:
+        arguments = (logging.ERROR, "", 0, "Error parsing SSE message", (), sys.exc_info())
+    record = logging.LogRecord("mcp.client.streamable_http", *arguments)
+    assert ClientMistakes().filter(record)
+    assert TextLines().format(record).endswith("Error parsing SSE message")
 
 
 def test_a_port_in_use_says_that_a_statehold_has_it(guarded: Running, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ....sessions.json_codec import JSON
 from ..list_changes import LISTEN
 from ..sdk import redirect_location
 from .base import Transport, TransportResumption
-from .http_errors import HttpRefusal, retry_after
+from .http_errors import TOO_LONG, HttpRefusal, retry_after
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
@@ -208,7 +208,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
                 chunk = chunk.removeprefix(BOM_UTF8)
             size += len(chunk)
             if size > RESULT_BYTES:
-                raise httpx2.StreamError(f"the answer has more than {RESULT_BYTES} bytes")
+                raise httpx2.StreamError(f"{TOO_LONG} {RESULT_BYTES} bytes")
             yield chunk
 
     async def aclose(self) -> None:

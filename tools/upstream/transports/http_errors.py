@@ -26,6 +26,8 @@ TOO_MUCH: Final = (408, 413, 429)
 """Statuses that concern one request or the load; they say nothing about a session."""
 
 REFUSED: Final = "The server refused the message"
+TOO_LONG: Final = "the answer has more than"
+"""The beginning of the error about an answer that is too long."""
 STAND_INS: Final = (
     REFUSED,
     "Server returned an error response",
@@ -172,6 +174,7 @@ def _parse_date(value: str) -> datetime | None:
 __all__ = [
     "REFUSED",
     "STAND_INS",
+    "TOO_LONG",
     "TOO_MUCH",
     "HttpRefusal",
     "HttpRefused",

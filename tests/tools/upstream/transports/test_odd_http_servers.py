@@ -19,7 +19,7 @@ from support.selection import matrix
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.connection import UpstreamConnection
-from statehold.tools.upstream.errors import UpstreamRefused
+from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
 from statehold.tools.upstream.transports.http_errors import HttpRefused
 
@@ -429,3 +429,23 @@ async def test_an_address_without_either_transport_names_the_type() -> None:
             await service_at(f"{odd.origin}/nowhere", type="http").open(view(), None)
         assert "`type` of [services.odd]" in raised.value.message
         assert "Tried" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        pytest.param(Response(200, b'{"secret": 1'), id="broken JSON"),
+        pytest.param(Response(200, b'[{"jsonrpc": "2.0", "secret": 1}]'), id="batch"),
+        pytest.param(Response(200, b"data: {secret\n\n", "text/event-stream"), id="broken event"),
+    ],
+)
+async def test_an_answer_that_is_no_message_is_a_fault_of_the_server(response: Response) -> None:
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = lambda message: response if message["method"] == "tools/call" else None
+        with pytest.raises(UpstreamMisbehaved) as caught:
+            await count(connection)
+        assert "secret" not in caught.value.message
+        odd.refuse = lambda message: None
+        assert await count(connection) == 1
+        await connection.aclose()
