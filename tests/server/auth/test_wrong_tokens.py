@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -109,13 +108,13 @@ def test_a_message_of_a_library_is_written_once_in_a_while() -> None:
 
 
 def test_a_library_quotes_no_malformed_message_in_the_log() -> None:
-    try:
+    with pytest.raises(ValueError) as caught:
         jsonrpc_message_adapter.validate_json('{"token": hunter2}')
-    except ValueError:
-        arguments = (logging.ERROR, "", 0, "Error parsing SSE message", (), sys.exc_info())
-    record = logging.LogRecord("mcp.client.streamable_http", *arguments)
+    exception = (caught.type, caught.value, caught.tb)
+    name, message = "mcp.client.streamable_http", "Error parsing SSE message"
+    record = logging.LogRecord(name, logging.ERROR, "", 0, message, (), exception)
     assert ClientMistakes().filter(record)
-    assert TextLines().format(record).endswith("Error parsing SSE message")
+    assert TextLines().format(record).endswith(message)
 
 
 def test_a_port_in_use_says_that_a_statehold_has_it(guarded: Running, tmp_path: Path) -> None:
