@@ -108,7 +108,7 @@ def test_a_message_of_a_library_is_written_once_in_a_while() -> None:
 
 
 def test_a_library_quotes_no_malformed_message_in_the_log() -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="Invalid JSON") as caught:
         jsonrpc_message_adapter.validate_json('{"token": hunter2}')
     exception = (caught.type, caught.value, caught.tb)
     name, message = "mcp.client.streamable_http", "Error parsing SSE message"
