@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -25,7 +26,13 @@ REMEMBERED_MESSAGES: Final = 256
 
 _CLIENT_LIBRARIES: Final = ("uvicorn", "mcp")
 """The libraries whose messages clients can cause."""
-_DISCONNECTS: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+_DISCONNECTS: Final = (
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+    anyio.EndOfStream,
+    CancelledError,
+)
+"""Errors of requests whose client is gone, or had not sent all of it when the server stopped."""
 
 
 class JsonLines(logging.Formatter):
@@ -62,7 +69,8 @@ class ClientMistakes(logging.Filter):
     """Limits the messages that clients can make libraries log. A filter of the process's handler.
 
     A message is written at most once in QUIET_SECONDS, with the number of those left out. An exception of a disconnected
-    client is left out; so is the traceback of a malformed message, which quotes it.
+    client, or of a request that a stop of the server cancelled, is left out. So is the traceback of a malformed message,
+    which quotes it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import subprocess
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -88,6 +90,21 @@ async def test_malformed_requests_log_little(guarded: Running) -> None:
             await stream.send(b"x\r\n\r\n" if number % 2 else b"GET /%ff\xff HTTP/1.1\r\n\r\n")
             assert (await stream.receive()).startswith(b"HTTP/1.1 400")
     assert 1 <= guarded.log.count("Invalid HTTP request") <= 6
+
+
+def test_unfinished_requests_at_a_stop_leave_no_traceback(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"timeouts": {"close_grace": 0.1}}))
+    with serving(config, tmp_path / "data") as running, ExitStack() as stack:
+        host, _, port = running.url.removeprefix("http://").rpartition(":")
+        for _ in range(5):
+            client = stack.enter_context(socket.create_connection((host, int(port))))
+            head = f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000\r\n"
+            client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            # The server asks for the body once it reads it.
+            assert client.recv(100).startswith(b"HTTP/1.1 100")
+        assert running.stop() == 0
+    assert "Traceback" not in running.log
 
 
 def test_a_message_of_a_library_is_written_once_in_a_while() -> None:
