@@ -24,6 +24,7 @@ adoption is refused in an earlier epoch of the session than the one before it.
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import socket
@@ -98,9 +99,14 @@ def receive(connection: socket.socket) -> tuple[Packet, list[int]] | None:
         OSError: the connection broke.
         ValueError: it is no packet.
     """
-    data, descriptors, flags, _ = socket.recv_fds(
-        connection, PACKET_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-    )
+    # socket.recv_fds() takes flags, and ignores them.
+    received = array.array("i")
+    space = socket.CMSG_LEN(DESCRIPTORS * received.itemsize)
+    data, ancillary, flags, _ = connection.recvmsg(PACKET_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            received.frombytes(content[: len(content) - len(content) % received.itemsize])
+    descriptors = received.tolist()
     if not data:
         return None
     packet = None if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else _parse(data)

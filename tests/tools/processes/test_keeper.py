@@ -177,6 +177,17 @@ async def test_a_child_has_no_descriptor_but_its_own(nodes: Nodes) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+async def test_a_program_that_keeps_descriptors_open_does_not_get_those_of_a_child(
+    nodes: Nodes,
+) -> None:
+    """Event loops start programs, such as the driver of the browser, without closing other descriptors."""
+    child = await start(nodes, ECHO)
+    with subprocess.Popen(["sleep", "60"], close_fds=False) as program:
+        await child.aclose()
+        program.kill()
+    assert child.returncode == 0
+
+
 async def test_another_user_gets_no_answer(nodes: Nodes) -> None:
     client = nodes.client()
     child = await start(nodes, ECHO, client=client)
