@@ -15,6 +15,7 @@ import anyio.lowlevel
 import httpx2
 
 from ..asking import Asking
+from ..browser.bare import opened
 from ..browser.site import served
 from ..plan import QUICK, Plan
 from ..report import Table, Target
@@ -165,6 +166,8 @@ async def _measure_restarts(table: Table, plan: Plan) -> None:
             async with anyio.create_task_group() as tasks:
                 for caller in callers:
                     tasks.start_soon(caller.run, port)
+                await anyio.sleep(SETTLE_SECONDS)
+                floor = await _measure_first_browser(site) if cluster.has_browser else None
                 for node in cluster.nodes:
                     await anyio.sleep(SETTLE_SECONDS)
                     await cluster.end(node, signal.SIGTERM, 0)
@@ -188,6 +191,19 @@ async def _measure_restarts(table: Table, plan: Plan) -> None:
         table.notes += errors[:3]
         table.targets.append(Target(f"restart: errors ({kind})", len(errors), 0, ""))
         table.targets.append(Target(f"restart: longest gap ({kind})", longest, bound, "s"))
+    if floor is not None:
+        what = "first browser of Playwright alone, same load"
+        table.rows.append(
+            {"what": what, "calls": 1, "errors": None, "longest gap, s": round(floor, 2)}
+        )
+
+
+async def _measure_first_browser(site: str) -> float:
+    """Return the seconds in which Playwright answers in a browser of a process that had none: the floor of a cold node."""
+    began = time.monotonic()
+    async with opened() as playwright:
+        await playwright.call("browser_navigate", {"url": f"{site}/counter"})
+        return time.monotonic() - began
 
 
 async def _create_callers(cluster: Cluster, port: int, site: str) -> list[_Caller]:
