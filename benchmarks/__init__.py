@@ -1,1 +1,1 @@
-"""Measurements of the cost of Statehold, with real programs: `uv run python -m benchmarks`; see docs/benchmarks.md."""
+"""Measurements of the cost of Statehold, with real programs; README.md explains them, docs/benchmarks.md has the results."""

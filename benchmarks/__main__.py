@@ -1,11 +1,14 @@
-"""`python -m benchmarks [part ...] [--quick] [--json FILE]`: measure, print tables, write JSON."""
+"""`python -m benchmarks [part ...] [--quick] [--json FILE]`: measure, print tables, write JSON.
+
+`python -m benchmarks plot`: draw the charts of docs/benchmarks.md and write its figures, from benchmarks/runs.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import json
+import re
 import signal
 import sys
 import tempfile
@@ -19,46 +22,22 @@ import anyio
 
 from . import machine
 from .gateways import install_mcp_proxy
+from .parts import ON_UVLOOP, ONLY_BY_NAME, PARTS, module_of
 from .plan import Plan, quick
 from .report import Table, against_targets
 
-PARTS = {
-    "hop": "benchmarks.hop",
-    "forward": "benchmarks.forwarding",
-    "workers": "benchmarks.workers",
-    "open": "benchmarks.opening",
-    "density": "benchmarks.density",
-    "restart": "benchmarks.restart",
-    "store": "benchmarks.store",
-    "journal": "benchmarks.journal",
-    "state": "benchmarks.carrying",
-    "browser": "benchmarks.browser.latency",
-    "crowd": "benchmarks.browser.crowd",
-    "keep": "benchmarks.browser.keep",
-    "storage": "benchmarks.browser.storage",
-    "settle": "benchmarks.browser.settle",
-    "tokens": "benchmarks.browser.tokens",
-    "start": "benchmarks.browser.start",
-    "large": "benchmarks.browser.large",
-    "agent": "benchmarks.agent",
-    "client": "benchmarks.clients",
-    "writers": "benchmarks.writers",
-    "layer": "benchmarks.layer",
-    "failover": "benchmarks.chaos.failover",
-    "keeper": "benchmarks.keeper",
-    "soak": "benchmarks.soak",
-    "chaos": "benchmarks.chaos",
-}
-ONLY_BY_NAME = {"keeper", "soak", "chaos"}
-"""Parts that are tests instead of measurements: the command fails when they do."""
-ON_UVLOOP = {"store", "state", "layer"}
-"""Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
+PLOT = "plot"
+"""The word that draws instead of measuring."""
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     arguments.add_argument(
-        "parts", nargs="*", choices=[*PARTS, []], metavar="part", help=", ".join(PARTS)
+        "parts",
+        nargs="*",
+        choices=[*PARTS, PLOT, []],
+        metavar="part",
+        help=", ".join([*PARTS, PLOT]),
     )
     arguments.add_argument(
         "--quick", action="store_true", help="everything once, in under a minute"
@@ -116,6 +95,10 @@ def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    if options.parts == [PLOT]:
+        return _plot()
+    if PLOT in options.parts:
+        parser().error(f"{PLOT} stands alone")
     # A run that is stopped then stops the processes that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parts: list[str] = options.parts or [part for part in PARTS if part not in ONLY_BY_NAME]
@@ -127,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables = {part: _measure(part, plan) for part in parts}
     about = {
         **machine.describe(),
-        "command": " ".join(["python -m benchmarks", *(arguments or sys.argv[1:])]),
+        "command": _command(arguments or sys.argv[1:]),
         "load_before": load,
         "load_after": machine.load(),
         "seconds": round(time.monotonic() - began, 1),
@@ -148,10 +131,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if misses else 0
 
 
+def _plot() -> int:
+    # Only the group `bench` has the library that draws.
+    from .page import charts, text
+
+    for path in (*charts.draw_all(), text.write()):
+        print(path)
+    return 0
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Return the command without the file that it writes, which is a path of this machine."""
+    command = " ".join(["python -m benchmarks", *arguments])
+    return re.sub(r" --json[ =]\S+", "", command)
+
+
 def _measure(part: str, plan: Plan) -> Table:
-    measure = cast(
-        "Callable[[Plan], Awaitable[Table]]", importlib.import_module(PARTS[part]).measure
-    )
+    measure = cast("Callable[[Plan], Awaitable[Table]]", module_of(part).measure)
     options = {"use_uvloop": True} if part in ON_UVLOOP and _has_uvloop() else {}
     table = anyio.run(measure, plan, backend_options=options)
     print(table.text(), flush=True)

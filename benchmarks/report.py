@@ -33,10 +33,12 @@ class Target:
 
     def row(self) -> Row:
         sign = "at most" if self.ceiling else "at least"
-        spread = "" if self.between is None else " ({} to {})".format(*map(_format, self.between))
+        spread = (
+            "" if self.between is None else " ({} to {})".format(*map(format_cell, self.between))
+        )
         return {
             "target": self.name,
-            "measured": f"{_format(self.value)} {self.unit}{spread}",
+            "measured": f"{format_cell(self.value)} {self.unit}{spread}",
             "bound": f"{sign} {self.bound:,g} {self.unit}",
             "met": "yes" if self.met else "NO",
         }
@@ -69,7 +71,7 @@ def _align(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return ["  (nothing was measured)"]
     names = list(rows[0])
-    cells = [names, *([_format(row.get(name)) for name in names] for row in rows)]
+    cells = [names, *([format_cell(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     numeric = [all(not isinstance(row.get(name), str) for row in rows) for name in names]
     return [
@@ -82,7 +84,8 @@ def _align(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _format(value: Cell) -> str:
+def format_cell(value: Cell) -> str:
+    """Return a value as tables show it: two decimals below 100, else none, and thousands apart."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -35,6 +35,7 @@ from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+METHODS = ROOT / "benchmarks" / "README.md"
 NOTEBOOK = ROOT / "examples" / "notebook.toml"
 OURS = ("session_", "state_")
 """How the names of our own tools begin."""
@@ -213,7 +214,7 @@ def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> No
     load(config=path, environ={"BROWSER_KEY": "k" * 32, "STORE_PASSWORD": "secret"})
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*PAGES, METHODS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
     links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
     for link, anchor in links:

@@ -31,6 +31,8 @@ def measured(
     )
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    # Published runs name no path of a machine.
+    assert figures["about"]["command"] == " ".join(["python -m benchmarks", *arguments])
     for part in set(figures) - {"about", "targets"}:
         assert figures[part]["title"] in done.stdout
     return figures

@@ -1,0 +1,155 @@
+"""The parts of docs/benchmarks.md that come from the runs: results, measurements and missed targets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..parts import PARTS, purpose_of
+from ..plan import ROOT
+from ..report import Cell, format_cell
+from .runs import Run, Runs, read_runs
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def results(runs: Runs) -> str:
+    """Return the figures that a reader comes for, one sentence each."""
+    hop, agent, keeper, failover = (runs[name] for name in ("hop", "agent", "keeper", "failover"))
+    density, crowd, store, browser = (
+        runs[name] for name in ("density", "crowd", "store", "browser")
+    )
+
+    def times(route: str, over: str) -> str:
+        rows = hop.rows_with(route=route, over=over)
+        return f"{_range(row['x p10'] for row in rows)} times"
+
+    def tasks(column: str) -> tuple[str, str]:
+        ours, peer = (agent.number(f"{who}{column}", task="all") for who in ("", "peer "))
+        return format_cell(ours), format_cell(peer)
+
+    def write(database: str) -> str:
+        cells = {"database": database, "what": "fenced write", "writers": 100}
+        return format_cell(store.number("per second", **cells))
+
+    def gap(what: str) -> str:
+        return format_cell(failover.number("longest gap, s", what=what))
+
+    calls, tokens, seconds = tasks("calls"), tasks("tokens"), tasks("seconds")
+    live = density.number("USS per session", state="live")
+    paused = density.number("USS per session", state="paused, never opened")
+    lost = sum(
+        _number(row[column])
+        for row in keeper.rows
+        for column in ("counters reset", "answers lost", "double runs")
+    )
+    found = sum(_number(row["found"]) for row in runs["chaos"].rows)
+    click = browser.number("p50", what="click", route="peer stdio") / browser.number(
+        "p50", what="click", route="statehold stdio"
+    )
+    elsewhere = "kill -9, taken over on another machine, lease of 10 s"
+    return _bullets(
+        f"Over stdio a call takes {times('statehold', 'stdio')} as long as a direct one (p10), through the "
+        f"FastMCP proxy {times('fastmcp', 'stdio')}; over HTTP {times('statehold', 'http')} and "
+        f"{times('fastmcp', 'http')}.",
+        f"A live session takes {format_cell(live)} KiB of the process, a paused one {format_cell(paused)} KiB.",
+        f"Ten tasks in a browser take {tokens[0]} tokens, {calls[0]} calls and {seconds[0]} seconds; with "
+        f"`@playwright/mcp` {tokens[1]} tokens, {calls[1]} calls and {seconds[1]} seconds.",
+        f"A click is {click:.1f} times as fast as with `@playwright/mcp` at its defaults. One more idle session with a "
+        f"browser takes {crowd.measured('one more idle session'):g} MiB.",
+        f"SQLite takes {write('sqlite')} durable writes per second, PostgreSQL {write('postgresql')} (100 writers).",
+        f"{keeper.title.partition(': ')[2].capitalize()}: {lost:g} counters reset, answers lost or calls run twice.",
+        f"A session answers {gap('kill -9, taken over on the same machine')} seconds after its node was killed, and "
+        f"{gap(elsewhere)} seconds on another machine with a lease of 10 s.",
+        f"{runs['chaos'].title.partition(': ')[2].partition(',')[0].capitalize()} of chaos in a cluster of three "
+        f"nodes: {found:g} faults found.",
+    )
+
+
+def measurements(runs: Runs) -> str:
+    """Return a table with a row per part."""
+    lines = ["| part | measurement | day | load | met |", "| --- | --- | --- | --- | --- |"]
+    for part in PARTS:
+        run = runs.get(part)
+        cells = [f"`{part}`", purpose_of(part), "no run yet", "", ""]
+        if run is not None:
+            cells[0] = f"[`{part}`](../benchmarks/runs/{part}.json)"
+            met = len(run.targets) - len(run.missed_targets)
+            cells[2] = run.day or "not recorded"
+            cells[3] = format_cell(run.load)
+            cells[4] = f"{met} of {len(run.targets)}" if run.targets else "none set"
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def misses(runs: Runs) -> str:
+    """Return a table of the targets that were missed, with the reasons."""
+    lines = ["| part | missed | reason |", "| --- | --- | --- |"]
+    for part, run in runs.items():
+        if run.missed_targets:
+            reason = run.missed or "not explained yet"
+            lines.append(f"| `{part}` | {'; '.join(_missed(run))} | {reason} |")
+    return "\n".join(lines)
+
+
+def _missed(run: Run) -> Iterable[str]:
+    """Yield the missed targets, those that differ in their scenario only as one."""
+    alike: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for target in run.missed_targets:
+        name = re.sub(r" \(.*\)$", "", target["target"])
+        alike.setdefault((name, target["bound"]), []).append(target)
+    for (name, bound), targets in alike.items():
+        if len(targets) == 1:
+            name, measured = targets[0]["target"], targets[0]["measured"]
+        else:
+            values = sorted((target["measured"] for target in targets), key=_first_number)
+            measured = f"{values[0].strip()} to {values[-1].strip()} ({len(values)} scenarios)"
+        yield f"{name.removeprefix(f'{run.part}: ')}: {measured.strip()}, {bound.strip()}"
+
+
+def _range(cells: Iterable[Cell]) -> str:
+    numbers = sorted(_number(cell) for cell in cells)
+    return f"{numbers[0]:.1f} to {numbers[-1]:.1f}"
+
+
+def _number(cell: Cell) -> float:
+    assert isinstance(cell, float | int)
+    return cell
+
+
+def _first_number(text: str) -> float:
+    return float(text.split()[0].replace(",", ""))
+
+
+def _bullets(*sentences: str) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+WRITTEN: dict[str, Callable[[Runs], str]] = {
+    "results": results,
+    "measurements": measurements,
+    "missed targets": misses,
+}
+
+
+def written(page: str, runs: Runs) -> str:
+    """Return the page with its parts from the runs.
+
+    Raises:
+        ValueError: The page has no place for one of them.
+    """
+    for name, write in WRITTEN.items():
+        before, start, rest = page.partition(f"<!-- {name}: from benchmarks/runs -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+        if not start or not end:
+            raise ValueError(f"{PAGE.name} has no place for its {name}")
+        page = f"{before}{start}\n{write(runs)}\n\n{end}{after}"
+    return page
+
+
+def write(page: Path = PAGE) -> Path:
+    """Write the figures into the page, and return its path."""
+    text = written(page.read_text(encoding="utf-8"), read_runs())
+    page.write_text(text, encoding="utf-8")
+    return page

@@ -1,0 +1,51 @@
+"""The parts of the benchmarks by name, in the order in which they run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from types import ModuleType
+
+PARTS = {
+    "hop": "benchmarks.hop",
+    "forward": "benchmarks.forwarding",
+    "workers": "benchmarks.workers",
+    "open": "benchmarks.opening",
+    "density": "benchmarks.density",
+    "restart": "benchmarks.restart",
+    "store": "benchmarks.store",
+    "journal": "benchmarks.journal",
+    "state": "benchmarks.carrying",
+    "browser": "benchmarks.browser.latency",
+    "crowd": "benchmarks.browser.crowd",
+    "keep": "benchmarks.browser.keep",
+    "storage": "benchmarks.browser.storage",
+    "settle": "benchmarks.browser.settle",
+    "tokens": "benchmarks.browser.tokens",
+    "start": "benchmarks.browser.start",
+    "large": "benchmarks.browser.large",
+    "agent": "benchmarks.agent",
+    "client": "benchmarks.clients",
+    "writers": "benchmarks.writers",
+    "layer": "benchmarks.layer",
+    "failover": "benchmarks.chaos.failover",
+    "keeper": "benchmarks.keeper",
+    "soak": "benchmarks.soak",
+    "chaos": "benchmarks.chaos",
+}
+ONLY_BY_NAME = {"keeper", "soak", "chaos"}
+"""Parts that are tests instead of measurements: the command fails when they do."""
+ON_UVLOOP = {"store", "state", "layer"}
+"""Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
+
+
+def module_of(part: str) -> ModuleType:
+    """Return the module of a part, which has its `measure`."""
+    return importlib.import_module(PARTS[part])
+
+
+def purpose_of(part: str) -> str:
+    """Return the first paragraph of the docstring of a part, without its letter and its name."""
+    paragraph = (module_of(part).__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    purpose = re.sub(rf"^\(\w\) (?:{part}: )?", "", paragraph)
+    return purpose[:1].upper() + purpose[1:]

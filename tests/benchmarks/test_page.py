@@ -1,0 +1,83 @@
+"""docs/benchmarks.md has the figures and charts of the runs in benchmarks/runs, which have no trace of a machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+# `benchmarks` is no part of the installed package.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.page.charts import Chart, charts, draw
+from benchmarks.page.runs import FOLDER, read_runs
+from benchmarks.page.text import PAGE, misses, written
+from benchmarks.parts import PARTS
+
+RUNS = read_runs()
+CHARTS = charts(RUNS)
+REMEDY = "run: uv run --group bench python -m benchmarks plot"
+LARGEST = 60 * 1024
+SVG = "{http://www.w3.org/2000/svg}"
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="the group bench is not installed"
+)
+
+
+def test_page_has_the_figures_of_the_runs() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, RUNS) == page, REMEDY
+    for part in PARTS:
+        assert f"`{part}`" in page
+
+
+def test_page_without_a_place_for_the_figures_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place for its results"):
+        written("# Benchmarks\n", RUNS)
+
+
+def test_missed_target_without_a_reason_is_shown_as_not_explained(tmp_path: Path) -> None:
+    run = json.loads((FOLDER / "open.json").read_text(encoding="utf-8"))
+    run["targets"][0]["met"] = "NO"
+    (tmp_path / "open.json").write_text(json.dumps(run))
+    assert "| `open` |" not in misses(RUNS)
+    [row] = misses(read_runs(tmp_path)).splitlines()[2:]
+    assert row.startswith(f"| `open` | {run['targets'][0]['target']}: ")
+    assert row.endswith("| not explained yet |")
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_chart_has_the_figures_of_the_runs(chart: Chart) -> None:
+    picture = chart.path.read_text(encoding="utf-8")
+    assert len(picture.encode()) < LARGEST
+    texts = [
+        "".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")
+    ]
+    shown = sorted(texts)
+    for label in sorted([*chart.labels(), *chart.groups]):
+        assert label in shown, (label, REMEDY)
+        shown.remove(label)
+    assert f"(pictures/{chart.path.name})" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.thorough
+@needs_matplotlib
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_same_runs_give_the_same_chart(chart: Chart, tmp_path: Path) -> None:
+    draw(chart, tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_bytes() == chart.path.read_bytes(), REMEDY
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda file: file.stem)
+def test_run_is_of_a_part_and_names_no_path_and_no_host(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert file.stem in PARTS
+    assert file.stem in json.loads(text)
+    assert not re.findall(
+        r"/(?:tmp|root|home|Users|work|var|opt)\b|\blocalhost\b|\d+(?:\.\d+){3}", text
+    )
