@@ -110,7 +110,7 @@ def _missed(run: Run) -> Iterable[str]:
 
 def _range(cells: Iterable[Cell]) -> str:
     numbers = sorted(_number(cell) for cell in cells)
-    return f"{numbers[0]:.1f} to {numbers[-1]:.1f}"
+    return f"{numbers[0]:.2f} to {numbers[-1]:.2f}"
 
 
 def _number(cell: Cell) -> float:
