@@ -159,6 +159,7 @@ class _Caller:
 
 async def _measure_restarts(table: Table, plan: Plan) -> None:
     cluster = _cluster(plan, "restarts", LEASES[0], 3)
+    floor: float | None = None
     with served() as site:
         async with cluster.run():
             port = int(cluster.url.rpartition(":")[2].partition("/")[0])

@@ -182,7 +182,7 @@ async def test_a_program_that_keeps_descriptors_open_does_not_get_those_of_a_chi
 ) -> None:
     """Event loops start programs, such as the driver of the browser, without closing other descriptors."""
     child = await start(nodes, ECHO)
-    with subprocess.Popen(["sleep", "60"], close_fds=False) as program:
+    with subprocess.Popen(["sleep", "60"], close_fds=False) as program:  # noqa: ASYNC220 - close_fds
         await child.aclose()
         program.kill()
     assert child.returncode == 0
