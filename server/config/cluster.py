@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from .types import Count, Names, Section, not_bool, split
@@ -47,6 +47,20 @@ class ClusterSettings(Section):
         description="Address, or address and port, at which the other nodes reach `listen`. Default: the address listened "
         "on; for one such as `0.0.0.0`, that of this machine on the way to the database.",
     )
+    certificate: Path | None = Field(
+        default=None,
+        description="File with the certificate of this node, PEM. With `key` and `authority`, the nodes speak TLS with each "
+        "other; else the port belongs into a network that only they can read.",
+    )
+    key: Path | None = Field(
+        default=None,
+        description="File with the key of `certificate`, PEM. Only this user may be able to read it.",
+    )
+    authority: Path | None = Field(
+        default=None,
+        description="File with the certificate of the authority that signs those of the nodes, PEM. It signs no others: a "
+        "program with a certificate of it may connect.",
+    )
     networks: Names = Field(
         default_factory=lambda: [
             *("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
@@ -75,6 +89,15 @@ class ClusterSettings(Section):
                     "network", "Input should be networks such as 10.0.0.0/8"
                 ) from None
         return networks
+
+    @model_validator(mode="after")
+    def _check_certificates(self) -> Self:
+        files = (self.certificate, self.key, self.authority)
+        if any(files) and not all(files):
+            raise PydanticCustomError(
+                "certificates", "certificate, key and authority should be set together"
+            )
+        return self
 
     def admits(self, address: str) -> bool:
         """Whether a numeric address is in one of the networks of the nodes."""

@@ -22,9 +22,9 @@ from ...sessions.store.base import Store
 from ...tools.footprint import bytes_of_files
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
+from ..cluster.owner import Owner
+from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
-from ..forwarding.listener import Owner, OwnerServer
-from ..forwarding.peers import Peers
 from .added_services import AddedServices
 from .opening import Opening
 from .own_tools import OwnToolCalls
@@ -60,10 +60,6 @@ class Gateway:
         self.opening = Opening()
         self.peers: Peers | None = None
         """The connections to other nodes of the data folder; None without a data folder."""
-        self.owner_server: OwnerServer | None = None
-        """Answers the requests that other nodes forward; None before there is an MCP server."""
-        self.owner_http: Owner | None = None
-        """Answers the HTTP requests that other nodes forward; None in a process that does not listen for them."""
         self.on_fenced: Callable[[], None] = _nothing
         """Called when other nodes have declared this one dead: the process has to end."""
         core = Core.create(
@@ -75,6 +71,8 @@ class Gateway:
             file_bytes=partial(bytes_of_files, config.data),
         )
         self.registry = Registry(core)
+        self.owner = Owner(self.registry)
+        """Answers the requests of other nodes for sessions of this one."""
         if config.summary.command:
             self.registry.summaries.model = partial(ask_summary_command, config.summary)
         self.router = Router(self.registry)

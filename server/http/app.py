@@ -28,7 +28,6 @@ from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .fast_path import FastPath
 from .foreign_sessions import ForeignSessions, session_prefix
-from .forwarded_exchanges import ForwardedExchanges
 from .host_check import HostCheck
 from .open_streams import OpenStreams
 from .request_body import WholeBody
@@ -87,8 +86,7 @@ class HttpApplication:
         foreign = ForeignSessions(self.fast_path, gateway, needs_user=needs_user)
         self.streams = OpenStreams(foreign)
         app: ASGIApp = self.streams if tokens is None else AuthContextMiddleware(self.streams)
-        self._forwarded = ForwardedExchanges(app, needs_user=needs_user)
-        gateway.owner_http = self._forwarded
+        gateway.owner.http, gateway.owner.needs_user = app, needs_user
         if tokens is not None:
             app = AuthenticationMiddleware(app, backend=SlowedBearerAuth(TokenFile(tokens)))
         settings = gateway.config.server
@@ -100,10 +98,11 @@ class HttpApplication:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
-        async with self._manager.run(), self.fast_path.run(), self._forwarded.run():
+        async with self._manager.run(), self.fast_path.run():
             try:
                 yield
             finally:
+                self._gateway.owner.http = None
                 self._server.stop_listening()
 
     def _routes(self) -> list[BaseRoute]:

@@ -1,4 +1,4 @@
-"""Requests of legacy clients whose transport session another node holds: that node answers them.
+"""Requests of legacy clients whose transport session another node holds: that node answers them, as they came.
 
 A transport session lives in the process that opened it, and its id names that process. Several processes may serve one
 address, so a request can arrive at any of them.
@@ -22,12 +22,12 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
 from ..auth.principals import principal_of
-from ..forwarding.dialer import NodeUnreachable
-from ..forwarding.http_requests import HTTP_METHOD, HttpRequest, decode_part
-from ..forwarding.messages import ConnectionEnded, ForwardedRequest, MessageConnection
-from ..forwarding.peers import Peers
+from ..cluster.assertion import Assertion, NodeRequest
+from ..cluster.connection import ConnectionEnded, NodeConnection
+from ..cluster.dialer import NodeUnreachable
+from ..cluster.messages import NOT_OWNER
+from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
-from ..protocol.forwarding import begin
 from .fast_request import SESSION
 from .request_body import read_body, replay_messages
 from .response import encode_event
@@ -35,6 +35,12 @@ from .response import encode_event
 _NODE: Final = "n_"
 """How the id of a node begins; see sessions/node.py."""
 _SESSION_ID: Final = re.compile(rb"([0-9a-f]{16})\.[0-9a-f]{32}")
+_METHODS: Final = frozenset(("GET", "POST", "DELETE"))
+_HEADERS: Final = frozenset((b"accept", b"content-type", b"last-event-id"))
+"""The headers of a request that travel, besides those of MCP. Never one with a credential."""
+_MCP_HEADERS: Final = b"mcp-"
+_OWN_HEADERS: Final = frozenset((b"connection", b"transfer-encoding", b"date"))
+"""The headers of a response that belong to its connection."""
 _MESSAGES_PATH: Final = re.compile("/messages/([0-9a-f]{16})/?")
 
 
@@ -44,7 +50,7 @@ def session_prefix(node: str) -> str:
 
 
 class ForeignSessions:
-    """Forwards a request in a transport session of another node to that node, and passes all others to `app`.
+    """Passes on a request in a transport session of another node to that node, and passes all others to `app`.
 
     The check of tokens stands in front. With `needs_user`, a request without a principal goes to `app`, which refuses it.
     If no node holds the session, `app` answers as for every unknown session. A client that leaves is reported to the node
@@ -76,7 +82,7 @@ class ForeignSessions:
             return
         relay = _Relay(body, send)
         try:
-            if not await self._forward(peers, node, scope, receive, relay):
+            if not await self._pass_on(peers, node, scope, receive, relay):
                 await self._app(scope, replay_messages(messages, receive), send)
         except NodeUnreachable as error:
             if error.is_silent or await self._may_live(node):
@@ -93,10 +99,10 @@ class ForeignSessions:
         except StoreUnavailable:
             return True
 
-    async def _forward(
+    async def _pass_on(
         self, peers: Peers, node: str, scope: Scope, receive: Receive, relay: _Relay
     ) -> bool:
-        """Forward a request. Return False if the node does not hold the session.
+        """Pass on a request and its response. Return False if the node does not hold the session.
 
         Raises:
             NodeUnreachable: the node has not begun the request, and will not.
@@ -105,16 +111,17 @@ class ForeignSessions:
         counted: AbstractContextManager[None] = (
             nullcontext() if is_stream else peers.count_request()
         )
-        request = self._request(scope, relay.body)
+        request, assertion = _request(scope, relay.body), self._assertion(scope)
         is_held = True
         failure: NodeUnreachable | None = None
         with counted:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
                 try:
-                    async with peers.connection(node, is_stream=is_stream) as connection:
-                        message = await begin(request, peers, connection, node)
-                        is_held = "accepted" in message and await relay.run(connection)
+                    async with peers.exchange(
+                        node, request, assertion, is_stream=is_stream
+                    ) as connection:
+                        is_held = await relay.run(connection)
                 except NodeUnreachable as error:
                     # Raised below, since the task group would wrap it.
                     failure = error
@@ -125,19 +132,27 @@ class ForeignSessions:
             raise failure
         return is_held
 
-    def _request(self, scope: Scope, body: bytes) -> ForwardedRequest:
+    def _assertion(self, scope: Scope) -> Assertion:
         user: object = scope.get("user")
         is_known = isinstance(user, AuthenticatedUser)
-        return ForwardedRequest.of_node(
-            HTTP_METHOD,
-            HttpRequest.of(scope, body).to_params(),
-            principal_of(user.access_token) if is_known else LOCAL,
-            self._gateway.config.namespace,
-        )
+        principal = principal_of(user.access_token) if is_known else LOCAL
+        return Assertion(principal, self._gateway.config.namespace)
+
+
+def _request(scope: Scope, body: bytes) -> NodeRequest:
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name in _HEADERS or name.startswith(_MCP_HEADERS)
+    ]
+    path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+    return NodeRequest(scope["method"], f"{path}?{query}" if query else path, headers, body)
 
 
 def _node_of(scope: Scope) -> str | None:
     """Return the node that the transport session of a request names, None if there is none."""
+    if scope["method"] not in _METHODS:
+        return None
     for name, value in scope["headers"]:
         if name == SESSION:
             match = _SESSION_ID.fullmatch(value)
@@ -155,22 +170,22 @@ class _Relay:
         self._send = send
         self._is_begun = False
 
-    async def run(self, connection: MessageConnection) -> bool:
+    async def run(self, connection: NodeConnection) -> bool:
         """Pass on all parts of the response. Return False if the node does not serve this client.
 
         Raises:
             ConnectionEnded: the node ended before the last part.
         """
-        is_last = False
-        while not is_last:
-            message = await connection.receive()
-            if "not_owner" in message:
-                return False
-            is_last = "result" in message
-            part: JSON = message["result"] if is_last else message["params"]
-            for response in decode_part(part, is_last=is_last):
-                self._is_begun = True
-                await self._send(response)
+        status, headers = await connection.head()
+        if status == NOT_OWNER:
+            await connection.read()
+            return False
+        kept = [(name, value) for name, value in headers if name not in _OWN_HEADERS]
+        self._is_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": kept})
+        while part := await connection.read():
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
         return True
 
     async def report_loss(self) -> None:

@@ -23,7 +23,7 @@ from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..gateway.list_changes import ListWatcher
 from ..gateway.services import AnyService, forget, service_of, services_of, sessions_of
-from .forwarding import forwarding, peer_port
+from .cluster import join_nodes, peer_port
 
 logger = logging.getLogger("statehold.server")
 
@@ -118,7 +118,7 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
             node.bury = ledger.sweep
             async with (
                 # Before the gateway, whose last answers it still sends.
-                forwarding(gateway, folder, port),
+                join_nodes(gateway, folder, port),
                 gateway,
                 control(
                     gateway.registry, gateway.store, folder, node.id, gateway.describe_services

@@ -25,8 +25,9 @@ from ...sessions.cluster.placement import place_here
 from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode, SessionError
 from ...sessions.json_codec import JSON, dumps, loads
 from ...tools.upstream.transports.tracing import is_tracing
-from ..forwarding.listener import Edge, NotOwner
-from ..forwarding.messages import ForwardedRequest, error_message
+from ..cluster.assertion import Assertion
+from ..cluster.messages import ForwardedRequest, error_message
+from ..cluster.owner import Edge, NotOwner
 from ..sdk.access import RequestContext
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL
 
@@ -121,24 +122,24 @@ class ForwardedRequests:
         self._noticed: dict[int, RequestContext] = {}
         """The contexts of answers that carry a notice, by the number of the notice."""
 
-    async def answer(self, request: ForwardedRequest, edge: Edge) -> JSON:
+    async def answer(self, request: ForwardedRequest, assertion: Assertion, edge: Edge) -> JSON:
         """Return the last message about a request.
 
         Raises:
             NotOwner: this node does not own the session any more, or ends; nothing ran.
         """
         scope: JSON = {
-            PRINCIPAL_SCOPE: request.principal,
+            PRINCIPAL_SCOPE: assertion.principal,
             PIN_SCOPE: request.pin,
             AUTO_SCOPE: request.is_auto,
-            SESSION_SCOPE: request.session_id,
+            SESSION_SCOPE: assertion.session_id,
         }
         channel = _RequestChannel(request, edge, _Origin(scope))
-        capabilities = dumps(request.capabilities)
+        capabilities = dumps(request.capabilities or {})
         connection = _call_connection(request.version, capabilities, request.log_level)
         context = _context(request, channel, connection)
         try:
-            with place_here() if request.adopt else nullcontext():
+            with place_here() if assertion.adopt else nullcontext():
                 if request.method == "tools/call" and not is_tracing():
                     message: JSON = {"result": await self._call(context)}
                 else:
@@ -169,7 +170,7 @@ class ForwardedRequests:
 
     async def _run(self, request: ForwardedRequest, channel: _RequestChannel) -> JSON:
         """Answer a request with the SDK's handlers, which may keep something with the connection."""
-        connection = _new_connection(request.version, request.capabilities, request.log_level)
+        connection = _new_connection(request.version, request.capabilities or {}, request.log_level)
         runner = ServerRunner(self._server, connection, {})
         try:
             return await runner.on_request(channel, request.method, request.params)

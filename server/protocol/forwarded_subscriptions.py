@@ -11,11 +11,13 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ..forwarding.dialer import NodeUnreachable
-from ..forwarding.messages import ConnectionEnded, ForwardedRequest, MessageConnection
-from ..forwarding.peers import Peers
+from ..cluster.assertion import Assertion
+from ..cluster.connection import ConnectionEnded, NodeConnection
+from ..cluster.dialer import NodeUnreachable
+from ..cluster.messages import ForwardedRequest
+from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
-from .forwarding import begin
+from .forwarder import next_message
 from .subscriptions import UPDATED, Topic
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -77,14 +79,12 @@ class ForwardedSubscriptions:
     async def _follow(
         self, following: _Following, topic: Topic, peers: Peers, node: str, principal: Principal
     ) -> None:
-        request = self._request(topic, principal)
+        request = _request(topic).to_request()
+        assertion = Assertion(principal, self._gateway.config.namespace, topic.session)
         try:
             with following.scope:
-                async with peers.connection(node) as connection:
-                    if "accepted" in await begin(request, peers, connection, node):
-                        await self._pass_on(following, topic, connection)
-                    # The request may still run there: the connection is not used again.
-                    raise ConnectionEnded
+                async with peers.exchange(node, request, assertion) as connection:
+                    await self._pass_on(following, topic, connection)
         except (ConnectionEnded, NodeUnreachable):
             pass
         finally:
@@ -95,32 +95,31 @@ class ForwardedSubscriptions:
             self._publish(topic)
 
     async def _pass_on(
-        self, following: _Following, topic: Topic, connection: MessageConnection
+        self, following: _Following, topic: Topic, connection: NodeConnection
     ) -> None:
         """Notify the clients of every change that the owner reports, until it ends the subscription."""
-        while "notify" in (message := await connection.receive()):
-            if message["notify"] == UPDATED:
+        while (message := await next_message(connection)) is not None:
+            if message.get("notify") == UPDATED:
                 self._publish(topic)
-            elif message["notify"] == ACKNOWLEDGED:
+            elif message.get("notify") == ACKNOWLEDGED:
                 accepted = message["params"]["notifications"].get("resourceSubscriptions") or ()
                 following.is_accepted = topic.name in accepted
                 following.begun.set()
                 if not following.is_accepted:
-                    return
+                    # The request may still run there: the connection is not used again.
+                    raise ConnectionEnded
 
     def _publish(self, topic: Topic) -> None:
         for notify in self._gateway.on_resource_changed:
             notify(topic.service, topic.session, topic.uri)
 
-    def _request(self, topic: Topic, principal: Principal) -> ForwardedRequest:
-        return ForwardedRequest.of_node(
-            "subscriptions/listen",
-            {"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
-            principal,
-            self._gateway.config.namespace,
-            session_id=topic.session,
-            version=LATEST_MODERN_VERSION,
-        )
+
+def _request(topic: Topic) -> ForwardedRequest:
+    return ForwardedRequest(
+        "subscriptions/listen",
+        {"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
+        version=LATEST_MODERN_VERSION,
+    )
 
 
 __all__ = ["ForwardedSubscriptions"]

@@ -17,12 +17,10 @@ from ...tools.app_pages import with_app_page
 from ...tools.own.definition import Outcome, OwnTool
 from ..gateway.own_tools import AnotherProcess
 from ..gateway.uris import address_block, session_uri
-from ..sdk.caller import OUR_STATE
+from ..sdk.caller import INSTANCE_META, OUR_STATE
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
-INSTANCE_META = "statehold/instance"
-"""The key of the name of the process that answers; see gateway/own_tools.py."""
 ERROR_HEADING = "### Error\n"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 _JSON_STARTS = tuple('{["-0123456789tfnIN')

@@ -52,7 +52,7 @@ from ..auth.principals import principal_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern
-from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
+from ..sdk.caller import DELIVERY_SCOPE, INSTANCE_META, LOG_LEVEL, Caller, may_ask
 from . import results
 from .auto_sessions import AutoSessions
 from .completion import Completion
@@ -66,7 +66,7 @@ from .forwarded_requests import (
     is_handed_back,
 )
 from .forwarded_subscriptions import ForwardedSubscriptions
-from .forwarding import ForwardedNotice, Forwarder
+from .forwarder import ForwardedNotice, Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
@@ -75,7 +75,6 @@ from .prepared_calls import ForwardedCall, OwnCall, named_session, parked_call_s
 from .prompts import Prompts
 from .request_checks import refuse_unencodable
 from .resources import Resources, refuse_cursor
-from .results import INSTANCE_META
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
 
@@ -133,7 +132,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.middleware.append(self._middleware)
         self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
-        gateway.owner_server = ForwardedRequests(self, self.call, self.return_notice)
+        gateway.owner.server = ForwardedRequests(self, self.call, self.return_notice)
         gateway.tools.on_changed.append(self._on_tools_changed)
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 

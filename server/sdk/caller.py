@@ -24,6 +24,10 @@ CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 """The key in `_meta` of a modern request for the name and version of its client."""
 CAPABILITIES = "statehold.capabilities"
 """The key in the state of a connection for its client's capabilities as JSON, set at their first use."""
+INSTANCE_KEY = "statehold/operation_instance"
+"""The key in `_meta` of a call for the process to which the caller addressed it."""
+INSTANCE_META = "statehold/instance"
+"""The key in `_meta` of a result for the process that answered."""
 OUR_STATE = "up:"
 """The prefix of an upstream's `requestState`; that of a parked call has another one."""
 
@@ -245,6 +249,8 @@ def may_ask(ctx: RequestContext) -> bool:
 __all__ = [
     "ANSWER_SECONDS",
     "CLIENT_INFO",
+    "INSTANCE_KEY",
+    "INSTANCE_META",
     "LEVELS",
     "LOG_LEVEL",
     "OUR_STATE",

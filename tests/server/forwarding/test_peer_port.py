@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 import socket
 import subprocess
 import time
@@ -33,17 +33,13 @@ from support.machines import KEY, cluster, free_port
 from support.round_robin import connected
 from support.tcp_relay import Relay, relay
 
-from statehold.server.forwarding import tcp
-from statehold.server.forwarding.address import NodeSockets
-from statehold.server.forwarding.assertion import Assertions
-from statehold.server.forwarding.dialer import ClusterDialer, NodeUnreachable, UnixDialer
-from statehold.server.forwarding.handshake import introduce
-from statehold.server.forwarding.messages import (
-    ConnectionEnded,
-    ForwardedRequest,
-    MessageConnection,
-)
-from statehold.server.forwarding.peer_port import open_peer_port
+from statehold.server.cluster import tcp
+from statehold.server.cluster.address import NodeSockets
+from statehold.server.cluster.assertion import HEADER, Assertion, NodeRequest, SignedAssertions
+from statehold.server.cluster.connection import ConnectionEnded, NodeConnection
+from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.cluster.messages import HELLO, NOT_OWNER, REQUESTS, ForwardedRequest, parse
+from statehold.server.cluster.peer_port import open_peer_port
 from statehold.sessions.records import NodeRecord, Principal
 
 ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
@@ -69,7 +65,7 @@ class Machines:
     @asynccontextmanager
     async def member(
         self, *, key: str = KEY, late: float = 0.0, node: str | None = None
-    ) -> AsyncGenerator[MessageConnection]:
+    ) -> AsyncGenerator[NodeConnection]:
         """A connection to the owner of another node of the cluster, which the test is; its clock is `late`."""
         record = NodeRecord(id="", proof_key="", started_at=0, peer=f"127.0.0.1:{self.port}")
 
@@ -84,23 +80,41 @@ class Machines:
             yield connection
             connection.close()
 
-    async def answer_to(self, sent: bytes, *, introduced: bool) -> bytes:
-        """Return what the owner answers to bytes until it closes the connection."""
+    async def answer_to(self, *sent: bytes) -> bytes:
+        """Return the end of what the owner answers to bytes until it closes the connection: after `100 Continue`."""
         loop, answer = asyncio.get_running_loop(), b""
         connection = await tcp.connect(f"127.0.0.1:{self.port}", lambda address: True)
-        with connection, anyio.fail_after(20):
-            if introduced:
-                await introduce(connection, signing(), self.node)
-            # The connection is reset when the owner closes it before it has read everything.
-            with suppress(ConnectionError):
-                await loop.sock_sendall(connection, sent)
-                while part := await loop.sock_recv(connection, 1 << 16):
-                    answer += part
+        # The connection is reset when the owner closes it before it has read everything.
+        with connection, anyio.fail_after(20), suppress(ConnectionError):
+            for part in sent:
+                await loop.sock_sendall(connection, part)
+            while part := await loop.sock_recv(connection, 1 << 16):
+                answer += part
         return answer
 
+    def hello(self) -> bytes:
+        """The first request of a node."""
+        return self.head("GET", HELLO, signing().sign(self.node, HELLO_REQUEST, Assertion()), b"")
 
-def signing(key: str = KEY, late: float = 0.0) -> Assertions:
-    return Assertions("n_test", [key.encode()], lambda: time.time() - late)
+    @staticmethod
+    def head(method: str, path: str, header: bytes, body: bytes) -> bytes:
+        length = b"content-length: %d\r\n" % len(body)
+        line = f"{method} {path} HTTP/1.1\r\nhost: node\r\n".encode()
+        return line + length + HEADER + b": " + header + b"\r\n\r\n" + body
+
+
+HELLO_REQUEST = NodeRequest("GET", HELLO, (), b"")
+
+
+async def answer_of(connection: NodeConnection) -> tuple[int, JSON]:
+    """The status of an answer, and its last message."""
+    status, _ = await connection.head()
+    lines = [parse(line) async for line in connection.lines()]
+    return status, lines[-1] if lines else {}
+
+
+def signing(key: str = KEY, late: float = 0.0) -> SignedAssertions:
+    return SignedAssertions("n_test", [key.encode()], lambda: time.time() - late)
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +152,24 @@ def machines(
             yield Machines(ways[0], ways[1], passing, port, str(node), folder / "c")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Recorded:
-    """A call that the edge has forwarded: its session, and the lines that it has sent."""
+    """A call that the edge has passed on: its session, and the request that it has sent."""
 
     session: str
     client: Client
     """A client of the owner."""
-    lines: list[bytes]
+    sent: bytes
     request: ForwardedRequest
+    assertion: Assertion
 
     async def count(self) -> int:
         return await count(self.client, self.session)
+
+
+_REQUEST = re.compile(
+    rb"POST (\S+) HTTP/1\.1\r\n(?:[^\r]+\r\n)*?content-length: (\d+)\r\n(?:[^\r]+\r\n)*\r\n"
+)
 
 
 @pytest.fixture
@@ -158,14 +178,20 @@ async def recorded(machines: Machines) -> AsyncGenerator[Recorded]:
         session = await opened_session(client)
         await client.call_tool("inc", {"session_id": session})
         assert await count(other, session) == 2
-        lines = [
-            line for sent in machines.relay.sent for line in bytes(sent).splitlines(keepends=True)
+        requests = [
+            (sent[match.start() : match.end() + int(match[2])], match)
+            for sent in map(bytes, machines.relay.sent)
+            for match in _REQUEST.finditer(sent)
         ]
-        position = max(i for i, line in enumerate(lines) if session.encode() in line)
-        request = ForwardedRequest.parse(json.loads(lines[position]))
-        # As one that the test signs itself: it begins whenever it arrives.
-        request = replace(request, begin_before=time.time() + 3600)
-        yield Recorded(session, client, lines[position - 1 : position + 1], request)
+        raw, match = next(one for one in reversed(requests) if session.encode() in one[0])
+        assert match[1].decode() == REQUESTS
+        request = ForwardedRequest.parse(raw[match.end() - match.start() :])
+        header = re.search(HEADER + rb": (.+) [0-9a-f]+\r\n", raw)
+        assert header is not None
+        fields = parse(header[1])
+        principal = Principal.model_validate(fields["principal"])
+        assertion = Assertion(principal, fields["namespace"], session, fields["epoch"])
+        yield Recorded(session, client, raw, request, assertion)
         # With many sessions more than the edge, the owner would place the next one there.
         await client.call_tool("session_close", {"session_id": session})
 
@@ -174,10 +200,10 @@ async def recorded(machines: Machines) -> AsyncGenerator[Recorded]:
 async def test_a_node_of_the_cluster_is_answered(machines: Machines, recorded: Recorded) -> None:
     async with machines.member() as connection:
         for expected in (3, 4):
-            await connection.send(recorded.request.to_json())
-            assert await connection.receive() == {"accepted": True}
-            result = (await connection.receive())["result"]
-            assert result["structuredContent"]["count"] == expected
+            connection.send(recorded.request.to_request(), recorded.assertion)
+            status, message = await answer_of(connection)
+            assert status == 200
+            assert message["result"]["structuredContent"]["count"] == expected
 
 
 @pytest.mark.thorough
@@ -200,7 +226,7 @@ async def test_the_token_of_a_legacy_client_stays_there_too(machines: Machines) 
         assert [await count(client, session) for _ in range(4)] == [1, 2, 3, 4]
         await client.call_tool("session_close", {"session_id": session})
     traffic = b"".join([*machines.relay.sent, *machines.relay.received])
-    assert b'"statehold/http"' in traffic
+    assert b"POST /mcp HTTP/1.1" in traffic
     assert ALICE.encode() not in traffic
     assert b"a-secret-cookie" not in traffic
 
@@ -210,25 +236,43 @@ async def test_a_recorded_connection_is_not_answered_again(
     machines: Machines, recorded: Recorded
 ) -> None:
     for sent in machines.relay.sent:
-        assert await machines.answer_to(bytes(sent), introduced=False) == b""
+        assert await machines.answer_to(bytes(sent)) == b""
     assert await recorded.count() == 3
 
 
-@pytest.mark.thorough
 async def test_a_recorded_request_does_not_run_again(
     machines: Machines, recorded: Recorded
 ) -> None:
-    assert await machines.answer_to(b"".join(recorded.lines), introduced=True) == b""
+    answer = await machines.answer_to(machines.hello(), recorded.sent)
+    assert answer.count(b"HTTP/1.1") == 1
     assert await recorded.count() == 3
 
 
 @pytest.mark.thorough
 async def test_a_changed_request_is_refused(machines: Machines, recorded: Recorded) -> None:
-    assertion, line = recorded.lines
-    changed = line.replace(b'"alice"', b'"bob"')
-    assert changed != line
-    assert await machines.answer_to(assertion + changed, introduced=True) == b""
-    assert await machines.answer_to(line + line, introduced=True) == b""
+    fresh = machines.head(
+        "POST",
+        REQUESTS,
+        signing().sign(machines.node, recorded.request.to_request(), recorded.assertion),
+        recorded.request.to_request().body,
+    )
+    changes = [
+        fresh.replace(b'"alice"', b'"bob"'),
+        fresh.replace(b"POST /node/requests", b"POST /node/requestz"),
+        fresh.replace(b"host: node\r\n", b"host: node\r\nmcp-session-id: a\r\n"),
+        fresh.replace(
+            b'"session_id":"' + recorded.session.encode(), b'"session_id":"sh_' + b"a" * 26
+        ),
+    ]
+    assert fresh not in changes
+    for changed in changes:
+        answer = await machines.answer_to(machines.hello(), changed)
+        assert answer.count(b"HTTP/1.1") == 1
+    # The body is checked after the request has begun.
+    body = fresh.replace(b'"counter"', b'"cOunter"').replace(b'"inc"', b'"dec"')
+    assert body != fresh
+    answer = await machines.answer_to(machines.hello(), body)
+    assert answer.count(b"HTTP/1.1") == 1
     assert await recorded.count() == 3
 
 
@@ -237,15 +281,15 @@ async def test_a_changed_request_is_refused(machines: Machines, recorded: Record
     "sent",
     [
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /node HTTP/1.1\r\nHost: a\r\nstatehold-assertion: {} a\r\n\r\n",
         b'{"from":"n_a"}\n',
-        b"{}\n",
         b"x" * 5000,
         b"\x16\x03\x01\n",
     ],
-    ids=["http", "malformed", "empty", "long", "tls"],
+    ids=["http", "unsigned", "json", "long", "tls"],
 )
 async def test_a_stranger_learns_nothing(machines: Machines, sent: bytes) -> None:
-    assert await machines.answer_to(sent, introduced=False) == b""
+    assert await machines.answer_to(sent) == b""
 
 
 @pytest.mark.thorough
@@ -268,12 +312,11 @@ async def test_a_node_with_another_key_or_clock_or_goal_is_refused(machines: Mac
 async def test_the_session_of_another_principal_is_unknown(
     machines: Machines, recorded: Recorded
 ) -> None:
-    bob = Principal(issuer=recorded.request.principal.issuer, subject="bob")
+    bob = Principal(issuer=recorded.assertion.principal.issuer, subject="bob")
     async with machines.member() as connection:
-        await connection.send(replace(recorded.request, principal=bob).to_json())
-        assert await connection.receive() == {"accepted": True}
-        result = (await connection.receive())["result"]
-        assert result["_meta"]["statehold/error"]["code"] == "session_not_found"
+        connection.send(recorded.request.to_request(), replace(recorded.assertion, principal=bob))
+        _, message = await answer_of(connection)
+        assert message["result"]["_meta"]["statehold/error"]["code"] == "session_not_found"
     async with machines.client(machines.edge, BOB) as client:
         refused = await client.call_tool("inc", {"session_id": recorded.session})
         assert code_of(refused) == "session_not_found"
@@ -281,19 +324,28 @@ async def test_the_session_of_another_principal_is_unknown(
 
 
 @pytest.mark.thorough
-async def test_a_request_that_comes_late_or_for_another_epoch_is_not_begun(
+async def test_a_request_for_another_epoch_or_session_is_not_begun(
     machines: Machines, recorded: Recorded
 ) -> None:
-    request = recorded.request
-    assert request.epoch > 0
-    for refused in (
-        replace(request, begin_before=time.time() - 1),
-        replace(request, epoch=request.epoch + 1),
-        replace(request, session_id="sh_" + "a" * 26),
-    ):
-        async with machines.member() as connection:
-            await connection.send(refused.to_json())
-            assert await connection.receive() == {"not_owner": True}
+    assertion = recorded.assertion
+    assert assertion.epoch > 0
+    async with machines.member() as connection:
+        for refused in (
+            replace(assertion, epoch=assertion.epoch + 1),
+            replace(assertion, session_id="sh_" + "a" * 26),
+        ):
+            connection.send(recorded.request.to_request(), refused)
+            assert await answer_of(connection) == (NOT_OWNER, {})
+    assert await recorded.count() == 3
+
+
+async def test_a_request_that_comes_late_is_not_begun(
+    machines: Machines, recorded: Recorded
+) -> None:
+    request = recorded.request.to_request()
+    header = signing(late=4).sign(machines.node, request, recorded.assertion)
+    late = machines.head("POST", REQUESTS, header, request.body)
+    assert (await machines.answer_to(machines.hello(), late)).count(b"HTTP/1.1") == 1
     assert await recorded.count() == 3
 
 
@@ -303,17 +355,17 @@ async def test_a_node_takes_on_the_sessions_that_another_one_passes_on(
 ) -> None:
     params: JSON = {"name": "session_create", "arguments": {}}
     params["_meta"] = (recorded.request.params or {})["_meta"]
-    create = replace(recorded.request, params=params, session_id="", epoch=0, adopt=True)
+    create = replace(recorded.request, params=params).to_request()
+    adopt = replace(recorded.assertion, session_id="", epoch=0, adopt=True)
     async with machines.member() as connection:
-        await connection.send(create.to_json())
-        assert await connection.receive() == {"accepted": True}
-        result = (await connection.receive())["result"]
-        session = result["structuredContent"]["session_id"]
+        connection.send(create, adopt)
+        _, message = await answer_of(connection)
+        session = message["result"]["structuredContent"]["session_id"]
         call: JSON = {**params, "name": "inc", "arguments": {"session_id": session}}
-        request = replace(create, params=call, session_id=session, adopt=False)
-        await connection.send(request.to_json())
-        assert await connection.receive() == {"accepted": True}
-        assert (await connection.receive())["result"]["structuredContent"]["count"] == 1
+        request = replace(recorded.request, params=call).to_request()
+        connection.send(request, replace(adopt, session_id=session, adopt=False))
+        _, message = await answer_of(connection)
+        assert message["result"]["structuredContent"]["count"] == 1
 
 
 @pytest.mark.thorough
@@ -323,29 +375,28 @@ async def test_a_node_that_reads_slowly_slows_no_other(
     params = recorded.request.params or {}
     big = {**params, "name": "big", "arguments": {"session_id": recorded.session, "kib": 4096}}
     async with machines.member() as connection:
-        await connection.send(replace(recorded.request, params=big).to_json())
-        assert await connection.receive() == {"accepted": True}
+        request = replace(recorded.request, params=big).to_request()
+        connection.send(request, recorded.assertion)
+        await connection.wait_begun()
         async with machines.client(machines.edge) as client:
             other = await opened_session(client)
             for expected in (1, 2, 3):
                 assert await count(client, other) == expected
                 assert await recorded.count() == 2 + expected
-        result = (await connection.receive())["result"]
-        assert result["content"][0]["text"] == "x" * 4096 * 1024
+        _, message = await answer_of(connection)
+        assert message["result"]["content"][0]["text"] == "x" * 4096 * 1024
 
 
 @pytest.mark.thorough
-async def test_a_connection_ends_after_a_malformed_message(
-    machines: Machines, recorded: Recorded
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"method": 1, "unknown": 2}', b"\xff"])
+async def test_a_connection_ends_after_a_malformed_request(
+    machines: Machines, recorded: Recorded, body: bytes
 ) -> None:
     async with machines.member() as connection:
-        await connection.send({"method": "tools/call"})
+        connection.send(NodeRequest("POST", REQUESTS, (), body), recorded.assertion)
         with pytest.raises(ConnectionEnded):
-            await connection.receive()
+            await answer_of(connection)
     assert await recorded.count() == 3
-
-
-# Other clusters.
 
 
 @asynccontextmanager
@@ -400,9 +451,6 @@ async def test_an_address_outside_of_the_networks_is_not_connected_to(
             assert await count(owner, session) == 2
         with pytest.raises(BlockingIOError):
             trap.accept()
-
-
-# The address that a node advertises.
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import anyio
@@ -15,25 +16,33 @@ from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavaila
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import Naming
-from ..forwarding.dialer import NodeRefused, NodeUnreachable
-from ..forwarding.messages import (
-    ConnectionEnded,
+from ..cluster.assertion import Assertion, NodeRequest
+from ..cluster.connection import ConnectionEnded, NodeConnection
+from ..cluster.dialer import NodeRefused, NodeUnreachable
+from ..cluster.messages import (
+    ANSWERS,
+    NOT_OWNER,
+    NOTICES,
+    REFUSED,
     ForwardedRequest,
-    MessageConnection,
+    encode,
     error_message,
+    parse,
     raise_error,
 )
-from ..forwarding.peers import Peers
+from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
-from ..sdk.caller import CLIENT_INFO, DELIVERY_SCOPE, LOG_LEVEL, Caller
+from ..sdk.caller import (
+    CLIENT_INFO,
+    DELIVERY_SCOPE,
+    INSTANCE_KEY,
+    INSTANCE_META,
+    LOG_LEVEL,
+    Caller,
+)
 from .forwarded_requests import is_forwarded
-from .results import INSTANCE_META
 
-BEGIN_SECONDS: Final = 3.0
-"""Seconds in which the owner has to begin a request."""
-MARGIN_SECONDS: Final = 0.5
-"""Seconds after that in which its first message has to arrive."""
 LEASE_WAIT_SECONDS: Final = 15.5
 """Seconds that a request waits for an owner with a lease that cannot be reached: until it answers, or is declared dead."""
 HANDOVER_SECONDS: Final = 40.0
@@ -43,7 +52,6 @@ LONGEST_RETRY_SECONDS: Final = 0.25
 ATTEMPTS: Final = 2
 """Attempts to reach the owner: after the first one a dead owner's session is claimed here."""
 
-INSTANCE_KEY: Final = "statehold/operation_instance"
 _LOCAL_METHODS: Final = frozenset(
     {"resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
 )
@@ -150,27 +158,30 @@ class Forwarder:
                 if await self._gateway.node.find(owner.node) is None:
                     return
             with suppress(NodeUnreachable):
-                async with peers.connection(owner.node):
-                    return
+                await peers.probe(owner.node)
+                return
             await anyio.sleep(wait)
             wait = min(wait * 2, LONGEST_RETRY_SECONDS)
         raise owner from None
 
     async def _forward(self, ctx: RequestContext, peers: Peers, owner: OwnedByAnotherNode) -> JSON:
-        request = self._request(ctx, owner)
-        async with peers.connection(owner.node) as connection:
-            message = await begin(request, peers, connection, owner.node)
+        request, assertion = self._request(ctx, owner)
+        async with peers.exchange(owner.node, request.to_request(), assertion) as connection:
             try:
-                if "accepted" in message:
-                    message = await _relay(ctx, connection)
+                status, _ = await connection.head()
+                if status in (NOT_OWNER, REFUSED):
+                    await connection.read()
+                    message: JSON = {}
+                else:
+                    message = await _relay(ctx, peers, owner.node, assertion, connection)
             except ConnectionEnded:
                 raise OutcomeUnknown(
                     "The process that holds the session ended during the call.",
                     session_id=owner.session_id,
                 ) from None
-        if "not_owner" in message:
+        if status == NOT_OWNER:
             raise _NotOwner
-        if "refused" in message:
+        if status == REFUSED:
             raise NodeRefused
         if "notice" in message and ctx.request is not None:
             ctx.request.scope[DELIVERY_SCOPE] = ForwardedNotice(owner.node, message["notice"])
@@ -188,10 +199,11 @@ class Forwarder:
         if peers is not None:
             # The notice of an owner that ended meanwhile is gone with it.
             with suppress(NodeUnreachable, ConnectionEnded):
-                async with peers.connection(notice.node) as connection:
-                    await connection.send({"undelivered": notice.number})
+                await _post(peers, notice.node, f"{NOTICES}{notice.number}", b"", Assertion())
 
-    def _request(self, ctx: RequestContext, owner: OwnedByAnotherNode) -> ForwardedRequest:
+    def _request(
+        self, ctx: RequestContext, owner: OwnedByAnotherNode
+    ) -> tuple[ForwardedRequest, Assertion]:
         params = dict(ctx.params or {})
         is_auto = self._naming(ctx) == "auto"
         caller = Caller(ctx, params)
@@ -205,21 +217,24 @@ class Forwarder:
             params["_meta"] = {**info, **(params.get("_meta") or {})}
         if is_auto and ctx.method == "tools/call":
             params["arguments"] = self._named_arguments(params, owner)
-        return ForwardedRequest(
+        request = ForwardedRequest(
             ctx.method,
             params,
-            owner.session_id or "",
-            owner.epoch,
-            owner.adopt,
-            self._principal(ctx),
             self._pin(ctx),
-            self._gateway.config.namespace,
             is_auto,
             ctx.protocol_version,
             caller.capabilities,
             connection_of(ctx).state.get(LOG_LEVEL),
             not is_modern(ctx) and ctx.session.can_send_request,
         )
+        assertion = Assertion(
+            self._principal(ctx),
+            self._gateway.config.namespace,
+            owner.session_id or "",
+            owner.epoch,
+            owner.adopt,
+        )
+        return request, assertion
 
     def _named_arguments(self, params: JSON, owner: OwnedByAnotherNode) -> JSON:
         """Return the arguments of a call with its session: the owner does not know that of the client's connection."""
@@ -244,52 +259,84 @@ class Forwarder:
         return spec is not None and spec.repeatable
 
 
-async def begin(
-    request: ForwardedRequest, peers: Peers, connection: MessageConnection, node: str
+async def next_message(connection: NodeConnection) -> JSON | None:
+    """Return the next message of the owner, None after the last one. Raises ConnectionEnded."""
+    line = await connection.read_line()
+    return parse(line) if line else None
+
+
+async def _relay(
+    ctx: RequestContext,
+    peers: Peers,
+    node: str,
+    assertion: Assertion,
+    connection: NodeConnection,
 ) -> JSON:
-    """Send a request, which has to begin soon, and return the owner's first message.
+    """Pass the owner's notifications and questions on to the client, and return the owner's last message.
 
     Raises:
-        NodeUnreachable: the owner has not begun the request, and will not.
+        ConnectionEnded: the owner ended before its last message.
     """
-    begin_before = connection.clock() + BEGIN_SECONDS
-    try:
-        with anyio.fail_after(BEGIN_SECONDS + MARGIN_SECONDS):
-            await connection.send(replace(request, begin_before=begin_before).to_json())
-            return await connection.receive()
-    except ConnectionEnded:
-        raise NodeUnreachable from None
-    except TimeoutError:
-        peers.drop(node)
-        raise NodeUnreachable(is_silent=True) from None
+    message = await _pass_on_notices(ctx, connection)
+    if "ask" in message:
+        ask = partial(_ask, ctx, peers, node, assertion)
+        message = await _relay_questions(ctx, connection, message, ask)
+    if await connection.read_line():
+        raise ConnectionEnded
+    return message
 
 
-async def _relay(ctx: RequestContext, connection: MessageConnection) -> JSON:
-    """Pass the owner's notifications and questions on to the client, and return the owner's last message."""
+async def _relay_questions(
+    ctx: RequestContext,
+    connection: NodeConnection,
+    message: JSON,
+    ask: Callable[[JSON], Coroutine[Any, Any, None]],
+) -> JSON:
+    """Have the client answer the owner's questions, of which `message` is the first. Return the message after them."""
+    last: JSON = {}
     async with anyio.create_task_group() as tasks:
         # Caught here, since the task group would wrap it.
         with suppress(ConnectionEnded):
-            while True:
-                message = await connection.receive()
-                if "notify" in message:
-                    await outbound_of(ctx).notify(message["notify"], message["params"])
-                elif "ask" in message:
-                    tasks.start_soon(_ask, ctx, connection, message)
-                else:
-                    tasks.cancel_scope.cancel()
-                    return message
+            while "ask" in message:
+                tasks.start_soon(ask, message)
+                message = await _pass_on_notices(ctx, connection)
+            last = message
         tasks.cancel_scope.cancel()
-    raise ConnectionEnded
+    if not last:
+        raise ConnectionEnded
+    return last
 
 
-async def _ask(ctx: RequestContext, connection: MessageConnection, message: JSON) -> None:
+async def _pass_on_notices(ctx: RequestContext, connection: NodeConnection) -> JSON:
+    """Pass on notifications until another message comes, and return that. Raises ConnectionEnded."""
+    while True:
+        message = await next_message(connection)
+        if message is None:
+            raise ConnectionEnded
+        if "notify" not in message:
+            return message
+        await outbound_of(ctx).notify(message["notify"], message["params"])
+
+
+async def _ask(
+    ctx: RequestContext, peers: Peers, node: str, assertion: Assertion, message: JSON
+) -> None:
     try:
         result = await outbound_of(ctx).send_raw_request(message["method"], message["params"])
         answer: JSON = {"result": result}
     except (MCPError, NoBackChannelError) as error:
         answer = error_message(error)
-    with suppress(ConnectionEnded):
-        await connection.send({"answer": message["ask"], **answer})
+    # An owner that ended meanwhile has ended the request as well.
+    with suppress(NodeUnreachable, ConnectionEnded):
+        await _post(peers, node, f"{ANSWERS}{message['ask']}", encode(answer), assertion)
+
+
+async def _post(peers: Peers, node: str, path: str, body: bytes, assertion: Assertion) -> None:
+    request = NodeRequest("POST", path, (), body)
+    async with peers.exchange(node, request, assertion) as connection:
+        await connection.head()
+        while await connection.read():
+            pass
 
 
 def _instance(ctx: RequestContext) -> object:
@@ -298,4 +345,4 @@ def _instance(ctx: RequestContext) -> object:
     return cast("JSON", meta).get(INSTANCE_KEY) if isinstance(meta, dict) else None
 
 
-__all__ = ["BEGIN_SECONDS", "ForwardedNotice", "Forwarder", "begin"]
+__all__ = ["ForwardedNotice", "Forwarder", "next_message"]

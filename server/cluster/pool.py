@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 
-from .dialer import Dialer
-from .messages import MessageConnection
+from .assertion import BEGIN_SECONDS, Assertion, NodeRequest
+from .connection import ConnectionEnded, NodeConnection
+from .dialer import Dialer, NodeUnreachable
 
 IDLE_SECONDS = 60.0
 """Seconds after which a connection without a request is closed."""
@@ -17,15 +18,17 @@ DEATH_SECONDS = 1.0
 """Seconds between two looks for dead nodes that have connections."""
 CONNECTIONS = 256
 """Requests at once to one node; further ones wait."""
+MARGIN_SECONDS = 0.5
+"""Seconds after BEGIN_SECONDS in which the owner's first bytes have to arrive."""
 
 
 class _Node:
     """The connections to one node."""
 
     def __init__(self) -> None:
-        self.idle: list[tuple[MessageConnection, float]] = []
-        self.used: set[MessageConnection] = set()
-        self.slots = anyio.Semaphore(CONNECTIONS)
+        self.idle: list[tuple[NodeConnection, float]] = []
+        self.used: set[NodeConnection] = set()
+        self.slots = anyio.Semaphore(CONNECTIONS, fast_acquire=True)
 
 
 class Peers:
@@ -67,30 +70,62 @@ class Peers:
         )
 
     @asynccontextmanager
-    async def connection(
-        self, node: str, *, is_stream: bool = False
-    ) -> AsyncGenerator[MessageConnection]:
-        """Use a connection for one request. It is kept when the block ends, and closed when the block fails.
+    async def exchange(
+        self, node: str, request: NodeRequest, assertion: Assertion, *, is_stream: bool = False
+    ) -> AsyncGenerator[NodeConnection]:
+        """Send a request, and yield the connection when the other node has begun it, or has answered it.
 
+        The connection is kept when the block ends after the response, and closed else, which cancels the request.
         `is_stream`: the request may last as long as its client, and so it takes no place from others.
+
+        Raises:
+            NodeUnreachable: the other node has not begun the request, and will not.
+        """
+        connections = self._nodes[node]
+        slots = None if is_stream else connections.slots
+        if slots is not None:
+            await slots.acquire()
+        connection: NodeConnection | None = None
+        try:
+            connection = await self._connection(node)
+            connections.used.add(connection)
+            connection.send(request, assertion)
+            await self._wait_begun(node, connection)
+            yield connection
+        finally:
+            if slots is not None:
+                slots.release()
+            if connection is not None:
+                connections.used.discard(connection)
+                self._keep(connections, connection)
+
+    async def _wait_begun(self, node: str, connection: NodeConnection) -> None:
+        try:
+            await connection.wait_begun(BEGIN_SECONDS + MARGIN_SECONDS)
+        except ConnectionEnded:
+            raise NodeUnreachable from None
+        except TimeoutError:
+            self.drop(node)
+            raise NodeUnreachable(is_silent=True) from None
+
+    async def probe(self, node: str) -> None:
+        """Have an open connection to a node.
 
         Raises:
             NodeUnreachable: the node takes no connections.
         """
-        connections = self._nodes[node]
-        async with nullcontext() if is_stream else connections.slots:
-            connection = self._take_idle(connections) or await self._dialer.connect(node)
-            connections.used.add(connection)
-            try:
-                yield connection
-            except BaseException:
-                connection.close()
-                raise
-            finally:
-                connections.used.discard(connection)
-            connections.idle.append((connection, anyio.current_time()))
+        self._keep(self._nodes[node], await self._connection(node))
 
-    def _take_idle(self, connections: _Node) -> MessageConnection | None:
+    async def _connection(self, node: str) -> NodeConnection:
+        return self._take_idle(self._nodes[node]) or await self._dialer.connect(node)
+
+    def _keep(self, connections: _Node, connection: NodeConnection) -> None:
+        if connection.is_whole and connection.is_open:
+            connections.idle.append((connection, anyio.current_time()))
+        else:
+            connection.close()
+
+    def _take_idle(self, connections: _Node) -> NodeConnection | None:
         while connections.idle:
             connection, _ = connections.idle.pop()
             if connection.is_open:

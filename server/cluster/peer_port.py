@@ -1,6 +1,7 @@
 """The peer port of a node: the TCP port at which nodes on other machines reach it.
 
-Requests are signed and nodes prove themselves, but nothing is encrypted: the port belongs into a network of the nodes.
+Requests are signed and nodes prove themselves. With TLS, both sides also have certificates of one authority, and nobody else
+reads along; without TLS the port belongs into a network of the nodes alone.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import closing
 from functools import partial
 from ipaddress import ip_address
 from typing import Final
@@ -20,10 +20,7 @@ from anyio.abc import TaskGroup
 
 from ..sockets.accept_loop import accept_sockets
 from . import tcp
-from .assertion import AssertionRefused, Assertions
-from .handshake import admit
-from .messages import LINE_LIMIT, ConnectionEnded, MessageConnection
-from .signed_connection import VerifiedConnection
+from .listener import NodeServer
 
 HANDSHAKE_SECONDS: Final = 2.0
 
@@ -31,10 +28,10 @@ HANDSHAKES: Final = 64
 """Connections at once whose other end has not proved itself. They hold open files, of which a reserve is kept for others."""
 HANDSHAKES_OF_ADDRESS: Final = 16
 """The same of one address, so that one program leaves room to the nodes."""
+HANDSHAKE_BYTES: Final = 4096
+"""Bytes that a program may send before it has proved itself."""
 LOG_SECONDS: Final = 60.0
 """Seconds between two log lines about refused connections."""
-
-Serve = Callable[[MessageConnection], Awaitable[None]]
 
 logger = logging.getLogger("statehold.server")
 
@@ -42,8 +39,11 @@ logger = logging.getLogger("statehold.server")
 class PeerPort:
     """A peer port, listened on until close(), which may be called twice. Connections wait until accept() serves them."""
 
-    def __init__(self, listener: socket.socket, address: str) -> None:
+    def __init__(
+        self, listener: socket.socket, address: str, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._listener = listener
+        self._tls = tls
         self.address = address
         """`host:port` at which the other nodes reach it."""
         self._handshakes: Counter[str] = Counter()
@@ -52,52 +52,43 @@ class PeerPort:
         """Refused connections since the last log line."""
         self._logged_at: float | None = None
 
-    async def accept(self, assertions: Assertions, tasks: TaskGroup, serve: Serve) -> None:
-        """Serve the connections of nodes of the cluster in tasks of `tasks`, until cancelled."""
-        await accept_sockets(self._listener, tasks, partial(self._serve, assertions, serve))
+    async def accept(self, server: NodeServer, tasks: TaskGroup) -> None:
+        """Serve the connections of nodes of the cluster until cancelled."""
+        await accept_sockets(self._listener, tasks, partial(self._serve, server))
 
     def close(self) -> None:
         self._listener.close()
 
-    async def _serve(self, assertions: Assertions, serve: Serve, connection: socket.socket) -> None:
+    async def _serve(self, server: NodeServer, connection: socket.socket) -> None:
         address = _address_of(connection)
         is_full = self._handshakes[address] >= HANDSHAKES_OF_ADDRESS
         if is_full or self._handshakes.total() >= HANDSHAKES:
             connection.close()
-            self._note_refusal("there are too many")
+            self.note_refusal("there are too many")
             return
         self._handshakes[address] += 1
-        try:
-            streams = await self._open(assertions, connection)
-        finally:
-            self._handshakes[address] -= 1
-            if not self._handshakes[address]:
-                del self._handshakes[address]
-        if streams is not None:
-            reader, writer = streams
-            with closing(writer):
-                await serve(VerifiedConnection(reader, writer, assertions))
-
-    async def _open(
-        self, assertions: Assertions, connection: socket.socket
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """Return the streams of a node of the cluster; None if there is another program at the other end."""
+        stranger = _Stranger(self, address)
         try:
             tcp.set_options(connection)
-            with anyio.fail_after(HANDSHAKE_SECONDS):
-                await admit(connection, assertions)
-            return await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
-        except AssertionRefused as error:
-            connection.close()
-            self._note_refusal(f"the assertion of the last one {error}")
-        except (OSError, TimeoutError, ConnectionEnded):
-            connection.close()
+            seconds = None if self._tls is None else HANDSHAKE_SECONDS
+            await server.serve(
+                connection, stranger, tls=self._tls, tls_seconds=seconds, on_lost=stranger.leave
+            )
+        except ssl.SSLError as error:
+            stranger.leave()
+            self.note_refusal(f"TLS with the last one failed ({error.reason})")
+        except (OSError, TimeoutError):
+            stranger.leave()
         except BaseException:
-            connection.close()
+            stranger.leave()
             raise
-        return None
 
-    def _note_refusal(self, reason: str) -> None:
+    def end_handshake(self, address: str) -> None:
+        self._handshakes[address] -= 1
+        if not self._handshakes[address]:
+            del self._handshakes[address]
+
+    def note_refusal(self, reason: str) -> None:
         """Log refused connections, at most once in LOG_SECONDS: anybody can cause them."""
         self._refused += 1
         now = asyncio.get_running_loop().time()
@@ -108,7 +99,58 @@ class PeerPort:
             self._logged_at, self._refused = now, 0
 
 
-async def open_peer_port(listen: str, advertise: str, database: str) -> PeerPort:
+class _Stranger:
+    """The other end of a connection; a stranger until its first request has a valid assertion."""
+
+    def __init__(self, port: PeerPort, address: str) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.request_scope: anyio.CancelScope | None = None
+        self._port = port
+        self._address = address
+        self._is_handshake = True
+        self._is_node = False
+        self._bytes = 0
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HANDSHAKE_SECONDS, self._abort)
+
+    def accepts(self, size: int) -> bool:
+        if self._is_node:
+            return True
+        self._bytes += size
+        if self._bytes <= HANDSHAKE_BYTES:
+            return True
+        self.refuse("the last one sent too much before it proved itself")
+        return False
+
+    def admit(self) -> None:
+        self._is_node = True
+        self._end_handshake()
+
+    def refuse(self, reason: str) -> None:
+        if not self._is_node:
+            self._port.note_refusal(reason)
+        else:
+            logger.warning("a node was refused: %s", reason)
+        self._abort()
+
+    def leave(self) -> None:
+        """Note that the connection is lost. A second call has no effect."""
+        self._end_handshake()
+
+    def _end_handshake(self) -> None:
+        self._timer.cancel()
+        if self._is_handshake:
+            self._is_handshake = False
+            self._port.end_handshake(self._address)
+
+    def _abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def open_peer_port(
+    listen: str, advertise: str, database: str, tls: ssl.SSLContext | None = None
+) -> PeerPort:
     """Listen at `HOST:PORT`; `advertise` is `HOST` or `HOST:PORT`, or empty.
 
     If it is empty and the host is every address, the port is advertised with the address from which this machine reaches
@@ -123,7 +165,7 @@ async def open_peer_port(listen: str, advertise: str, database: str) -> PeerPort
     try:
         bound = listener.getsockname()
         address = await _advertised(str(bound[0]), int(bound[1]), advertise, database)
-        return PeerPort(listener, address)
+        return PeerPort(listener, address, tls)
     except BaseException:
         listener.close()
         raise

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 
 import anyio
 
@@ -16,12 +18,12 @@ from ...sessions.records import NodeRecord
 from ..sockets.unix_sockets import is_same_user
 from . import tcp
 from .address import NodeSockets
-from .assertion import AssertionRefused, Assertions
-from .handshake import introduce
-from .messages import LINE_LIMIT, ConnectionEnded, MessageConnection
-from .signed_connection import SignedConnection
+from .assertion import Assertion, AssertionRefused, Assertions, NodeRequest, SignedAssertions
+from .connection import ConnectionEnded, NodeConnection
+from .messages import HELLO, PROOF_HEADER
 
 CONNECT_SECONDS = 2.0
+_HELLO: Final = NodeRequest("GET", HELLO, (), b"")
 
 logger = logging.getLogger("statehold.server")
 
@@ -41,7 +43,7 @@ class NodeRefused(NodeUnreachable):
 class Dialer(Protocol):
     """Opens connections to other nodes."""
 
-    async def connect(self, node: str) -> MessageConnection:
+    async def connect(self, node: str) -> NodeConnection:
         """Return a new connection to a node.
 
         Raises:
@@ -55,24 +57,24 @@ class UnixDialer:
 
     def __init__(self, sockets: NodeSockets) -> None:
         self._sockets = sockets
+        self._assertions = Assertions()
 
     def has(self, node: str) -> bool:
         """Whether a node is one of the data folder."""
         return self._sockets.path(node).exists()
 
-    async def connect(self, node: str) -> MessageConnection:
-        connection = socket.socket(socket.AF_UNIX)
+    async def connect(self, node: str) -> NodeConnection:
+        loop, connection = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
         try:
             connection.setblocking(False)
             path = os.fspath(self._sockets.path(node))
             with anyio.fail_after(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(connection, path)
+                await loop.sock_connect(connection, path)
                 if not is_same_user(connection):
                     raise NodeUnreachable
-                reader, writer = await asyncio.open_unix_connection(
-                    sock=connection, limit=LINE_LIMIT
-                )
-            return MessageConnection(reader, writer)
+                new_connection = partial(NodeConnection, node, self._assertions)
+                _, opened = await loop.create_unix_connection(new_connection, sock=connection)
+            return opened
         except (OSError, TimeoutError):
             connection.close()
             raise NodeUnreachable from None
@@ -84,22 +86,25 @@ class UnixDialer:
 class ClusterDialer:
     """Connects to the nodes of a cluster. `find` returns the row of a node that lives, None if there is none.
 
-    Only addresses that `admits` allows are connected to: a row of the database must not make this node call any host.
+    Only addresses that `admits` allows are connected to: a row of the database must not make this node call any host. With
+    `tls`, the other node has to have a certificate of the authority that it names.
     """
 
     def __init__(
         self,
         unix: UnixDialer,
-        assertions: Assertions,
+        assertions: SignedAssertions,
         find: Callable[[str], Awaitable[NodeRecord | None]],
         admits: Callable[[str], bool],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._unix = unix
         self._assertions = assertions
         self._find = find
         self._admits = admits
+        self._tls = tls
 
-    async def connect(self, node: str) -> MessageConnection:
+    async def connect(self, node: str) -> NodeConnection:
         if self._unix.has(node):
             return await self._unix.connect(node)
         try:
@@ -116,19 +121,45 @@ class ClusterDialer:
             raise NodeRefused from None
         except AssertionRefused:
             logger.warning("node %s is not connected to: another program is at its address", node)
+        except ssl.SSLError as error:
+            logger.warning("node %s is not connected to: TLS failed: %s", node, error.reason)
         except (OSError, TimeoutError, ConnectionEnded):
             pass
         raise NodeUnreachable
 
-    async def _connect(self, node: str, peer: str) -> SignedConnection:
+    async def _connect(self, node: str, peer: str) -> NodeConnection:
         connection = await tcp.connect(peer, self._admits)
         try:
-            await introduce(connection, self._assertions, node)
-            reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
+            _, opened = await asyncio.get_running_loop().create_connection(
+                partial(NodeConnection, node, self._assertions),
+                sock=connection,
+                ssl=self._tls,
+                # The certificate names the cluster, and the proof the node.
+                server_hostname=None if self._tls is None else "",
+            )
         except BaseException:
             connection.close()
             raise
-        return SignedConnection(reader, writer, self._assertions, node)
+        try:
+            await self._introduce(opened)
+        except BaseException:
+            opened.abort()
+            raise
+        return opened
+
+    async def _introduce(self, connection: NodeConnection) -> None:
+        """Check that the node is at the other end, before it gets the request of a caller.
+
+        Raises:
+            AssertionRefused: another program is there.
+            ConnectionEnded: the other end refuses this node, or sends something else.
+        """
+        assertion = connection.send(_HELLO, Assertion())
+        _, headers = await connection.head()
+        while await connection.read():
+            pass
+        proof = next((value for name, value in headers if name == PROOF_HEADER), b"")
+        self._assertions.check_proof(assertion, proof)
 
 
 __all__ = ["ClusterDialer", "Dialer", "NodeRefused", "NodeUnreachable", "UnixDialer"]

@@ -1,4 +1,4 @@
-"""The requests between the nodes of a data folder, and between those of a cluster: how a process takes and sends them."""
+"""The nodes of a data folder, and those of a cluster: how a process takes and sends requests for the sessions of others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import anyio
 from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import StoreUnavailable
 from ...sessions.node import Node
+from ..cluster.address import NodeSockets
+from ..cluster.assertion import SignedAssertions
+from ..cluster.certificates import Certificates
+from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
+from ..cluster.listener import ANSWER_SECONDS, NodeServer, answer_nodes
+from ..cluster.peer_port import PeerPort, open_peer_port
+from ..cluster.pool import Peers
 from ..config.model import Config, ConfigError
-from ..forwarding.address import NodeSockets
-from ..forwarding.assertion import Assertions
-from ..forwarding.dialer import ClusterDialer, Dialer, UnixDialer
-from ..forwarding.listener import AcceptPeers, ForwardingListener
-from ..forwarding.peer_port import PeerPort, open_peer_port
-from ..forwarding.peers import Peers
 from ..gateway.gateway import Gateway
 
 
@@ -29,15 +30,19 @@ async def peer_port(gateway: Gateway) -> AsyncGenerator[PeerPort | None]:
     Nodes that see the row may connect at once: they wait until the port is served.
 
     Raises:
-        ConfigError: the address cannot be listened on, or the one to advertise is not known.
+        ConfigError: the address cannot be listened on, the one to advertise is not known, or a certificate cannot be used.
     """
     cluster = gateway.config.cluster
     if not cluster.enabled:
         yield None
         return
+    certificates = Certificates.read(cluster)
     try:
         port = await open_peer_port(
-            cluster.listen, cluster.advertise, _database_host(gateway.config)
+            cluster.listen,
+            cluster.advertise,
+            _database_host(gateway.config),
+            None if certificates is None else certificates.server(),
         )
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
@@ -58,7 +63,7 @@ def _database_host(config: Config) -> str:
 
 
 @asynccontextmanager
-async def forwarding(
+async def join_nodes(
     gateway: Gateway, folder: Path | None, port: PeerPort | None
 ) -> AsyncGenerator[None]:
     """Let this node and the others answer for each other while the block runs.
@@ -72,23 +77,36 @@ async def forwarding(
     node, config, sockets = gateway.node, gateway.config, NodeSockets(folder)
     unix = UnixDialer(sockets)
     dialer: Dialer = unix
-    accept: AcceptPeers | None = None
+    server: NodeServer | None = None
     if port is not None:
         assertions = _assertions(config, node)
-        dialer = ClusterDialer(unix, assertions, node.find, config.cluster.admits)
-        accept = partial(port.accept, assertions)
+        certificates = Certificates.read(config.cluster)
+        dialer = ClusterDialer(
+            unix,
+            assertions,
+            node.find,
+            config.cluster.admits,
+            None if certificates is None else certificates.client(),
+        )
+        server = NodeServer(gateway.owner.application(assertions))
     peers = gateway.peers = Peers(dialer)
     node.is_connected, node.forwards = peers.is_connected, True
-    listener = ForwardingListener(
-        gateway.registry, lambda: gateway.owner_server, lambda: gateway.owner_http
-    )
     try:
-        async with listener.run(sockets, node.id, accept), anyio.create_task_group() as tasks:
+        async with (
+            answer_nodes(gateway.owner, sockets, node.id),
+            anyio.create_task_group() as tasks,
+        ):
             tasks.start_soon(peers.close_idle)
-            if accept is not None:
+            if port is not None and server is not None:
+                tasks.start_soon(port.accept, server, tasks)
                 tasks.start_soon(peers.close_dead, partial(_is_dead, node))
-            yield
-            tasks.cancel_scope.cancel()
+            try:
+                yield
+            finally:
+                if server is not None:
+                    await gateway.owner.wait_idle(ANSWER_SECONDS)
+                    server.close()
+                tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # The task groups have wrapped an error of the block.
         raise unwrap_group(group) from None
@@ -96,10 +114,10 @@ async def forwarding(
         await peers.aclose()
 
 
-def _assertions(config: Config, node: Node) -> Assertions:
+def _assertions(config: Config, node: Node) -> SignedAssertions:
     from ..gateway.stores import cluster_keys
 
-    return Assertions(node.id, cluster_keys(config), node.database_now)
+    return SignedAssertions(node.id, cluster_keys(config), node.database_now)
 
 
 async def _is_dead(node: Node, other: str) -> bool:
@@ -109,4 +127,4 @@ async def _is_dead(node: Node, other: str) -> bool:
         return False
 
 
-__all__ = ["forwarding", "peer_port"]
+__all__ = ["join_nodes", "peer_port"]

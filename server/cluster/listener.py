@@ -1,0 +1,160 @@
+"""The sockets at which a node takes the requests of other nodes: one HTTP protocol on each accepted connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+from starlette.types import ASGIApp
+
+from ..sockets.accept_loop import accept_sockets
+from ..sockets.unix_listener import listen
+from ..sockets.unix_sockets import is_same_user
+from .address import NodeSockets
+from .assertion import Assertions
+from .owner import KEEP_SECONDS, OtherEnd, Owner
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+ANSWER_SECONDS: Final = 2.0
+"""Seconds that the last results may take when the process ends."""
+SEND_BYTES: Final = 1 << 20
+
+logger = logging.getLogger("statehold.server")
+
+
+class SameUser:
+    """The other end of a connection over the Unix socket, which admits this user's processes only."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.request_scope: anyio.CancelScope | None = None
+
+    def accepts(self, size: int) -> bool:
+        return True
+
+    def admit(self) -> None: ...
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection without an answer."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class NodeServer:
+    """Serves an application on connections that others accept. close() ends them all and may be called twice."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._config: Config | None = None
+        self._state: ServerState | None = None
+
+    async def serve(
+        self,
+        connection: socket.socket,
+        other_end: OtherEnd,
+        *,
+        tls: ssl.SSLContext | None = None,
+        tls_seconds: float | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """Return when the connection is served in the background; it is closed if that fails.
+
+        Raises:
+            OSError: the TLS handshake failed.
+        """
+        if self._config is None:
+            # Most processes that serve one client over stdio are never asked by another one.
+            await anyio.to_thread.run_sync(_import_protocol)
+            self._load()
+        protocol = partial(
+            _protocol_class(),
+            self._config,
+            self._state,
+            other_end,
+            on_lost,
+        )
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                protocol, connection, ssl=tls, ssl_handshake_timeout=tls_seconds
+            )
+        except BaseException:
+            connection.close()
+            raise
+
+    def _load(self) -> None:
+        from uvicorn import Config
+        from uvicorn.server import ServerState
+
+        if self._config is None:
+            self._config = Config(
+                self._app,
+                lifespan="off",
+                ws="none",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_SECONDS,
+            )
+            self._config.load()
+            self._state = ServerState()
+
+    def close(self) -> None:
+        if self._state is not None:
+            for task in list(self._state.tasks):
+                task.cancel()
+            for protocol in list(self._state.connections):
+                protocol.transport.close()
+
+
+def _import_protocol() -> None:
+    from . import http_protocol  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+
+def _protocol_class() -> Any:
+    from .http_protocol import NodeProtocol
+
+    return NodeProtocol
+
+
+@asynccontextmanager
+async def answer_nodes(owner: Owner, sockets: NodeSockets, node: str) -> AsyncGenerator[None]:
+    """Answer the other nodes of the data folder while the block runs. The last results are sent before it ends.
+
+    Raises:
+        OSError: the socket cannot be created.
+    """
+    server = NodeServer(owner.application(Assertions()))
+    with listen(sockets.claim(node), partial(sockets.remove, node)) as listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_sockets, listener, tasks, partial(_serve_unix, server))
+            try:
+                yield
+            finally:
+                await owner.wait_idle(ANSWER_SECONDS)
+                server.close()
+                tasks.cancel_scope.cancel()
+
+
+async def _serve_unix(server: NodeServer, connection: socket.socket) -> None:
+    if not is_same_user(connection):
+        connection.close()
+        logger.warning("another user connected, and was refused")
+        return
+    # A screenshot then takes one write; the system limits the size.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+    await server.serve(connection, SameUser())
+
+
+__all__ = ["ANSWER_SECONDS", "NodeServer", "SameUser", "answer_nodes"]

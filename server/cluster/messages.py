@@ -1,0 +1,134 @@
+"""The requests and the messages between the node that received a request and the node that owns the session.
+
+A node passes on a request as an HTTP request to the owner, with an assertion, see assertion.py:
+
+| method, path | body | answer |
+| - | - | - |
+| POST /node/requests | an MCP request, see ForwardedRequest | lines of JSON |
+| POST /node/answers/KEY | the answer to a question: `{"result"}` or `{"error"}` | 204 |
+| POST /node/notices/NUMBER | empty; the client did not get the answer that carries the notice | 204 |
+| GET /node | empty; the first request between two machines | 204, with the proof of the owner in a header |
+| any other | the HTTP request of a client | its response |
+
+The owner begins a request with `100 Continue`. It answers 421 instead, or later, if nothing ran because it does not own the
+session or ends; and 403 if it cannot serve the other node's clients. The lines of an MCP request are any number of
+`{"notify": METHOD, "params"}` and `{"ask": KEY, "method", "params"}`, then `{"result"}` or `{"error": {"code", "message",
+"data"}}`. A result that carries a notice has its number as `"notice"`. The other node cancels a request by closing the
+connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, cast
+
+import orjson
+from mcp.shared.exceptions import MCPError
+from pydantic_core import from_json
+
+from ...sessions.json_codec import JSON
+from .assertion import NodeRequest
+from .connection import ConnectionEnded
+
+HELLO: Final = "/node"
+REQUESTS: Final = "/node/requests"
+ANSWERS: Final = "/node/answers/"
+NOTICES: Final = "/node/notices/"
+PROOF_HEADER: Final = b"statehold-proof"
+NOT_OWNER: Final = 421
+REFUSED: Final = 403
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedRequest:
+    """An MCP request as its client sent it, with the facts about the client that its answer depends on."""
+
+    method: str
+    params: JSON | None
+    pin: str | None = None
+    """The name of the client's pinned session."""
+    is_auto: bool = False
+    """Whether the client need not name its session."""
+    version: str = ""
+    """The client's protocol version."""
+    capabilities: JSON | None = None
+    log_level: str | None = None
+    """The level that a legacy client has set."""
+    can_ask: bool = False
+    """Whether the client can be asked while the request runs."""
+
+    def to_request(self) -> NodeRequest:
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return NodeRequest("POST", REQUESTS, (), encode(content))
+
+    @classmethod
+    def parse(cls, body: bytes) -> ForwardedRequest:
+        """Read a request.
+
+        Raises:
+            ConnectionEnded: the body is no request.
+        """
+        try:
+            return cls(**parse(body))
+        except TypeError:
+            raise ConnectionEnded from None
+
+
+def parse(line: bytes) -> JSON:
+    """Return the message of a line.
+
+    Raises:
+        ConnectionEnded: it is none.
+    """
+    try:
+        message = decode(line)
+    except (ValueError, RecursionError):
+        raise ConnectionEnded from None
+    if not isinstance(message, dict):
+        raise ConnectionEnded
+    return cast("JSON", message)
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message as a line. Unlike orjson alone, it writes every integer and half a surrogate pair."""
+    try:
+        return orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> object:
+    try:
+        # Not orjson: it would turn an integer beyond 64 bits into a float.
+        return from_json(line)
+    except ValueError:
+        # Half a surrogate pair, which pydantic refuses.
+        return json.loads(line)
+
+
+def error_message(error: MCPError) -> JSON:
+    """Return a JSON-RPC error as the member of a message."""
+    return {"error": error.error.model_dump(mode="json")}
+
+
+def raise_error(error: JSON) -> None:
+    """Raises the MCPError that error_message() wrote."""
+    raise MCPError(error["code"], error["message"], error.get("data"))
+
+
+__all__ = [
+    "ANSWERS",
+    "HELLO",
+    "NOTICES",
+    "NOT_OWNER",
+    "PROOF_HEADER",
+    "REFUSED",
+    "REQUESTS",
+    "ForwardedRequest",
+    "encode",
+    "error_message",
+    "parse",
+    "raise_error",
+]

@@ -1,0 +1,386 @@
+"""The owner's end: the requests that other nodes pass on to this one, because it owns their sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.authentication import AuthCredentials
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...sessions.json_codec import JSON
+from ...sessions.records import LOCAL, Principal
+from ...sessions.registry import Registry
+from ..auth.principals import token_of
+from ..client_streams import LINE_LIMIT
+from .assertion import HEADER, Assertion, AssertionRefused, Assertions
+from .connection import ConnectionEnded
+from .messages import (
+    ANSWERS,
+    HELLO,
+    NOT_OWNER,
+    NOTICES,
+    PROOF_HEADER,
+    REFUSED,
+    REQUESTS,
+    ForwardedRequest,
+    encode,
+    parse,
+    raise_error,
+)
+
+KEEP_SECONDS: Final = 600
+"""Seconds that a connection without a request stays open. The other end closes it earlier."""
+_LINES: Final = (b"content-type", b"application/x-ndjson")
+
+logger = logging.getLogger("statehold.server")
+
+
+class NotOwner(Exception):
+    """Raised when this node does not serve a request of another node, and nothing ran."""
+
+
+class Edge(Protocol):
+    """The client of a request, as the node that received the request connects it."""
+
+    async def notify(self, method: str, params: JSON | None) -> None: ...
+
+    async def ask(self, method: str, params: JSON | None) -> JSON:
+        """Ask the client. Raises MCPError if it refuses."""
+        ...
+
+
+class OwnerServer(Protocol):
+    """The MCP server of this node, as requests of other nodes reach it."""
+
+    async def answer(self, request: ForwardedRequest, assertion: Assertion, edge: Edge) -> JSON:
+        """Return the last message about a request.
+
+        Raises:
+            NotOwner: nothing ran.
+        """
+        ...
+
+    def return_notice(self, number: int) -> None:
+        """Make the notice that an answer carries due again, because the answer was not delivered."""
+        ...
+
+
+class OtherEnd(Protocol):
+    """The other end of a connection."""
+
+    transport: asyncio.Transport | None
+    """The connection, once it is made."""
+    request_scope: anyio.CancelScope | None
+    """The cancel scope of the MCP request that runs, which ends with the connection."""
+
+    def accepts(self, size: int) -> bool:
+        """Whether it may send so many more bytes; else the connection is closed."""
+        ...
+
+    def admit(self) -> None:
+        """Note that it is a node."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection without an answer."""
+        ...
+
+
+class Owner:
+    """Answers the requests of other nodes as an ASGI application. It lives as long as the gateway.
+
+    A request whose connection ends is cancelled; a client's HTTP request is told so instead, and goes on. The MCP server and
+    the HTTP application begin to answer when they are set.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.server: OwnerServer | None = None
+        """Answers MCP requests; None before there is an MCP server."""
+        self.http: ASGIApp | None = None
+        """Answers the HTTP requests of clients, behind the check of tokens; None in a process that has no such clients."""
+        self.needs_user = False
+        """Whether the callers of the HTTP application have tokens."""
+        self._questions: MutableMapping[str, _Question] = {}
+        self._running = 0
+        self._idle = anyio.Event()
+
+    def application(self, assertions: Assertions) -> ASGIApp:
+        """Return the application for connections whose requests have these assertions."""
+        return _Application(self, assertions)
+
+    async def wait_idle(self, within: float) -> None:
+        """Wait until every MCP request is answered, or `within` seconds have passed."""
+        with anyio.move_on_after(within, shield=True):
+            while self._running:
+                await self._idle.wait()
+
+    @contextmanager
+    def _count(self) -> Generator[None]:
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+                self._idle = anyio.Event()
+
+    def refusal(self, scope: Scope, assertion: Assertion) -> int | None:
+        """Return the status with which to refuse a request before it begins, None if it may begin."""
+        path: str = scope["path"]
+        if path == REQUESTS:
+            if self.server is None or not self._owns(assertion):
+                return NOT_OWNER
+            # Otherwise a name would stand for another session here.
+            return REFUSED if assertion.namespace != self._registry.core.policy.namespace else None
+        if path.startswith((ANSWERS, NOTICES)):
+            return None
+        # Principals of a process with tokens are unknown to one without, and the other way round.
+        is_served = self.http is not None and (self.needs_user or assertion.principal == LOCAL)
+        return None if is_served else NOT_OWNER
+
+    def _owns(self, assertion: Assertion) -> bool:
+        if assertion.adopt:
+            # This node may remember the owner that has just given the session up.
+            self._registry.forget_owner(assertion.session_id)
+            return not self._registry.draining
+        return self._registry.owns(assertion.session_id, assertion.epoch)
+
+    async def run(
+        self,
+        scope: Scope,
+        assertion: Assertion,
+        other_end: OtherEnd,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request that may begin.
+
+        Raises:
+            ConnectionEnded: the request is malformed.
+        """
+        path: str = scope["path"]
+        if path == REQUESTS:
+            with self._count():
+                request = ForwardedRequest.parse(body)
+                await self._answer(request, assertion, other_end, receive, send)
+        elif path.startswith(ANSWERS):
+            question = self._questions.get(path.removeprefix(ANSWERS))
+            if question is not None:
+                question.answer(parse(body))
+            await _send_status(send, 204)
+        elif path.startswith(NOTICES):
+            self._return_notice(path.removeprefix(NOTICES))
+            await _send_status(send, 204)
+        elif self.http is not None:
+            user = _user_of(assertion.principal) if self.needs_user else None
+            await self.http(_client_scope(scope, user), _receive_again(body, receive), send)
+
+    async def _answer(
+        self,
+        request: ForwardedRequest,
+        assertion: Assertion,
+        other_end: OtherEnd,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        server = self.server
+        assert server is not None
+        answer = _Lines(send, self._questions)
+        message: JSON | None = None
+        with anyio.CancelScope() as request_scope:
+            other_end.request_scope = request_scope
+            try:
+                message = await server.answer(request, assertion, answer)
+            except NotOwner:
+                await _send_status(send, NOT_OWNER)
+                return
+            finally:
+                other_end.request_scope = None
+        if message is not None:
+            if "notice" in message and await _has_left(receive):
+                server.return_notice(message["notice"])
+            await answer.end(message)
+
+    def _return_notice(self, number: str) -> None:
+        if self.server is not None and number.isdecimal():
+            self.server.return_notice(int(number))
+
+
+class _Application:
+    """The owner for the connections of one listener."""
+
+    def __init__(self, owner: Owner, assertions: Assertions) -> None:
+        self._owner = owner
+        self._assertions = assertions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        other_end: OtherEnd = scope["state"]["other_end"]
+        try:
+            assertion, fields = self._assertions.verify(scope)
+            other_end.admit()
+            if scope["path"] == HELLO:
+                proof = self._assertions.prove(fields).encode()
+                await _send_status(send, 204, (PROOF_HEADER, proof))
+                return
+            status = self._owner.refusal(scope, assertion)
+            if status is not None:
+                await _send_status(send, status)
+                return
+            # With the first bytes that are received, `100 Continue` is sent: the request has begun.
+            body = await _read(receive)
+            self._assertions.check_body(fields, body)
+            await self._owner.run(scope, assertion, other_end, body, receive, send)
+        except AssertionRefused as error:
+            other_end.refuse(f"the assertion of the last one {error}")
+            await _wait_left(receive)
+        except ConnectionEnded:
+            other_end.refuse("the last one sent a malformed request")
+            await _wait_left(receive)
+        except Exception:
+            logger.exception("a request of another node failed")
+            other_end.refuse("a request failed")
+            await _wait_left(receive)
+
+
+class _Question:
+    """A question to the client that waits for its answer."""
+
+    def __init__(self) -> None:
+        self._answered = anyio.Event()
+        self._answer: JSON = {}
+
+    def answer(self, message: JSON) -> None:
+        self._answer = message
+        self._answered.set()
+
+    async def wait(self) -> JSON:
+        await self._answered.wait()
+        if "error" in self._answer:
+            raise_error(self._answer["error"])
+        return self._answer["result"]
+
+
+class _Lines:
+    """The answer to an MCP request, one line for each message; implements Edge."""
+
+    def __init__(self, send: Send, questions: MutableMapping[str, _Question]) -> None:
+        self._send = send
+        self._questions = questions
+        self._lock = anyio.Lock()
+        self._is_begun = False
+        self._is_ended = False
+
+    async def notify(self, method: str, params: JSON | None) -> None:
+        await self._write({"notify": method, "params": params})
+
+    async def ask(self, method: str, params: JSON | None) -> JSON:
+        # Only the other node knows the key, so that no caller can answer for another one.
+        key = secrets.token_urlsafe(16)
+        question = self._questions[key] = _Question()
+        try:
+            await self._write({"ask": key, "method": method, "params": params})
+            return await question.wait()
+        finally:
+            del self._questions[key]
+
+    async def _write(self, message: JSON) -> None:
+        line = encode(message)
+        async with self._lock:
+            if self._is_ended:
+                return
+            if not self._is_begun:
+                self._is_begun = True
+                await self._send(_head(200, _LINES))
+            await self._send({"type": "http.response.body", "body": line, "more_body": True})
+
+    async def end(self, message: JSON) -> None:
+        """Write the last message; later ones are dropped."""
+        line = encode(message)
+        self._is_ended = True
+        if not self._is_begun:
+            self._is_begun = True
+            await self._send(_head(200, (b"content-length", b"%d" % len(line)), _LINES))
+            await self._send({"type": "http.response.body", "body": line})
+            return
+        async with self._lock:
+            await self._send({"type": "http.response.body", "body": line})
+
+
+def _head(status: int, *headers: tuple[bytes, bytes]) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+async def _send_status(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
+    more = headers if status == 204 else (*headers, (b"content-length", b"0"))
+    await send(_head(status, *more))
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _read(receive: Receive) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        ConnectionEnded: it is not whole, or too long.
+    """
+    parts: list[bytes] = []
+    size, is_last = 0, False
+    while not is_last:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if message["type"] != "http.request" or size > LINE_LIMIT:
+            raise ConnectionEnded
+        is_last = not message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _wait_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _has_left(receive: Receive) -> bool:
+    with anyio.CancelScope() as scope:
+        # A known event is returned at once; otherwise receive() would wait, and is cancelled.
+        scope.cancel()
+        return (await receive())["type"] == "http.disconnect"
+    return False
+
+
+def _user_of(principal: Principal) -> AuthenticatedUser:
+    return AuthenticatedUser(token_of(principal, token=""))
+
+
+def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:
+    """Return the scope of a client's request, as its own process would see it."""
+    headers = [item for item in scope["headers"] if item[0] not in (HEADER, b"host", b"expect")]
+    client_scope: dict[str, Any] = {**scope, "headers": headers, "client": None, "server": None}
+    del client_scope["state"]
+    if user is not None:
+        client_scope.update(user=user, auth=AuthCredentials([]))
+    return client_scope
+
+
+def _receive_again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    """Return a `receive` that first returns this body."""
+    bodies = [body]
+
+    async def receive_again() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        return await receive()
+
+    return receive_again
+
+
+__all__ = ["Edge", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]
