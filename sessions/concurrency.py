@@ -5,26 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from .errors import SessionError, StoreUnavailable
-from .json_codec import room_left
 from .one_line import one_line
 
 logger = logging.getLogger("statehold.sessions")
 
 T = TypeVar("T")
-
-LARGE: Final = 1 << 20
-"""Characters of a JSON value with which work on it takes milliseconds."""
-MEMBER: Final = 16
-"""Characters that take as long as a member."""
-LEVELS: Final = 50
-"""Levels of a value that are measured."""
 
 
 class RaceLost(Exception):
@@ -60,13 +51,6 @@ async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaita
     if not results:
         raise RaceLost
     return results[0]
-
-
-async def run_in_thread_if_large(work: Callable[[], T], value: object) -> T:
-    """Run work on a JSON value, and return its result. For a large value it runs in a thread, which cancellation awaits."""
-    if room_left(value, LARGE, levels=LEVELS, member=MEMBER) >= 0:
-        return work()
-    return await anyio.to_thread.run_sync(work)
 
 
 class BackgroundTasks:

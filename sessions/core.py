@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
 from .ids import new_id
+from .journal.entries import Redactions
 from .journal.redaction import Redactor
-from .journal.redactions import Redactions
 from .live.budget import Budget
 from .live.deadlines import Deadlines
 from .node import Node

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
+import anyio.to_thread
 import orjson
 from pydantic_core import from_json, to_json
 
 JSON: TypeAlias = dict[str, Any]
 """A JSON object as parsed: str, int, float, bool, None, list and dict only."""
+
+
+T = TypeVar("T")
+
+LARGE: Final = 1 << 20
+"""Characters of a JSON value with which work on it takes milliseconds."""
+MEMBER: Final = 16
+"""Characters that take as long as a member."""
+LEVELS: Final = 50
+"""Levels of a value that are measured."""
 
 
 def dumps(value: object) -> str:
@@ -92,4 +103,11 @@ def room_left(value: object, room: int, *, levels: int, member: int = 1) -> int:
     return room
 
 
-__all__ = ["JSON", "dumps", "encode", "loads", "room_left", "well_formed"]
+async def run_in_thread_if_large(work: Callable[[], T], value: object) -> T:
+    """Run work on a JSON value, and return its result. For a large value it runs in a thread, which cancellation awaits."""
+    if room_left(value, LARGE, levels=LEVELS, member=MEMBER) >= 0:
+        return work()
+    return await anyio.to_thread.run_sync(work)
+
+
+__all__ = ["JSON", "dumps", "encode", "loads", "room_left", "run_in_thread_if_large", "well_formed"]

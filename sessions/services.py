@@ -105,7 +105,7 @@ class CallContext(Protocol):
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The caller's `_meta` as it may be forwarded: without the keys of its own hop."""
+        """The caller's `_meta` as it may be passed on: without the keys of its own hop."""
         ...
 
     @property
@@ -240,11 +240,11 @@ class Connection(Protocol):
         ...
 
 
-class Forwarding(Protocol):
+class RequestSender(Protocol):
     """A connection that also answers MCP requests other than tools/call (resources, prompts, completion)."""
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        """Forward one request and return its result. Raises as Connection.call does."""
+        """Send one request and return its result. Raises as Connection.call does."""
         ...
 
 
@@ -365,7 +365,7 @@ __all__ = [
     "CallResult",
     "Connection",
     "Diagnosing",
-    "Forwarding",
+    "RequestSender",
     "LossPolicy",
     "Offering",
     "PausePolicy",

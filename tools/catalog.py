@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import Tool
@@ -22,7 +22,6 @@ from pydantic import ValidationError
 from ..sessions.json_codec import JSON
 from ..sessions.services import ToolSpec
 from .aliases import Alias, describe_aliases, has_alias, listed_name, with_original_name
-from .app_pages import with_app_page
 from .definition import Naming
 from .schema import (
     allow_argument,
@@ -374,17 +373,46 @@ def _drop_header(properties: JSON, header: str) -> None:
                 del fields["x-mcp-header"]
 
 
+OLD_KEY: Final = "ui/resourceUri"
+"""The key that older servers use. Newer servers often set it in addition to `ui.resourceUri`."""
+
+
+def app_page(meta: object) -> str | None:
+    """Return the page URI in a `_meta`, None if there is none."""
+    if not isinstance(meta, dict):
+        return None
+    fields = cast("JSON", meta)
+    app: object = fields.get("ui")
+    uri: object = cast("JSON", app).get("resourceUri") if isinstance(app, dict) else None
+    uri = fields.get(OLD_KEY) if uri is None else uri
+    return uri if isinstance(uri, str) else None
+
+
+def with_app_page(meta: Mapping[str, Any], address: Callable[[str], str]) -> JSON:
+    """Return a copy of a `_meta` in which `address` has replaced the page URI, if there is one."""
+    uri, renamed = app_page(meta), dict(meta)
+    if uri is None:
+        return renamed
+    if OLD_KEY in renamed:
+        renamed[OLD_KEY] = address(uri)
+    if isinstance(renamed.get("ui"), dict):
+        renamed["ui"] = {**renamed["ui"], "resourceUri": address(uri)}
+    return renamed
+
+
 __all__ = [
-    "FALLBACK_ARGUMENT",
-    "SESSION_ARGUMENT",
     "Catalog",
     "CatalogEntry",
+    "FALLBACK_ARGUMENT",
     "Naming",
     "Offer",
     "Rename",
+    "SESSION_ARGUMENT",
+    "app_page",
     "describe_renames",
-    "session_argument_name",
     "own_prefix",
     "repair_definition",
+    "session_argument_name",
     "session_argument_schema",
+    "with_app_page",
 ]

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ...sessions.calls.deliveries import Delivery
+from ...sessions.calls.notices import Delivery
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.node import NODES

@@ -30,7 +30,7 @@ from .fast_path import FastPath
 from .foreign_sessions import ForeignSessions, session_prefix
 from .host_check import HostCheck
 from .open_streams import OpenStreams
-from .request_body import WholeBody
+from .request import WholeBody
 
 
 class TokenFile(TokenVerifier):
@@ -82,10 +82,13 @@ class HttpApplication:
         )
         self._needs_token = needs_user = tokens is not None
         routes = Starlette(routes=self._routes(), lifespan=self._lifespan)
-        self.fast_path = FastPath(routes, server, self._manager, needs_user=needs_user)
-        foreign = ForeignSessions(self.fast_path, gateway, needs_user=needs_user)
-        self.streams = OpenStreams(foreign)
-        app: ASGIApp = self.streams if tokens is None else AuthContextMiddleware(self.streams)
+        self.streams = OpenStreams()
+        # The calls of the fast path are no streams.
+        app = self.streams.wrap(routes)
+        app = self.fast_path = FastPath(app, server, self._manager, needs_user=needs_user)
+        app = ForeignSessions(app, gateway, self.streams, needs_user=needs_user)
+        if tokens is not None:
+            app = AuthContextMiddleware(app)
         gateway.owner.http, gateway.owner.needs_user = app, needs_user
         if tokens is not None:
             app = AuthenticationMiddleware(app, backend=SlowedBearerAuth(TokenFile(tokens)))

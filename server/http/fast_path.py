@@ -10,25 +10,42 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Final, Protocol
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Final, Protocol, cast
 
 import anyio
+import orjson
 from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    InboundModernRoute,
+    classify_inbound_request,
+    validate_mcp_param_headers,
+)
 from mcp_types import ErrorData
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
-from ..protocol.forwarded_requests import PIN_SCOPE
 from ..protocol.server import StateholdServer
-from ..sdk.caller import DELIVERY_SCOPE
-from .fast_request import PlainRequest, parse_message, read_head
+from ..sdk.access import request_connection
+from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE
 from .legacy_era import LegacyEra
-from .modern_era import ModernEra
-from .request_body import read_body, replay_messages
+from .request import (
+    METHOD,
+    NAME,
+    PARAM,
+    VERSION,
+    Head,
+    PlainRequest,
+    parse_call,
+    parse_message,
+    read_body,
+    read_head,
+    replay_messages,
+)
 from .response import PING_SECONDS, AcceptedResponse, CallResponse
 
 logger = logging.getLogger("statehold.server")
@@ -184,4 +201,55 @@ class FastPath:
             logger.exception("watching the client of an HTTP call failed")
 
 
-__all__ = ["FastPath"]
+_VERSIONS: Final = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+
+
+class ModernEra:
+    """Recognises the calls of 2026-07-28. It keeps no state between requests."""
+
+    def __init__(self, server: StateholdServer) -> None:
+        self._server = server
+
+    def matches(self, head: Head) -> bool:
+        """Whether the headers are those of a tool call."""
+        return head.get(VERSION) in _VERSIONS and head.get(METHOD) == b"tools/call" and NAME in head
+
+    def in_flight(self) -> AbstractContextManager[None]:
+        """Do nothing: there is no transport session that could end as idle."""
+        return nullcontext()
+
+    def accept(self, request: PlainRequest, message: JSON) -> CallResponse | None:
+        """Return the response of a request, None if the request is not certainly a call."""
+        call = parse_call(message)
+        if call is None:
+            return None
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in request.head.items()
+            if name in (VERSION, METHOD, NAME) or name.startswith(PARAM)
+        }
+        route = classify_inbound_request(message, headers=headers)
+        if not isinstance(route, InboundModernRoute) or not self._agrees(call.params, headers):
+            return None
+        # The client's name is not validated: no code uses it, and that would cost more than all the other checks.
+        try:
+            capabilities = orjson.dumps(route.client_capabilities)
+        except TypeError:
+            return None
+        connection = request_connection(route.protocol_version, capabilities)
+        return CallResponse(request, call, connection)
+
+    def _agrees(self, params: JSON, headers: dict[str, str]) -> bool:
+        """Whether the tool is known and the `Mcp-Param-*` headers agree with its arguments."""
+        catalog = self._server.catalog
+        name: str = params["name"]
+        schema = catalog.schema(name)
+        if schema is None:
+            return False
+        if name not in catalog.with_headers:
+            return True
+        arguments = cast("JSON", params.get("arguments") or {})
+        return validate_mcp_param_headers(schema, arguments, headers) is None
+
+
+__all__ = ["FastPath", "ModernEra"]

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -28,8 +29,8 @@ from ..cluster.dialer import NodeUnreachable
 from ..cluster.messages import NOT_OWNER
 from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
-from .fast_request import SESSION
-from .request_body import read_body, replay_messages
+from .open_streams import OpenStreams
+from .request import SESSION, read_body, replay_messages
 from .response import encode_event
 
 _NODE: Final = "n_"
@@ -57,9 +58,12 @@ class ForeignSessions:
     that answers, and does not cancel its request.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, *, needs_user: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, streams: OpenStreams, *, needs_user: bool
+    ) -> None:
         self._app = app
         self._gateway = gateway
+        self._streams = streams
         self._needs_user = needs_user
         self._own = session_prefix(gateway.node.id)
 
@@ -70,7 +74,10 @@ class ForeignSessions:
             return self._app(scope, receive, send)
         if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
             return self._app(scope, receive, send)
-        return self._answer(peers, f"{_NODE}{node}", scope, receive, send)
+        answer = partial(self._answer, peers, f"{_NODE}{node}")
+        if scope["method"] == "GET":
+            return self._streams.run(answer, scope, receive, send)
+        return answer(scope, receive, send)
 
     async def _answer(
         self, peers: Peers, node: str, scope: Scope, receive: Receive, send: Send

@@ -24,8 +24,8 @@ from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions, in_flight, open_transport
 from ..sdk.replay import SessionEvents
-from .fast_request import SESSION, VERSION, Head, PlainRequest, parse_call
 from .legacy_response import LegacyResponse, Question
+from .request import SESSION, VERSION, Head, PlainRequest, parse_call
 from .response import AcceptedResponse
 
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)

@@ -16,7 +16,7 @@ from mcp_types import CONNECTION_CLOSED, ErrorData, jsonrpc_message_adapter
 from ...sessions.json_codec import JSON
 from ..sdk.access import send_on
 from ..sdk.replay import RETRY_MS, SessionEvents
-from .fast_request import PlainRequest, ToolCall
+from .request import PlainRequest, ToolCall
 from .response import CallResponse, Headers, encode_event
 
 WITHDRAW_SECONDS: Final = 5.0

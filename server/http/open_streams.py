@@ -7,19 +7,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class OpenStreams:
-    """Wraps an application and can end its GET requests, which in MCP are streams that last until the client leaves.
+    """The GET requests of clients, which in MCP are streams that last until the client leaves, and how to end them.
 
     Without that, each stream would keep uvicorn from stopping. To the client, the stream ends normally.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET":
-            await self._app(scope, receive, send)
-            return
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """Return an application whose GET requests are ended by end()."""
+        return _Streams(app, self)
+
+    async def run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run an application for a GET request until it, or end(), ends it."""
         is_started = is_finished = False
 
         async def send_and_track(message: Message) -> None:
@@ -31,7 +32,7 @@ class OpenStreams:
         with anyio.CancelScope() as stream:
             self._scopes.add(stream)
             try:
-                await self._app(scope, receive, send_and_track)
+                await app(scope, receive, send_and_track)
             finally:
                 self._scopes.discard(stream)
         if stream.cancelled_caught and is_started and not is_finished:
@@ -40,6 +41,18 @@ class OpenStreams:
     def end(self) -> None:
         for stream in list(self._scopes):
             stream.cancel()
+
+
+class _Streams:
+    def __init__(self, app: ASGIApp, streams: OpenStreams) -> None:
+        self._app = app
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET":
+            await self._streams.run(self._app, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 __all__ = ["OpenStreams"]

@@ -18,7 +18,7 @@ from starlette.types import Send
 
 from ...sessions.json_codec import JSON, encode
 from ..sdk.access import RequestContext
-from .fast_request import SESSION, PlainRequest, ToolCall
+from .request import SESSION, PlainRequest, ToolCall
 
 PING_SECONDS: Final = 15.0
 """Seconds of silence after which a ping is sent in the stream, which begins then; the SDK's value."""

@@ -55,11 +55,6 @@ class _Server(uvicorn.Server):
         self.accepts = anyio.Event()
         self.ended = anyio.Event()
 
-    async def serve_listener(self, listener: socket.socket) -> None:
-        """Serve until `should_exit` is set."""
-        await self.serve([listener])
-        self.ended.set()
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepts.set()
@@ -77,6 +72,7 @@ class _Server(uvicorn.Server):
         if self.force_exit:
             # Otherwise the end of the event loop would cancel the lifespan, and uvicorn log a traceback.
             await self.lifespan.shutdown()
+        self.ended.set()
 
 
 def run_http(config: Config) -> int:
@@ -177,7 +173,7 @@ async def _serve_on(
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
-            tasks.start_soon(server.serve_listener, listener)
+            tasks.start_soon(server.serve, [listener])
             await server.accepts.wait()
             if not shutdown.begin_event.is_set():
                 report_serving()

@@ -1,4 +1,4 @@
-"""Completion of the arguments of prompts and resource templates, forwarded to their service."""
+"""Completion of the arguments of prompts and resource templates, answered by their service."""
 
 from __future__ import annotations
 
@@ -42,9 +42,11 @@ class Completion:
                 target = await self._find_template(ctx, str(params.ref.uri), raw_params)
             if target is None or not await self._completes(target[1]):
                 return result_of(ctx, {"completion": {"values": []}})
-            session, service, forwarded = target
+            session, service, service_params = target
             method = "completion/complete"
-            result, _ = await self._resources.forward(ctx, session, service, method, forwarded)
+            result, _ = await self._resources.request_service(
+                ctx, session, service, method, service_params
+            )
             return result_of(ctx, result)
 
     async def _completes(self, service: str) -> bool:
@@ -58,7 +60,7 @@ class Completion:
     async def _find_prompt(
         self, ctx: RequestContext, name: str, raw_params: JSON
     ) -> tuple[str, str, JSON] | None:
-        """Return session, service and the parameters to forward; None if the arguments name no session."""
+        """Return session, service and the parameters for it; None if the arguments name no session."""
         resources = self._resources
         service, prompt = await self._prompts.find(name)
         arguments = _arguments(raw_params)
@@ -70,14 +72,14 @@ class Completion:
         if not isinstance(session, str) or not session:
             return None
         ref = {**raw_params["ref"], "name": prompt["name"]}
-        return session, service, _forwarded_params(raw_params, ref, arguments)
+        return session, service, _service_params(raw_params, ref, arguments)
 
     async def _find_template(
         self, ctx: RequestContext, address: str, raw_params: JSON
     ) -> tuple[str, str, JSON]:
         session, service, uri = await self._resources.resolve_address(ctx, address)
         ref = {**raw_params["ref"], "uri": uri}
-        return session, service, _forwarded_params(raw_params, ref, _arguments(raw_params))
+        return session, service, _service_params(raw_params, ref, _arguments(raw_params))
 
 
 def _arguments(raw_params: JSON) -> JSON:
@@ -88,9 +90,9 @@ def _arguments(raw_params: JSON) -> JSON:
     return dict(cast("JSON", arguments)) if isinstance(arguments, dict) else {}
 
 
-def _forwarded_params(raw_params: JSON, ref: JSON, arguments: JSON) -> JSON:
-    forwarded: JSON = {"ref": ref, "argument": raw_params["argument"]}
-    return {**forwarded, "context": {"arguments": arguments}} if arguments else forwarded
+def _service_params(raw_params: JSON, ref: JSON, arguments: JSON) -> JSON:
+    params: JSON = {"ref": ref, "argument": raw_params["argument"]}
+    return {**params, "context": {"arguments": arguments}} if arguments else params
 
 
 __all__ = ["Completion"]

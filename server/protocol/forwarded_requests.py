@@ -22,27 +22,21 @@ from mcp.shared.transport_context import TransportContext
 from pydantic import ValidationError
 
 from ...sessions.cluster.placement import place_here
-from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode, SessionError
+from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode
 from ...sessions.json_codec import JSON, dumps, loads
-from ...tools.upstream.transports.tracing import is_tracing
+from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..cluster.assertion import Assertion
 from ..cluster.messages import ForwardedRequest, error_message
 from ..cluster.owner import Edge, NotOwner
 from ..sdk.access import RequestContext
-from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL
-
-PIN_SCOPE: Final = "statehold.session"
-"""The key for the pinned session: in the ASGI scope of a request, for the session that its URL names, or that of a forwarded
-request; in the lifespan state of a connection, for the one that its client names."""
-PRINCIPAL_SCOPE: Final = "statehold.principal"
-"""The key in the scope of a forwarded request for its principal. No other request has it."""
-AUTO_SCOPE: Final = "statehold.auto"
-"""The key in the scope of a forwarded request for whether its client need not name the session."""
-
-
-SESSION_SCOPE: Final = "statehold.forwarded_session"
-"""The key in the scope of a forwarded request for the session that this node is expected to own; empty for a new one."""
-
+from ..sdk.caller import (
+    AUTO_SCOPE,
+    DELIVERY_SCOPE,
+    LOG_LEVEL,
+    PIN_SCOPE,
+    PRINCIPAL_SCOPE,
+    SESSION_SCOPE,
+)
 
 NOTICES: Final = 256
 """Notices that are kept until a further one, in case that their answers are not delivered."""
@@ -207,26 +201,4 @@ def _context(
     )
 
 
-def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
-    """Whether an error means that this node does not serve a forwarded request, and another may."""
-    if ctx.request is None or not is_forwarded(ctx):
-        return False
-    if isinstance(error, OwnedByAnotherNode):
-        # Of a second session, the client gets the error: a request is forwarded once.
-        return ctx.request.scope[SESSION_SCOPE] in ("", error.session_id)
-    return isinstance(error, NodeUnavailable)
-
-
-def is_forwarded(ctx: RequestContext) -> bool:
-    """Whether another node has forwarded a request."""
-    return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
-
-
-__all__ = [
-    "AUTO_SCOPE",
-    "PIN_SCOPE",
-    "PRINCIPAL_SCOPE",
-    "ForwardedRequests",
-    "is_forwarded",
-    "is_handed_back",
-]
+__all__ = ["ForwardedRequests"]

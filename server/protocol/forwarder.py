@@ -40,8 +40,8 @@ from ..sdk.caller import (
     INSTANCE_META,
     LOG_LEVEL,
     Caller,
+    is_forwarded,
 )
-from .forwarded_requests import is_forwarded
 
 LEASE_WAIT_SECONDS: Final = 15.5
 """Seconds that a request waits for an owner with a lease that cannot be reached: until it answers, or is declared dead."""
@@ -100,16 +100,25 @@ class Forwarder:
         if ctx.method in _LOCAL_METHODS:
             with place_here():
                 return await answer()
+        try:
+            return await answer()
+        except OwnedByAnotherNode as owner:
+            return await self.forward(ctx, owner, answer)
+
+    async def forward(
+        self, ctx: RequestContext, owner: OwnedByAnotherNode, answer: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Return the answer of the owner of a session, or that of `answer` when the session has changed hands meanwhile.
+
+        Raises:
+            OwnedByAnotherNode, OutcomeUnknown: as run() does.
+        """
         peers = self._gateway.peers
+        if peers is None or is_forwarded(ctx):
+            raise owner
         began_at = anyio.current_time()
         attempts, wait = 0, FIRST_RETRY_SECONDS
         while True:
-            try:
-                return await answer()
-            except OwnedByAnotherNode as error:
-                if peers is None or is_forwarded(ctx):
-                    raise
-                owner = error
             try:
                 with peers.count_request():
                     return await self._forward(ctx, peers, owner)
@@ -137,6 +146,10 @@ class Forwarder:
                     raise
             await anyio.sleep(wait)
             wait = min(wait * 2, LONGEST_RETRY_SECONDS)
+            try:
+                return await answer()
+            except OwnedByAnotherNode as error:
+                owner = error
 
     async def _wait_for_lease(
         self, owner: OwnedByAnotherNode, peers: Peers, attempts: int, began_at: float

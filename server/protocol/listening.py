@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from ...sessions.errors import OwnedByAnotherNode
 from ..gateway.uris import parse_state_uri
 from ..sdk.access import RequestContext, connection_of, is_modern
-from .forwarded_requests import is_forwarded
+from ..sdk.caller import is_forwarded
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions

@@ -71,7 +71,7 @@ class Prompts:
             finish = unchanged
             if resources.own_service(ctx) is None:
                 finish = partial(address_messages_in_session, service=service)
-            return await resources.forward_interactively(
+            return await resources.request_interactively(
                 ctx, session, service, "prompts/get", request_params, finish
             )
 

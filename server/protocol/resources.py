@@ -189,7 +189,7 @@ class Resources:
         with translate_errors():
             request_params: JSON = {"uri": topic.uri}
             try:
-                await self.forward(
+                await self.request_service(
                     ctx, topic.session, topic.service, "resources/subscribe", request_params
                 )
             except UpstreamRefused as error:
@@ -228,7 +228,7 @@ class Resources:
                 finish = partial(address_contents_in_session, service=service, uri=uri)
             request_params: JSON = {"uri": uri}
             try:
-                return await self.forward_interactively(
+                return await self.request_interactively(
                     ctx, session, service, "resources/read", request_params, finish
                 )
             except UpstreamRefused as error:
@@ -308,7 +308,7 @@ class Resources:
             while paging.is_open:
                 try:
                     with translate_errors(but=_OF_ONE_SERVICE):
-                        page, session_id = await self.forward(
+                        page, session_id = await self.request_service(
                             ctx, session, service, method, paging.params
                         )
                 except _OF_ONE_SERVICE as error:
@@ -319,23 +319,23 @@ class Resources:
                 listed = cast("list[object]", items) if isinstance(items, list) else []
                 yield service, session_id, paging.add(listed, page.get("nextCursor"))
 
-    async def forward(
+    async def request_service(
         self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
     ) -> tuple[JSON, str]:
-        """Forward a request, and return its result and the session's id. A modern client cannot be asked for input."""
+        """Send a request to a service; return its result and the session's id. A modern client cannot be asked for input."""
         params_of_caller = ctx.params or {}
         refuse_unencodable(params_of_caller)
         caller = Caller(ctx, params_of_caller)
         request = self._request(ctx, session, service, method)
         try:
-            result, live_session = await self.gateway.router.forward(
+            result, live_session = await self.gateway.router.request_service(
                 request, method, params, caller
             )
         finally:
             caller.close()
         return result, live_session.id
 
-    async def forward_interactively(
+    async def request_interactively(
         self,
         ctx: RequestContext,
         session: str,
@@ -344,13 +344,13 @@ class Resources:
         params: JSON,
         finish: Callable[[JSON, str], JSON],
     ) -> JSON:
-        """Forward a request that may ask its caller for input. `finish` turns result and session id into the answer."""
+        """Send a request to a service that may ask for input. `finish` turns result and session id into the answer."""
         params_of_caller = dict(ctx.params or {})
         refuse_unencodable(params_of_caller)
 
         async def work(session: str, caller: Caller) -> JSON:
             request = self._request(ctx, session, service, method)
-            result, live_session = await self.gateway.router.forward(
+            result, live_session = await self.gateway.router.request_service(
                 request, method, params, caller
             )
             return result_of(ctx, finish(result, live_session.id))

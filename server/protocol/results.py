@@ -13,7 +13,7 @@ from ...sessions.calls.notices import NOTICE_META
 from ...sessions.calls.request import Answer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...tools.app_pages import with_app_page
+from ...tools.catalog import with_app_page
 from ...tools.own.definition import Outcome, OwnTool
 from ..gateway.own_tools import AnotherProcess
 from ..gateway.uris import address_block, session_uri
@@ -32,7 +32,7 @@ def text_block(text: str) -> JSON:
     return {"type": "text", "text": text}
 
 
-def forwarded_result(
+def service_result(
     answer: Answer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
 ) -> JSON:
     """Return the result of an upstream call with the session's summary and the notice of replaced connections, if any.
@@ -186,7 +186,7 @@ __all__ = [
     "SESSION_META",
     "mark_request_state",
     "error_result",
-    "forwarded_result",
+    "service_result",
     "own_tool_result",
     "store_down",
     "text_block",

@@ -52,28 +52,37 @@ from ..auth.principals import principal_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern
-from ..sdk.caller import DELIVERY_SCOPE, INSTANCE_META, LOG_LEVEL, Caller, may_ask
+from ..sdk.caller import (
+    AUTO_SCOPE,
+    DELIVERY_SCOPE,
+    INSTANCE_META,
+    LOG_LEVEL,
+    PIN_SCOPE,
+    PRINCIPAL_SCOPE,
+    Caller,
+    is_forwarded,
+    is_handed_back,
+    may_ask,
+)
 from . import results
 from .auto_sessions import AutoSessions
 from .completion import Completion
 from .error_translation import as_mcp_error, hide_internal_error, translate_errors
-from .forwarded_requests import (
-    AUTO_SCOPE,
-    PIN_SCOPE,
-    PRINCIPAL_SCOPE,
-    ForwardedRequests,
-    is_forwarded,
-    is_handed_back,
-)
+from .forwarded_requests import ForwardedRequests
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarder import ForwardedNotice, Forwarder
 from .input_required import InputRequiredCalls, SessionWork
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
-from .prepared_calls import ForwardedCall, OwnCall, named_session, parked_call_state
 from .prompts import Prompts
-from .request_checks import refuse_unencodable
+from .request_checks import (
+    OwnCall,
+    ServiceCall,
+    named_session,
+    parked_call_state,
+    refuse_unencodable,
+)
 from .resources import Resources, refuse_cursor
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
@@ -250,7 +259,10 @@ class StateholdServer(Server[dict[str, Any]]):
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
         try:
-            return await self._forwarder.run(ctx, partial(self._call, ctx))
+            try:
+                return await self._call(ctx)
+            except OwnedByAnotherNode as owner:
+                return await self._forwarder.forward(ctx, owner, partial(self._call, ctx))
         except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
@@ -272,9 +284,9 @@ class StateholdServer(Server[dict[str, Any]]):
             if isinstance(call, OwnCall):
                 result = await self._call_own(ctx, call, caller)
             elif modern and (parked_call_state(params) is not None or may_ask(ctx)):
-                result = await self._forward_interactively(ctx, params, call)
+                result = await self._call_service_interactively(ctx, params, call)
             else:
-                result = await self._forward(ctx, call, caller)
+                result = await self._call_service(ctx, call, caller)
             outcome = "error" if result.get("isError") else "ok"
             return result
         except RequestRefused as error:
@@ -326,7 +338,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _prepare(
         self, ctx: RequestContext, params: JSON, caller: Caller
-    ) -> OwnCall | ForwardedCall:
+    ) -> OwnCall | ServiceCall:
         """Find the tool and the session of a call.
 
         Raises:
@@ -359,7 +371,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         session = await self._take_session(ctx, principal, entry, arguments, pin)
-        return ForwardedCall(principal, session, entry, arguments, waiting.highest_progress)
+        return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -379,7 +391,7 @@ class StateholdServer(Server[dict[str, Any]]):
             result["_meta"][INSTANCE_META] = calls.instance
         return result
 
-    async def _forward(self, ctx: RequestContext, call: ForwardedCall, caller: Caller) -> JSON:
+    async def _call_service(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> JSON:
         request = Request(
             call.principal,
             call.session,
@@ -401,21 +413,22 @@ class StateholdServer(Server[dict[str, Any]]):
             caller.carry(error.notice)
             raise
         caller.carry(answer.delivery)
-        return results.forwarded_result(
+        is_pinned = self.pin(ctx) is not None
+        return results.service_result(
             answer,
             service=call.entry.service,
             modern=is_modern(ctx),
             info=self._server_info,
-            own_uris=self._resources.own_service(ctx) is not None,
+            own_uris=is_pinned and self._resources.own_service(ctx) is not None,
         )
 
-    async def _forward_interactively(
-        self, ctx: RequestContext, params: JSON, call: ForwardedCall
+    async def _call_service_interactively(
+        self, ctx: RequestContext, params: JSON, call: ServiceCall
     ) -> JSON:
-        """Forward a call whose caller can be asked for input, or resume it."""
+        """Send a call whose caller can be asked for input, or resume it."""
 
         async def work(session: str, caller: Caller) -> JSON:
-            return await self._forward(ctx, replace(call, session=session), caller)
+            return await self._call_service(ctx, replace(call, session=session), caller)
 
         work_key = f"tools/call {call.entry.name}"
         return await self.run_or_resume(ctx, params, call.principal, call.session, work_key, work)

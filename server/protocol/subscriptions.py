@@ -105,7 +105,7 @@ class Subscriptions:
         method, namespace = "resources/unsubscribe", self._gateway.config.namespace
         request = Request(principal, topic.session, topic.service, method, {}, namespace=namespace)
         try:
-            await self._gateway.router.forward(
+            await self._gateway.router.request_service(
                 request, method, {"uri": topic.uri}, InternalContext()
             )
         except (SessionError, RequestRefused, StoreUnavailable) as error:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from ...sessions.errors import InvalidArgument, NotAllowed, Notice
+from ...sessions.errors import (
+    InvalidArgument,
+    NodeUnavailable,
+    NotAllowed,
+    Notice,
+    OwnedByAnotherNode,
+    SessionError,
+)
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
 from .access import RequestContext, connection_of, is_modern, outbound_of
@@ -39,6 +46,16 @@ ACKNOWLEDGED_OPERATIONS = 1000
 
 DELIVERY_SCOPE = "statehold.delivery"
 """The key in the ASGI scope of a request for the notice that its answer carries."""
+
+PIN_SCOPE: Final = "statehold.session"
+"""The key for the pinned session: in the ASGI scope of a request, for the session that its URL names, or that of a forwarded
+request; in the lifespan state of a connection, for the one that its client names."""
+PRINCIPAL_SCOPE: Final = "statehold.principal"
+"""The key in the scope of a forwarded request for its principal. No other request has it."""
+AUTO_SCOPE: Final = "statehold.auto"
+"""The key in the scope of a forwarded request for whether its client need not name the session."""
+SESSION_SCOPE: Final = "statehold.forwarded_session"
+"""The key in the scope of a forwarded request for the session that this node is expected to own; empty for a new one."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _CAPABILITIES_BY_METHOD = {
@@ -246,7 +263,28 @@ def may_ask(ctx: RequestContext) -> bool:
     )
 
 
+def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
+    """Whether an error means that this node does not serve a forwarded request, and another may."""
+    if ctx.request is None or not is_forwarded(ctx):
+        return False
+    if isinstance(error, OwnedByAnotherNode):
+        # Of a second session, the client gets the error: a request is forwarded once.
+        return ctx.request.scope[SESSION_SCOPE] in ("", error.session_id)
+    return isinstance(error, NodeUnavailable)
+
+
+def is_forwarded(ctx: RequestContext) -> bool:
+    """Whether another node has forwarded a request."""
+    return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
+
+
 __all__ = [
+    "AUTO_SCOPE",
+    "PIN_SCOPE",
+    "PRINCIPAL_SCOPE",
+    "SESSION_SCOPE",
+    "is_forwarded",
+    "is_handed_back",
     "ANSWER_SECONDS",
     "CLIENT_INFO",
     "INSTANCE_KEY",

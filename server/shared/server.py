@@ -23,8 +23,8 @@ from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_str
 from ..config.messages import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
-from ..protocol.forwarded_requests import PIN_SCOPE
 from ..protocol.server import StateholdServer
+from ..sdk.caller import PIN_SCOPE
 from ..shutdown import Shutdown
 from ..sockets.unix_listener import accept, listen
 from .folder import SharedFolder

@@ -13,7 +13,7 @@ from ..live.session import Binding, Session
 from ..records import Principal
 from ..services import CallContext, CallResult, ToolSpec
 from .deadline import WaitProgress
-from .deliveries import Delivery
+from .notices import Delivery
 from .receipts import Operation
 
 

@@ -33,9 +33,8 @@ from ..live.session import Binding, Session
 from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
-from .deliveries import Delivery, take_notices
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
-from .notices import accepts_notice, shows_content
+from .notices import Delivery, accepts_notice, shows_content, take_notices
 from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Answer, Call, Request
@@ -45,6 +44,8 @@ logger = logging.getLogger("statehold.sessions")
 
 RECORD_SECONDS: Final = 1.0
 """Seconds that the first answer over a new connection may wait until the connection is recorded."""
+
+_UNFINISHED: Final = SessionClosed("unfinished")
 
 
 class Router:
@@ -67,7 +68,7 @@ class Router:
             RequestRefused: the server answered with a JSON-RPC error.
         """
         registry = self._registry
-        session = registry.live(request.principal, request.session)
+        session = registry.access.ready_nowait(request.principal, request.session)
         if session is None:
             session = await registry.ready(request.principal, request.session, request.namespace)
         # No await between this check and begin(): the session cannot change in between.
@@ -137,10 +138,16 @@ class Router:
     async def _run(self, call: Call) -> CallResult:
         """Run a call on the connection of its session, and journal it."""
         started_at = self._core.clock.now()
-        outcome: CallResult | BaseException = SessionClosed("unfinished")
+        outcome: CallResult | BaseException = _UNFINISHED
         try:
             with end_with_session(call.session):
-                outcome = await self._send(call)
+                try:
+                    outcome = await self._send(call)
+                except (ConnectionLost, OutcomeUnknown) as lost:
+                    if not _may_send_again(call, lost):
+                        raise
+                    call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
+                    outcome = await self._send(call)
             # Taken before the receipt is written, which keeps the notice for repeats.
             self._take_notice(call, outcome)
             if call.delivery is not None:
@@ -154,20 +161,7 @@ class Router:
                 await self._journal(call, started_at, outcome)
 
     async def _send(self, call: Call) -> CallResult:
-        """Send a call, and once more if it was lost before it was sent, or on the way and may be repeated."""
-        try:
-            return await self._send_once(call)
-        except (CallDeferred, CallWithdrawn):
-            raise
-        except ConnectionLost:
-            pass
-        except OutcomeUnknown:
-            if not call.repeatable:
-                raise
-        call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
-        return await self._send_once(call)
-
-    async def _send_once(self, call: Call) -> CallResult:
+        """Send a call on the connection of its session; open the connection first if necessary."""
         session, binding, request = call.session, call.binding, call.request
         live = binding.live
         if live is None or not live.usable:
@@ -274,10 +268,10 @@ class Router:
                 # The call ran: after an error now the caller would run it again.
                 logger.error("a call was not journalled before its reply: %s", error)
 
-    async def forward(
+    async def request_service(
         self, request: Request, method: str, params: JSON, context: CallContext
     ) -> tuple[JSON, Session]:
-        """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
+        """Send an MCP request other than tools/call to a service of a session (resources, prompts).
 
         Raises:
             NotAllowed: the service answers tool calls only.
@@ -320,6 +314,13 @@ async def _acquire_slot(call: Call, live: LiveConnection) -> None:
         live.slots.acquire_nowait()
     except anyio.WouldBlock:
         await call.waiting.acquire_slot(live, call.session.id)
+
+
+def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
+    """Whether to send a call once more: it was lost before it was sent, or on the way and may be repeated."""
+    if isinstance(error, CallDeferred | CallWithdrawn):
+        return False
+    return isinstance(error, ConnectionLost) or call.repeatable
 
 
 def _timed_out(session: Session, binding: Binding, method: str) -> CallTimedOut:

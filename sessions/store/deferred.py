@@ -28,7 +28,10 @@ class DeferredStore:
     def __getattr__(self, name: str) -> Any:
         if name == "_store":
             raise AttributeError("the store is not open")
-        return getattr(self._store, name)
+        value = getattr(self._store, name)
+        # The next call reaches the store without this one.
+        setattr(self, name, value)
+        return value
 
 
 __all__ = ["DeferredStore"]

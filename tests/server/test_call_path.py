@@ -18,8 +18,8 @@ from support import traced_server
 from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
-FILES = 67
-FRAMES = 21
+FILES = 49
+FRAMES = 18
 
 
 @dataclass

@@ -9,7 +9,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import LARGE, RaceLost, race, run_in_thread_if_large
+from statehold.sessions.concurrency import RaceLost, race
+from statehold.sessions.json_codec import LARGE, run_in_thread_if_large
 
 
 async def work() -> str:

@@ -25,7 +25,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
 from statehold.sessions.services import CallContext, SessionView, Snapshot
-from statehold.sessions.transitions.admission import USED_SECONDS
+from statehold.sessions.transitions.access import USED_SECONDS
 
 
 class Lingering(Counting):
@@ -364,7 +364,7 @@ async def test_a_hanging_request_other_than_a_call_ends_with_its_session(build: 
 
         async def read() -> None:
             with pytest.raises(SessionClosed):
-                await engine.router.forward(request, "resources/read", {}, Nobody())
+                await engine.router.request_service(request, "resources/read", {}, Nobody())
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-from ...sessions.calls.deliveries import Delivery
+from ...sessions.calls.notices import Delivery
 from ...sessions.calls.receipts import Operation
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from ...sessions.actions.rename_delete import SAME
-from ...sessions.calls.deliveries import take_notices
+from ...sessions.calls.notices import take_notices
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import Session

@@ -15,13 +15,13 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from . import procfs
-from .call_log import CallLog
-from .framing import OutputTail, StdinWriter, StdoutReader
+from .call_log import CallLog, LoggedPipe
+from .framing import StdinWriter, StdoutReader
 from .keeper import KeeperClient, KeeperUnreachable, KeptIdentity, KeptProcess
 from .launch import inherited_environment
 from .ledger import Ledger
-from .logged_pipe import LoggedPipe
 from .process import OwnProcess, Process
+from .stderr import OutputTail
 
 logger = logging.getLogger("statehold.upstream")
 

@@ -16,7 +16,8 @@ from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, cast
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -32,8 +33,6 @@ from mcp_types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
-
-from .streams import ClosingStream, MessageStream
 
 QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait for the consumer; reading pauses while there are more."""
@@ -141,6 +140,41 @@ def _first_value(line: bytes) -> tuple[object, str]:
 def _message_of(value: object) -> JSONRPCMessage:
     repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+
+
+class ClosingStream:
+    """A stream of the SDK that closes when its `async with` block ends."""
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+class MessageStream(ClosingStream):
+    """A read stream of the SDK that iterates over what receive() returns, until that raises EndOfStream."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        raise NotImplementedError
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
 
 
 class StdoutReader(MessageStream, asyncio.Protocol):
@@ -430,53 +464,12 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self._can_write.set()
 
 
-LINE_BYTES: Final = 8192
-"""The longest part of stderr that is logged as one line."""
-
-
-class OutputTail(asyncio.Protocol):
-    """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped.
-
-    `beginning` is the part that another process has read already.
-    """
-
-    def __init__(
-        self, size: int, on_line: Callable[[str], None] | None = None, *, beginning: str = ""
-    ) -> None:
-        self._size = size
-        self._on_line = on_line
-        self._partial = b""
-        self._tail = bytearray(beginning.encode())
-        self._transport: asyncio.BaseTransport | None = None
-        self.ended = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._tail += data
-        if len(self._tail) > 2 * self._size:
-            del self._tail[: -self._size]
-        if self._on_line is not None:
-            *lines, self._partial = (self._partial + data).split(b"\n")
-            if len(self._partial) > LINE_BYTES:
-                lines, self._partial = [*lines, self._partial], b""
-            for line in lines:
-                if line.strip():
-                    self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self.ended.set()
-
-    def abort(self) -> None:
-        """Close the pipe now."""
-        if self._transport is not None:
-            self._transport.close()
-
-    @property
-    def text(self) -> str:
-        return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
-
-
-__all__ = ["OutputTail", "SentLog", "StdinWriter", "StdoutReader", "decode", "encode"]
+__all__ = [
+    "ClosingStream",
+    "MessageStream",
+    "SentLog",
+    "StdinWriter",
+    "StdoutReader",
+    "decode",
+    "encode",
+]

@@ -1,8 +1,10 @@
-"""Finds the line that explains why a program ended in its last output, without escape sequences."""
+"""The stderr of a child: its last part, and the line in it that explains why a program ended, without escape sequences."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import Final
 
 from ...sessions.one_line import one_line
@@ -74,4 +76,53 @@ def without_sequences(text: str) -> str:
     return _SEQUENCE.sub("", text) if "\x1b" in text or "\x9b" in text else text
 
 
-__all__ = ["CAUSE_LENGTH", "last_cause", "without_sequences"]
+LINE_BYTES: Final = 8192
+"""The longest part of stderr that is logged as one line."""
+
+
+class OutputTail(asyncio.Protocol):
+    """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped.
+
+    `beginning` is the part that another process has read already.
+    """
+
+    def __init__(
+        self, size: int, on_line: Callable[[str], None] | None = None, *, beginning: str = ""
+    ) -> None:
+        self._size = size
+        self._on_line = on_line
+        self._partial = b""
+        self._tail = bytearray(beginning.encode())
+        self._transport: asyncio.BaseTransport | None = None
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._tail += data
+        if len(self._tail) > 2 * self._size:
+            del self._tail[: -self._size]
+        if self._on_line is not None:
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            if len(self._partial) > LINE_BYTES:
+                lines, self._partial = [*lines, self._partial], b""
+            for line in lines:
+                if line.strip():
+                    self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.ended.set()
+
+    def abort(self) -> None:
+        """Close the pipe now."""
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def text(self) -> str:
+        return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
+
+
+__all__ = ["OutputTail", "CAUSE_LENGTH", "last_cause", "without_sequences"]

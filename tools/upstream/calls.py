@@ -1,7 +1,7 @@
 """The requests in flight on one connection: their progress and log messages, and the call that a question belongs to.
 
 A question of a legacy upstream does not name its call. So calls of tools that have asked before take turns, and a question
-is only forwarded when it can belong to a single call. A call with an open question delays no other call, and a call whose
+is only passed on when it can belong to a single call. A call with an open question delays no other call, and a call whose
 client has disconnected does not prevent questions to other callers.
 """
 
@@ -119,7 +119,7 @@ class ActiveCalls:
 
     Calls of a tool that has asked before take turns, so that a question can be assigned to one of them. A call releases its
     turn while its question is open and retakes it before the answer is passed on. It waits ATTRIBUTION_SECONDS at most for
-    a turn. Calls of other tools never wait. On a `shared` connection, a question is only forwarded if one call is in flight.
+    a turn. Calls of other tools never wait. On a `shared` connection, a question is only passed on if one call is in flight.
     """
 
     def __init__(self, *, shared: bool = False) -> None:

@@ -17,14 +17,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from ...sessions.attribution import LAST_WORDS
-from ...sessions.concurrency import run_in_thread_if_large
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
     ServiceUnavailable,
     SessionError,
 )
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, run_in_thread_if_large
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
@@ -230,7 +229,7 @@ class UpstreamConnection:
         return CallResult(await self._request("tools/call", params, ctx))
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        """Forward one request other than tools/call and return its result. Raises like call()."""
+        """Send one request other than tools/call and return its result. Raises like call()."""
         uri: object = params.get("uri")
         if method == "resources/subscribe" and isinstance(uri, str):
             return await self._subscribe(uri, ctx)
@@ -393,7 +392,7 @@ class UpstreamConnection:
             self.on_changed(method, {})
 
     async def on_request(self, method: str, params: JSON) -> JSON:
-        """Forward a question of the upstream to the caller of the call that it belongs to, and return the answer."""
+        """Pass a question of the upstream on to the caller of the call that it belongs to, and return the answer."""
         if method == "ping":
             return {}
         if method not in QUESTIONS:
@@ -421,9 +420,9 @@ class UpstreamConnection:
         except MCPError:
             raise
         except Exception as error:
-            logger.exception("a question of %s could not be forwarded to the caller", self.service)
+            logger.exception("a question of %s could not be passed on to the caller", self.service)
             raise MCPError(
-                INTERNAL_ERROR, "The question could not be forwarded to the caller"
+                INTERNAL_ERROR, "The question could not be passed on to the caller"
             ) from error
 
     def on_lost(self, reason: str) -> None:

@@ -50,7 +50,7 @@ OFFERED_CAPABILITIES: Final[JSON] = {
 """The client capabilities declared to a legacy upstream. The handshake declares them before there is a caller."""
 
 UNRELAYED_EXTENSIONS: Final = ("io.modelcontextprotocol/tasks",)
-"""Extensions that need further requests which Statehold does not forward."""
+"""Extensions that need further requests which Statehold does not pass on."""
 
 SECOND_TRY_SECONDS: Final = 10.0
 """Seconds to wait for an answer to a modern request when the legacy era is still to be tried."""

@@ -67,15 +67,15 @@ def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
     Such a member is its text; clients may show or omit the other members.
     """
     with_text = {id(place) for place, name in places if name == "text"}
-    one_each = (
-        tuple(
-            index
-            for index, (place, name) in enumerate(places)
-            if name == "text" or (name == member and id(place) not in with_text)
-        )
-        for member in ("text", *sorted({name for _, name in places} - {"text"}))
-    )
-    return dict.fromkeys((tuple(range(len(places))), *one_each))
+    members = {name for _, name in places if name != "text"}
+    readings: list[Sequence[int]] = [range(len(places))]
+    for member in ("text", *sorted(members)):
+        reading: list[int] = []
+        for index, (place, name) in enumerate(places):
+            if name == "text" or (name == member and id(place) not in with_text):
+                reading.append(index)
+        readings.append(reading)
+    return dict.fromkeys(map(tuple, readings))
 
 
 def _texts_of(

@@ -27,7 +27,7 @@ from ...sessions.services import (
     Snapshot,
     ToolSpec,
 )
-from ..app_pages import app_page
+from ..catalog import app_page
 from ..processes.child import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment

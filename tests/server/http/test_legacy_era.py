@@ -23,9 +23,8 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.fast_request import PlainRequest, ToolCall
 from statehold.server.http.legacy_response import LegacyResponse, Question
-from statehold.server.http.request_body import BODY_LIMIT, WholeBody
+from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL

@@ -17,7 +17,7 @@ from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_path import FastPath
-from statehold.server.http.request_body import BODY_LIMIT
+from statehold.server.http.request import BODY_LIMIT
 from statehold.server.protocol.request_checks import DEPTH
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL

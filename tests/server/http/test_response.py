@@ -14,14 +14,14 @@ from support.own_results import check_own_result
 from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
-from statehold.server.protocol.results import forwarded_result
+from statehold.server.protocol.results import service_result
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.calls.request import Answer
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:
     answer = Answer({"content": [], **payload}, {"id": "sh_x"})
-    return forwarded_result(answer, service="s", modern=modern, info={})
+    return service_result(answer, service="s", modern=modern, info={})
 
 
 def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
@@ -33,7 +33,7 @@ def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
 def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
     own: list[JSON] = [{"type": "text", "text": text} for text in "ab"[:count]]
     answer = Answer({"content": own}, {"id": "sh_x"}, "note")
-    result = forwarded_result(answer, service="s", modern=True, info={})
+    result = service_result(answer, service="s", modern=True, info={})
     texts = [block["text"] for block in result["content"]]
     assert texts == (["note"], ["a\n\nnote"], ["a\n\nnote", "b"])[count]
     assert CallResult(result).text == "\n".join("ab"[:count])
@@ -42,7 +42,7 @@ def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
 @pytest.mark.parametrize("text", ["42", "-1.5", "true", "null", '"x"', " [1]\n", "NaN"])
 def test_a_note_leaves_a_json_text_as_it_is(text: str) -> None:
     answer = Answer({"content": [{"type": "text", "text": text}]}, {"id": "sh_x"}, "note")
-    result = forwarded_result(answer, service="s", modern=True, info={})
+    result = service_result(answer, service="s", modern=True, info={})
     assert [block["text"] for block in result["content"]] == [text, "note"]
 
 

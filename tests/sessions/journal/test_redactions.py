@@ -12,7 +12,7 @@ from support.counting import Nobody
 from support.engine import Build, Engine
 
 from statehold.sessions.calls.request import Request
-from statehold.sessions.journal import redactions
+from statehold.sessions.journal import entries
 from statehold.sessions.journal.entries import CallEntry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.records import LOCAL, HistoryFilter, JournalKind, JournalRecord, Principal
@@ -70,7 +70,7 @@ async def test_the_writes_of_others_go_on_while_one_call_is_redacted(
 async def test_the_texts_of_a_call_that_waits_too_long_are_left_out(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redactions, "SECONDS", 0.2)
+    monkeypatch.setattr(entries, "SECONDS", 0.2)
     slow = _Pausable()
     async with build() as home:
         monkeypatch.setattr(home.registry.core.redactions, "_redactor", slow)
@@ -89,7 +89,7 @@ async def test_the_texts_of_a_call_that_waits_too_long_are_left_out(
 async def test_a_call_whose_redaction_takes_too_long_is_answered_meanwhile(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redactions, "SECONDS", 0.2)
+    monkeypatch.setattr(entries, "SECONDS", 0.2)
     slow = _Pausable()
     async with build() as home:
         monkeypatch.setattr(home.registry.core.redactions, "_redactor", slow)

@@ -13,7 +13,7 @@ from support.counting import Counter, Nobody, refuse
 from support.engine import Build, Engine
 from support.selection import matrix
 
-from statehold.sessions.calls.deliveries import take_notices
+from statehold.sessions.calls.notices import take_notices
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.live import connector

@@ -36,8 +36,7 @@ from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from .base import EarlierTraffic, OpenTransport, Transport
 from .http_errors import HttpRefused, NoConnection
-from .pipe_requests import EndWatchingStream, PipeRequests, withdraw
-from .tracing import is_tracing
+from .pipe_requests import EndWatchingStream, PipeRequests, is_tracing, withdraw
 
 logger = logging.getLogger("statehold.upstream")
 

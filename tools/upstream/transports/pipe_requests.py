@@ -9,8 +9,8 @@ stream in the order of arrival, so that notifications keep their place before th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -25,12 +25,15 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
+from opentelemetry.context import get_current
+from opentelemetry.propagate import inject
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from ....sessions.json_codec import JSON
-from ...processes.streams import MessageStream
+from ...processes.framing import MessageStream
 from ..sdk import ReadStream, WriteStream
-from .tracing import with_trace_context
 
+_BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
 
@@ -57,7 +60,10 @@ class PipeRequests:
         await anyio.lowlevel.checkpoint_if_cancelled()
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            await self._write_message(message)
+            try:
+                await self._write.send(SessionMessage(message))
+            except _BROKEN:
+                raise _closed() from None
             return await answer
         except anyio.get_cancelled_exc_class():
             await self._cancel(number)
@@ -73,12 +79,6 @@ class PipeRequests:
         answer.add_done_callback(_note_retrieved)
         return answer
 
-    async def _write_message(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
-        try:
-            await self._write.send(SessionMessage(message))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise _closed() from None
-
     async def _cancel(self, number: int) -> None:
         params = {"requestId": number, "reason": "caller cancelled"}
         message = JSONRPCNotification(
@@ -86,8 +86,8 @@ class PipeRequests:
         )
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
             try:
-                await self._write_message(message)
-            except MCPError:
+                await self._write.send(SessionMessage(message))
+            except _BROKEN:
                 return
 
     def take(self, item: SessionMessage | Exception) -> bool:
@@ -167,11 +167,28 @@ def _closed() -> MCPError:
 
 
 def withdraw(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
-    """Return the answer to a question whose caller was lost with the process that forwarded it."""
+    """Return the answer to a question whose caller was lost with the process that passed it on."""
     if question.method == "elicitation/create":
         return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})
     error = ErrorData(code=INVALID_REQUEST, message="The question was withdrawn.")
     return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
 
 
-__all__ = ["EndWatchingStream", "PipeRequests", "withdraw"]
+def is_tracing() -> bool:
+    """Whether OpenTelemetry is set up; then the SDK must create a span for each request."""
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+
+def with_trace_context(params: JSON) -> JSON:
+    """Return the parameters with the caller's trace context in `_meta`."""
+    if not get_current():
+        return params
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    if not carrier:
+        return params
+    meta: Mapping[str, Any] = params.get("_meta") or {}
+    return {**params, "_meta": {**meta, **carrier}}
+
+
+__all__ = ["EndWatchingStream", "PipeRequests", "is_tracing", "with_trace_context", "withdraw"]

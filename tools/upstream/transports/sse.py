@@ -16,8 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
-from ...processes.framing import decode, encode
-from ...processes.streams import ClosingStream
+from ...processes.framing import ClosingStream, decode, encode
 from ..sdk import request_within_origin, sse_within_origin
 from .base import Transport
 from .http import RESULT_BYTES, Client, refusal_in
