@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0007"
+HEAD: Final = "0100"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import Connection, insert, inspect, select
 
 from ..errors import StoreUnavailable
-from . import schema
 from .dialect import database_name
 from .file.folder import DatabaseDamaged
 from .schema import HEAD, metadata, version
 
-FIRST = "0001"
-_SECOND = (schema.tally, schema.receipt, schema.summary)
-_FIRST = [
-    table for table in metadata.sorted_tables if table is not version and table not in _SECOND
-]
-"""The tables by the revision that added them."""
+FIRST: Final = "0100"
+"""The schema of the first release. A database of an earlier one is refused."""
+_TABLES: Final = [table.name for table in metadata.sorted_tables if table is not version]
 
 
 def revision(connection: Connection) -> str | None:
     """Return the revision of a database, None for an empty or incomplete one. Changes nothing.
 
     Raises:
-        StoreUnavailable: when the database belongs to another program.
+        StoreUnavailable: when the database belongs to another program, or was written before the first release.
     """
     return _revision(connection, inspect(connection).get_table_names())
 
@@ -34,24 +31,27 @@ def complete_revision(connection: Connection) -> str | None:
     """Return the revision of a database that is always created with all of its tables in one transaction.
 
     Raises:
-        StoreUnavailable: when the database belongs to another program.
+        StoreUnavailable: when the database belongs to another program, or was written before the first release.
         DatabaseDamaged: when a table of its revision is missing.
     """
     tables = inspect(connection).get_table_names()
-    if version.name not in tables and {table.name for table in _FIRST} <= set(tables):
+    if version.name not in tables and set(_TABLES) <= set(tables):
         raise DatabaseDamaged(f"it has no table {version.name}")
     revision_found = _revision(connection, tables)
-    if revision_found is not None and revision_found <= HEAD:
-        expected = [*_FIRST, *(_SECOND if revision_found > FIRST else ())]
-        missing = sorted(table.name for table in expected if table.name not in tables)
-        if missing:
-            raise DatabaseDamaged(f"it has no table {', '.join(missing)}")
+    if revision_found == HEAD and (missing := sorted(set(_TABLES) - set(tables))):
+        raise DatabaseDamaged(f"it has no table {', '.join(missing)}")
     return revision_found
 
 
 def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
     if version.name in tables:
-        return connection.scalar(select(version.c.version_num))
+        found = connection.scalar(select(version.c.version_num))
+        if found is not None and found < FIRST:
+            raise StoreUnavailable(
+                f"{database_name(connection)} was written by a Statehold before 0.1 (schema {found}), which this program "
+                f"does not read. {_elsewhere(connection)}"
+            )
+        return found
     if tables:
         raise StoreUnavailable(
             f"{database_name(connection)} is of another program. {_elsewhere(connection)}"

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine
 from store_making import NODE, OTHER, Sessions, entry, node_record
 from support.selection import matrix
 
@@ -218,34 +215,6 @@ async def test_a_database_without_one_of_its_tables_is_damaged(killed: Killed, t
     assert await start(file.parent) == []
     (copy,) = aside(file.parent)
     assert copy.read_bytes() == before["statehold.db"]
-
-
-@pytest.mark.parametrize(
-    ("revision", "dropped", "missing"),
-    matrix(
-        ("0002", None, False),
-        ("0002", "tally", True),
-        ("0001", None, False),
-        ("0001", "journal", True),
-        quick=2,
-    ),
-)
-async def test_an_older_database_is_upgraded_unless_a_table_of_its_revision_is_missing(
-    tmp_path: Path, revision: str, dropped: str | None, missing: bool
-) -> None:
-    file = tmp_path / "statehold.db"
-    engine = create_engine(f"sqlite:///{file}")
-    with engine.begin() as connection:
-        config = Config()
-        folder = Path(schema.__file__).parent / "migrations"
-        config.set_main_option("script_location", str(folder))
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-        if dropped is not None:
-            connection.exec_driver_sql(f"DROP TABLE {dropped}")
-    engine.dispose()
-    await start(tmp_path)
-    assert len(aside(tmp_path)) == missing
 
 
 # A database and its log.

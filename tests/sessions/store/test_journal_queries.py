@@ -17,13 +17,10 @@ from statehold.sessions.records import (
     JournalKind,
     JournalRecord,
     ReceiptRecord,
-    SessionFilter,
     SummaryRecord,
 )
 from statehold.sessions.store import JournalLimits, Store, Write
 from statehold.sessions.store.sql import SQLStore
-
-STORED = Path(__file__).parent / "stored"
 
 
 def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
@@ -336,37 +333,3 @@ async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sess
         )
         await store.write(write("sh_a", summary=summary))
         assert await store.summary("sh_a") == summary
-
-
-@pytest.mark.parametrize(
-    "schema", matrix(*sorted(path.stem for path in STORED.glob("*.sql")), quick=2)
-)
-async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
-    tmp_path: Path, schema: str
-) -> None:
-    with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        connection.executescript((STORED / f"{schema}.sql").read_text(encoding="utf-8"))
-    connection.close()
-    async with SQLStore.sqlite(tmp_path, limits=JournalLimits()) as store:
-        assert await store.check() == []
-        assert (await _room(store))[0] == 11
-        state = await store.state("sh_a")
-        assert state is not None
-        assert state.value == {"n": 2**60, "x": 1.0}
-        tally = await store.journal_counts("sh_a")
-        assert tally.calls == {"count": {"ok": 7, "error": 3}}
-        assert (tally.transitions, tally.last_seq) == (1, 11)
-        sessions, _ = await store.list_sessions(SessionFilter(name_prefix="work"))
-        assert [(record.id, record.labels) for record in sessions] == [("sh_a", {})]
-        if schema >= "0002":
-            assert await store.summary("sh_a") is not None
-            assert await store.receipt("sh_a", "op-1") is not None
-        await store.join(node_record(NODE + "_new"))
-        claimed = await store.claim("sh_a", NODE + "_new", 200.0)
-        assert claimed is not None
-        await store.write(
-            write("sh_a", claimed.session.epoch, NODE + "_new", receipts=[receipt("op-1")])
-        )
-        begun = run(tally.last_seq + 5, "a", "running")
-        await store.write(write("sh_a", claimed.session.epoch, NODE + "_new", journal=[begun]))
-        assert await seqs(store, kinds=["run"]) == [begun.seq]

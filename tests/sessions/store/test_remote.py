@@ -22,11 +22,10 @@ from support.databases import DatabaseServer, MariaDB
 from support.process_exit import join_threads
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
-from statehold.sessions.records import HistoryFilter, Principal, StateRecord
+from statehold.sessions.records import HistoryFilter, StateRecord
 from statehold.sessions.store import Write, connection, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
-from statehold.sessions.store.schema import HEAD
 from statehold.sessions.store.sql import SQLStore
 
 pytestmark = pytest.mark.thorough
@@ -313,58 +312,18 @@ def _shape(server: DatabaseServer, url: str) -> dict[str, Any]:
         }
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
-async def test_a_database_of_an_earlier_schema_is_upgraded(
-    server: DatabaseServer, revision: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
+    server: DatabaseServer,
 ) -> None:
     url = server.fresh()
-    with monkeypatch.context() as earlier, server.connection(url) as connection:
-        earlier.setattr(upgrade_module, "HEAD", revision)
-        upgrade_module.migrate(connection, None)
-        names, values = ", ".join(_SESSION), ", ".join(_SESSION.values())
-        connection.execute(text(f"INSERT INTO session ({names}) VALUES ({values})"))
-        connection.execute(text("INSERT INTO state VALUES ('sh_a', 3, '{\"n\": 3}', NULL)"))
-    async with _store(url) as store:
-        record = await store.find("local", "", "work")
-        assert record is not None
-        assert (record.id, await version_of(store)) == ("sh_a", 3)
-        assert await store.check() == []
-        assert upgrade_module.HEAD == HEAD
-
-
-async def test_the_sessions_of_all_clients_of_a_user_become_the_users(
-    server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If two open sessions have the same name, the one that was used last keeps it."""
-    url = server.fresh()
-    with monkeypatch.context() as earlier, server.connection(url) as connection:
-        earlier.setattr(upgrade_module, "HEAD", "0003")
-        upgrade_module.migrate(connection, None)
-        for number, client in enumerate(("one", "two")):
-            row = {**_SESSION, "id": f"'sh_{client}'", "used_at": f"{number}.5"}
-            row["owner"] = f"'4.3:home{client}ben'"
-            insert = f"INSERT INTO session ({', '.join(row)}) VALUES ({', '.join(row.values())})"
-            connection.exec_driver_sql(insert)
-    async with _store(url) as store:
-        ben = Principal(issuer="home", subject="ben").key
-        assert sorted(await store.ids(ben)) == ["sh_one", "sh_two"]
-        record = await store.find(ben, "", "work")
-        assert record is not None
-        assert record.id == "sh_two"
-
-
-_SESSION = {
-    **dict.fromkeys(("created_at", "used_at", "status_at"), "1.0"),
-    **dict.fromkeys(("idle_seconds", "paused_seconds", "lifetime_seconds"), "9.0"),
-    "id": "'sh_a'",
-    "owner": "'local'",
-    "namespace": "''",
-    "name": "'work'",
-    "epoch": "4",
-    "status": "'paused'",
-    "metadata": "'{}'",
-    "services": "'[]'",
-}
+    with server.connection(url) as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('0007')"))
+    with pytest.raises(StoreUnavailable, match=r"before 0\.1 .* store\.url"):
+        async with _store(url):
+            pass
+    with server.connection(url) as connection:
+        assert inspect(connection).get_table_names() == ["alembic_version"]
 
 
 @pytest.mark.parametrize(

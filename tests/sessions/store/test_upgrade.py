@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -14,7 +15,6 @@ from store_making import NODE, Sessions, node_record
 from support.fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.records import Principal, SessionFilter
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
@@ -57,82 +57,6 @@ def test_the_history_is_one_line_that_ends_at_head() -> None:
     assert script.get_heads() == [HEAD]
     assert len(script.get_bases()) == 1
     assert not any(each.is_branch_point for each in script.walk_revisions())
-
-
-def test_a_database_of_every_earlier_schema_is_stored() -> None:
-    """The stored schemas are the parameters of `test_a_stored_database_of_an_earlier_schema_is_upgraded`."""
-    from alembic.script import ScriptDirectory
-
-    folder = Path(upgrade_module.__file__).parent / "migrations"
-    revisions = {each.revision for each in ScriptDirectory(str(folder)).walk_revisions()}
-    stored = {path.stem for path in (Path(__file__).parent / "stored").glob("*.sql")}
-    assert stored == revisions - {HEAD}
-
-
-async def test_the_sessions_of_all_clients_of_a_user_become_the_users(tmp_path: Path) -> None:
-    """If two open sessions have the same name, the one that was used last keeps it."""
-    stored = Path(__file__).parent / "stored" / "0003.sql"
-    with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        connection.executescript(stored.read_text(encoding="utf-8"))
-    connection.close()
-    ben, ann = Principal(issuer="home", subject="ben"), Principal(subject="ann", client_id="new")
-    async with SQLStore.sqlite(tmp_path) as store:
-        sessions, _ = await store.list_sessions(SessionFilter(owner=ben.key))
-        assert [(record.id, record.namespace, record.name) for record in sessions] == [
-            ("sh_g", "", "notes"),
-            ("sh_e", "", "notes"),
-            ("sh_d", "", None),
-            ("sh_f", "other", "notes"),
-        ]
-        of_ann = await store.find(ann.key, "", "notes")
-        assert of_ann is not None
-        assert of_ann.id == "sh_h"
-        of_local = await store.find("local", "", "work")
-        assert of_local is not None
-
-
-async def test_sessions_with_the_former_default_times_last_like_new_ones(tmp_path: Path) -> None:
-    """Times that were chosen stay; a paused session is due by its new times, and a closed one as before."""
-    stored = Path(__file__).parent / "stored" / "0006.sql"
-    columns = (
-        "id, owner, namespace, name, status, created_at, used_at, status_at, due_at, idle_seconds, "
-        "paused_seconds, lifetime_seconds, lifetime_ends_at, metadata, epoch, services"
-    )
-    day, month = 86_400.0, 2_592_000.0
-    with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        connection.executescript(stored.read_text(encoding="utf-8"))
-        for row in (
-            ("sh_named", "mine", "paused", day + 5, day, 7 * day, 7 * day),
-            ("sh_unnamed", None, "paused", day + 5, day, 7 * day, 7 * day),
-            ("sh_chosen", "chosen", "paused", 60.0 + 5, 60.0, 3600.0, 3605.0),
-            ("sh_gone", "gone", "closed", 9.0, day, 7 * day, 7 * day),
-        ):
-            key, name, status, *times = row
-            values = (key, ":last", "", name, status, 5.0, 5.0, 5.0, times[0], 900.0, *times[1:])
-            values = (*values, "{}", 1, "[]")
-            marks = ", ".join("?" * len(values))
-            connection.execute(f'INSERT INTO "session" ({columns}) VALUES ({marks})', values)
-    connection.close()
-    async with SQLStore.sqlite(tmp_path) as store:
-        records = {
-            key: await store.get(key) for key in ("sh_named", "sh_unnamed", "sh_chosen", "sh_gone")
-        }
-    times = {
-        key: (
-            record.timeouts.paused,
-            record.timeouts.lifetime,
-            record.lifetime_ends_at,
-            record.due_at,
-        )
-        for key, record in records.items()
-        if record is not None
-    }
-    assert times == {
-        "sh_named": (0.0, 0.0, None, None),
-        "sh_unnamed": (month, 0.0, None, month + 5),
-        "sh_chosen": (60.0, 3600.0, 3605.0, 65.0),
-        "sh_gone": (day, 7 * day, 7 * day, 9.0),
-    }
 
 
 def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:
@@ -225,6 +149,23 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
             pass
     assert str(tmp_path) not in str(caught.value)
     assert file.read_bytes() == before
+
+
+async def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "statehold.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.execute("INSERT INTO alembic_version VALUES ('0007')")
+        connection.execute("CREATE TABLE session (id VARCHAR(128) NOT NULL)")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreUnavailable, match=r"before 0\.1 .* Move it away, or choose another"):
+        async with SQLStore.sqlite(tmp_path):
+            pass
+    assert file.read_bytes() == before
+    assert not any("damaged" in name for name in os.listdir(tmp_path))
 
 
 async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
