@@ -58,6 +58,17 @@ BYPASSES: Final = (
 )
 """Environment variables that let pages bypass the proxy."""
 
+LOGGING: Final = (
+    *("DEBUG", "DEBUG_FILE", "NODE_DEBUG"),
+    *("PWDEBUG", "PWDEBUGIMPL", "PWTEST_PRINT_WS_ENDPOINT"),
+)
+"""Environment variables, often set for other programs of Node, with which Playwright writes its messages to the log: cookies,
+typed secrets and the addresses of browsers are in them.
+"""
+
+ELSEWHERE: Final = "SELENIUM_REMOTE_"
+"""The beginning of the names of variables with which Playwright starts browsers on a Selenium Grid, without the proxy."""
+
 
 class Driver:
     """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
@@ -224,14 +235,15 @@ def program_environment(folder: Path) -> dict[str, str]:
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without our own variables and without those that bypass the proxy.
+    """Return the environment without our own variables and without those that bypass the proxy or log secrets.
 
     Variables that the configuration refers to as `${NAME}` stay in it.
     """
     return {
         key: value
         for key, value in environment.items()
-        if not key.upper().startswith("STATEHOLD_") and key.upper() not in BYPASSES
+        if not key.upper().startswith(("STATEHOLD_", ELSEWHERE))
+        and key.upper() not in (*BYPASSES, *LOGGING)
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from playwright.async_api import Error
+from support.browsing import opened, process_of, running_in_hosts
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.process import driver as drivers
@@ -27,6 +28,7 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
         "STATEHOLD_TOKENS",
         "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
         "PLAYWRIGHT_PROXY_BYPASS_FOR_TESTING",
+        "SELENIUM_REMOTE_URL",
     ):
         monkeypatch.setenv(name, "127.0.0.1")
     monkeypatch.setenv("LANG", "C.UTF-8")
@@ -43,6 +45,22 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     assert "No such file or directory" in caught.value.message
     assert environment["LANG"] == "C.UTF-8"
     assert "127.0.0.1" not in environment.values()
+
+
+async def test_debugging_other_programs_of_node_writes_no_secrets_of_browsers(
+    tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    messages = tmp_path / "messages"
+    monkeypatch.setenv("DEBUG", "*")
+    for file in (str(messages), ""):
+        monkeypatch.setenv("DEBUG_FILE", file)
+        async with running_in_hosts(tmp_path / "data", shell) as service, opened(service) as browse:
+            host = process_of(browse).host
+            assert host is not None
+            text = await browse.text("evaluate", function="() => 'secret'.repeat(2)")
+            assert "secretsecret" in text
+        written = capfd.readouterr().err + (messages.read_text() if messages.exists() else "")
+        assert [text for text in ("secretsecret", host.address.endpoint) if text in written] == []
 
 
 async def test_a_driver_that_ends_at_its_start_is_reported(
