@@ -10,12 +10,15 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
+from ..devtools.world import origin_of
 from ..errors import ToolFailed, describe_error
 from ..session.uploads import allowed_folder, allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import FileChooser
+
+    from ..session.tab import Tab
 
 ANSWER_SECONDS: Final = 1.0
 
@@ -39,10 +42,26 @@ async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
     # Only a prompt takes a text.
     text = arguments.prompt_text if dialog.type == "prompt" else None
     if text is not None:
-        text = call.session.secrets.named.insert(text, tab.page.url, is_typed=True)
+        text = _insert_secrets(call, tab, text)
     answer = partial(dialog.accept, text) if arguments.accept else dialog.dismiss
     await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True
+
+
+def _insert_secrets(call: Call, tab: Tab, text: str) -> str:
+    """Return the text for a prompt with the values of named secrets.
+
+    Raises:
+        ToolFailed: A secret is not for all sites with a frame in the page: each of them may have opened the prompt.
+    """
+    named = call.session.secrets.named
+    urls = [frame.url for frame in tab.page.frames if origin_of(frame.url)]
+    texts = {named.insert(text, url, is_typed=True) for url in (tab.page.url, *urls)}
+    if len(texts) > 1:
+        raise ToolFailed(
+            "Frames of several sites may have asked, and the secret differs between them. Nothing was put in."
+        )
+    return texts.pop()
 
 
 class FileUpload(BrowserArguments):
