@@ -10,6 +10,13 @@
   if (!isControl && !field.isContentEditable) return "is none for text";
   if (![...typed, ...chosen].includes(type)) return `takes no text: it is of type ${type}`;
   if (type === "number" && isNaN(Number(text))) return "takes numbers only";
+  if (chosen.includes(type) && text) {
+    // The browser writes a value that it refuses to the console, except for fields of a document without a window.
+    const trial = document.implementation.createHTMLDocument("").createElement("input");
+    trial.type = type;
+    trial.value = text;
+    if (type === "color" ? !CSS.supports("color", text) : !trial.value) return "did not take it";
+  }
   field.focus();
   const selection = root.getSelection?.() ?? getSelection();
   if (!isControl) selection.selectAllChildren(field);
