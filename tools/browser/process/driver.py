@@ -62,8 +62,8 @@ LOGGING: Final = (
     *("DEBUG", "DEBUG_FILE", "NODE_DEBUG"),
     *("PWDEBUG", "PWDEBUGIMPL", "PWTEST_PRINT_WS_ENDPOINT"),
 )
-"""Environment variables, often set for other programs of Node, with which Playwright writes its messages to the log: cookies,
-typed secrets and the addresses of browsers are in them.
+"""Environment variables, often set for other programs of Node, with which Playwright writes its messages to the log, with
+cookies, typed secrets and the addresses of browsers in them.
 """
 
 ELSEWHERE: Final = "SELENIUM_REMOTE_"

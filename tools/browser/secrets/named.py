@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
-from urllib.parse import quote, quote_plus
+from html.entities import codepoint2name
+from typing import Final
 
 from ..devtools.world import origin_of
 from ..errors import ToolFailed
@@ -31,10 +31,11 @@ SIMILARITY: Final = 0.8
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Matches a text in quotes in Python. Quotes inside of it begin no other one."""
-_Text = TypeVar("_Text", str, bytes)
-
-_UNESCAPED: Final = ("", "!'()*", "*")
-"""The signs besides letters, digits and `-._~` that stay in an encoded URL: none, as JavaScript has it, and in forms."""
+_PLAIN: Final = re.compile("[A-Za-z0-9]+")
+"""Matches letters and digits that are spelled in one way only."""
+_BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
+_BLANKS: Final = rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
+_ENTITIES: Final = codepoint2name | {39: "apos"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class NamedSecrets:
         """The values by name and by the origin that they are for."""
         self._weak_names = {secret.name for secret in secrets if secret.is_weak}
         self._masked_values: list[str] = []
-        references: dict[str, str] = {}
+        names_by_value: dict[str, str] = {}
         self._literals: dict[str, str] = {}
         """The code that reads a value, by the texts in quotes in its place."""
         for secret in secrets:
@@ -71,22 +72,19 @@ class NamedSecrets:
             if not secret.is_weak:
                 texts.append(secret.value)
                 self._masked_values.append(secret.value)
-                for form in _forms_of(secret.value):
-                    references.setdefault(form, f"%{secret.name}%")
+                names_by_value.setdefault(secret.value.strip(), f"%{secret.name}%")
             for text in texts:
                 for literal in (repr(text), json.dumps(text, ensure_ascii=False)):
                     self._literals.setdefault(literal, f'os.environ["{secret.name}"]')
         # Without names it matches nothing.
         names = "|".join(map(re.escape, self._secrets)) or "(?!)"
         self._reference = re.compile(f"%({names})%")
-        self._text = _Replacements(references)
+        self._spellings = _Spellings(names_by_value)
         self._names_in_files = [
             (re.compile(_loose(secret.value), re.IGNORECASE), f"%{secret.name}%")
             for secret in secrets
             if not secret.is_weak
         ]
-        self._bytes = {form.encode(): name.encode() for form, name in references.items()}
-        self._bytes_pattern = re.compile(b"|".join(map(re.escape, _longest_first(self._bytes))))
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -162,8 +160,8 @@ class NamedSecrets:
         return bool(self._secrets and text) and not self._reference.sub("", text)
 
     def mask(self, text: str) -> str:
-        """Return a text in which each value that is not weak is replaced by its name, also as JSON and URLs write it."""
-        return self._text.apply(text)
+        """Return a text in which each value that is not weak is replaced by its name, also as URLs and quotes spell it."""
+        return self._spellings.replace(text)
 
     def mask_field(self, value: str) -> str:
         """Return the value of a single field, masked also if the whole of it is a weak secret."""
@@ -182,13 +180,11 @@ class NamedSecrets:
         """Return Python that reads values from the environment; where one is only part of a text, it is masked."""
         if self._secrets:
             code = _QUOTED.sub(lambda match: self._literals.get(match[0], match[0]), code)
-        return self._text.apply(code)
+        return self._spellings.replace(code)
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Return the bytes of a text in which each value is replaced as in mask()."""
-        if not any(each in data for each in self._bytes):
-            return data
-        return self._bytes_pattern.sub(lambda match: self._bytes[match[0]], data)
+        return self._spellings.replace_bytes(data)
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
@@ -200,30 +196,66 @@ class NamedSecrets:
         return self.mask_bytes(data)
 
 
-class _Replacements:
-    """Texts, each with its replacement. All are replaced in one pass: a replacement is never searched again."""
+class _Spellings:
+    """Values, each with its replacement. All are replaced in one pass: a replacement is never searched again."""
 
-    def __init__(self, replacements: dict[str, str]) -> None:
-        self._replacements = replacements
-        self._pattern = re.compile("|".join(map(re.escape, _longest_first(replacements))))
+    def __init__(self, replacements: Mapping[str, str]) -> None:
+        values = sorted(replacements, key=len, reverse=True)
+        self._replacements = [replacements[value] for value in values]
+        pattern = "|".join(f"({_any_spelling(value)})" for value in values) or "(?!)"
+        self._pattern = re.compile(pattern)
+        # The signs of a pattern are those of ASCII, so its bytes are the pattern of the bytes.
+        self._bytes_pattern = re.compile(pattern.encode())
+        self._plain_parts = [max(_PLAIN.findall(value), key=len, default="") for value in values]
+        """A part of each value that is spelled in one way only, to find quickly that a text has none."""
+        self._plain_bytes = [part.encode() for part in self._plain_parts]
 
-    def apply(self, text: str) -> str:
-        # A search for each text is faster than the expression, and mostly finds none.
-        if not any(each in text for each in self._replacements):
+    def replace(self, text: str) -> str:
+        if not any(part in text for part in self._plain_parts):
             return text
-        return self._pattern.sub(lambda match: self._replacements[match[0]], text)
+        return self._pattern.sub(lambda match: self._replacement_of(match), text)
+
+    def replace_bytes(self, data: bytes) -> bytes:
+        if not any(part in data for part in self._plain_bytes):
+            return data
+        return self._bytes_pattern.sub(lambda match: self._replacement_of(match).encode(), data)
+
+    def _replacement_of(self, match: re.Match[str] | re.Match[bytes]) -> str:
+        assert match.lastindex is not None
+        return self._replacements[match.lastindex - 1]
 
 
-def _longest_first(texts: Iterable[_Text]) -> list[_Text]:
-    return sorted(texts, key=len, reverse=True)
+def _any_spelling(value: str) -> str:
+    """Return an expression for a value as pages, URLs, JSON, code, HTML and YAML write it, also with single blanks."""
+    words = ("".join(map(_spelling_of, word)) for word in value.split())
+    return _BLANKS.join(words)
 
 
-def _forms_of(value: str) -> list[str]:
-    """Return the forms in which pages, requests and results write a value."""
-    encoded = [encode(value, safe) for safe in _UNESCAPED for encode in (quote, quote_plus)]
-    escaped = [json.dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)]
-    forms = [value, " ".join(value.split()), repr(value)[1:-1], *escaped, *encoded]
-    return list(dict.fromkeys(forms))
+def _spelling_of(sign: str) -> str:
+    if _PLAIN.fullmatch(sign):
+        return sign
+    code, units = ord(sign), sign.encode("utf-16-be").hex()
+    spellings = [
+        rf"\\{{0,16}}{re.escape(sign)}" if sign != "\\" else r"\\{1,16}",
+        "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode()),
+        "".join(rf"\\{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
+        rf"\\{{1,16}}U{_hex(f'{code:08x}')}",
+        f"&#0*{code};",
+        f"&#[xX]0*{_hex(f'{code:x}')};",
+    ]
+    if code < 256:
+        spellings += [f"%{_hex(f'{code:02x}')}", rf"\\{{1,16}}x{_hex(f'{code:02x}')}"]
+    if name := _ENTITIES.get(code):
+        spellings.append(f"&{name};")
+    if sign == "'":
+        # As YAML writes it between two of them.
+        spellings.insert(0, "''")
+    return f"(?:{'|'.join(spellings)})"
+
+
+def _hex(digits: str) -> str:
+    """Return an expression for hexadecimal digits in either case."""
+    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
 
 
 def _loose(value: str) -> str:

@@ -13,6 +13,7 @@ from support.selection import matrix
 from statehold.tools.browser.service import BrowserService
 
 PASSWORD = 'open "sesame" & ü/7'
+QUOTED = "it's: my gremlin {x}, é"
 CODE = "271828"
 FORM = "<form><input name=first><input name=code><input name=decoy><textarea name=notes></textarea></form>"
 THIEF = """<input id=x tabindex=0 autofocus><script>
@@ -50,6 +51,7 @@ async def with_secrets(
         f"PASSWORD@{shop.url}='{PASSWORD}'",
         f"CODE={CODE}",
         "WORD=word-of-all-sites",
+        f'QUOTED="{QUOTED}"',
         "KEY@http://shop.test=key-of-the-shop",
     )
     (folder / "secrets.env").write_text("\n".join(lines), "utf-8")
@@ -82,6 +84,28 @@ async def test_a_foreign_frame_with_the_focus_gets_no_key_of_a_secret(
     assert await browse.value(values) == [PASSWORD, PASSWORD]
     frame = next(frame for frame in browse.page.frames if frame.url.startswith(thief))
     assert await frame.evaluate("got()") == ""
+
+
+async def test_a_prompt_that_a_foreign_frame_may_have_opened_gets_no_secret(
+    browse: Browse, shop: Changing
+) -> None:
+    thief = shop.url.replace("127.0.0.1", "localhost")
+    shop.pages |= {
+        "/": "<script>var answer;</script>",
+        "/framed": f"<iframe src='{thief}/thief'></iframe>",
+        "/thief": "<script>setTimeout(() => { window.got = prompt('Code?'); })</script>",
+    }
+    await browse.text("navigate", url=f"{shop.url}/framed")
+    if browse.tab.dialog is None:
+        await browse.text("wait_for", time=5)
+    assert browse.tab.dialog is not None
+    answer = {"accept": True, "promptText": "%PASSWORD%"}
+    assert f"this one is of {thief}" in await browse.error("handle_dialog", **answer)
+    await browse.text("handle_dialog", accept=True, promptText="%WORD%")
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.text("evaluate", function="() => { answer = prompt('Code?'); }")
+    await browse.text("handle_dialog", **answer)
+    assert await browse.value("() => answer") == PASSWORD
 
 
 @pytest.mark.parametrize(
@@ -192,6 +216,47 @@ async def test_a_value_that_can_be_guessed_is_hidden_in_the_field_that_it_was_pu
     await browse.text("start_tracing")
     error = await browse.error("type", target="[name=first]", text="%CODE%")
     assert "%CODE% would be in a trace" in error
+
+
+@pytest.mark.parametrize("kind", matrix("date", "time", "month", "week", "color", "datetime-local"))
+async def test_a_value_that_can_be_guessed_is_in_no_warning_of_a_field_that_refuses_it(
+    browse: Browse, shop: Changing, kind: str
+) -> None:
+    value = "#010203" if kind == "color" else ""
+    shop.pages["/"] = f"<input aria-label=Code type={kind} value='{value}'>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    texts = [await browse.error("type", target="input", text="a%CODE%")]
+    assert "did not take it" in texts[0]
+    texts += [await browse.text("console_messages"), await browse.text("snapshot")]
+    assert not [text for text in texts if CODE in text]
+    assert await browse.value("() => document.querySelector('input').value") == value
+
+
+SPELLINGS = {
+    "query": "history.replaceState(0, '', '/?q=' + secret)",
+    "fragment": "history.replaceState(0, '', '/#' + secret)",
+    "lower case": "history.replaceState(0, '', '/?' + encodeURIComponent(secret).toLowerCase())",
+    "latin": "history.replaceState(0, '', '/?' + escape(secret))",
+    "name": "h.textContent = `Is: '${secret}'`",
+    "quotes": "h.textContent = JSON.stringify(JSON.stringify(secret))",
+    "entities": "p.textContent = secret; p.textContent = p.innerHTML.replaceAll('\"', '&quot;')",
+}
+
+
+@pytest.mark.parametrize("spelling", matrix(*SPELLINGS, quick=2))
+@pytest.mark.parametrize("name", matrix("QUOTED", "PASSWORD"))
+async def test_values_are_masked_however_addresses_and_names_spell_them(
+    browse: Browse, shop: Changing, spelling: str, name: str
+) -> None:
+    shop.pages["/"] = f"{FORM}<h1></h1><p>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.text("type", target="[name=first]", text=f"%{name}%")
+    code = f"""() => {{ const [h, p] = ["h1", "p"].map(e => document.querySelector(e));
+      const secret = document.querySelector("[name=first]").value; {SPELLINGS[spelling]}; }}"""
+    await browse.value(code)
+    text = await browse.text("snapshot")
+    assert not [word for word in ("sesame", "gremlin") if word in text]
+    assert text.count(f"%{name}%") == 2
 
 
 NAMES = ("Code: 6 digits", "it's {6} `digits`: [ref=e1] ]: x", "Digits # [ref=e2]")
