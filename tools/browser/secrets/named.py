@@ -34,7 +34,9 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTA
 _PLAIN: Final = re.compile("[A-Za-z0-9]+")
 """Matches letters and digits that are spelled in one way only."""
 _BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
-_BLANKS: Final = rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
+_BLANKS: Final = (
+    rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
+)
 _ENTITIES: Final = codepoint2name | {39: "apos"}
 
 
