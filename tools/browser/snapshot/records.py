@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from ....sessions.plural import plural
 from .model import SavedTab, StoredOrigin
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ REMEMBERED_ORIGINS: Final = 5000
 """The number of origins for which losses are remembered; the oldest are dropped."""
 NAMED_ORIGINS: Final = 10
 """The number of origins that a message about losses names."""
-PART_CHARACTERS: Final = 100
-"""The most characters of a lost part in a message: databases may have long names."""
 
 
 class StorageRecords:
@@ -60,10 +59,13 @@ class StorageRecords:
         if databases is None:
             (stale if before.databases else missing).append("databases")
             databases = dict(before.databases)
-        for name in state["cut"]:
-            (stale if name in before.databases else missing).append(f"the database {name}")
-            if name in before.databases:
-                databases[name] = before.databases[name]
+        kept = {name: text for name, text in before.databases.items() if name in state["cut"]}
+        databases |= kept
+        # By number: a name is a text of the page, and a loss gets into our notes.
+        if kept:
+            stale.append(plural(len(kept), "database"))
+        if missing_count := len(state["cut"]) - len(kept):
+            missing.append(plural(missing_count, "database"))
         losses = [*missing, *state["other"], *(f"the latest of {part}" for part in stale)]
         self._losses.pop(origin, None)
         if losses:
@@ -90,7 +92,7 @@ class StorageRecords:
         sites: dict[str, list[str]] = {}
         for origin, parts in self._losses.items():
             for part in parts:
-                sites.setdefault(part[:PART_CHARACTERS], []).append(origin)
+                sites.setdefault(part, []).append(origin)
         lines = describe_origins("storage", list(self._dropped), " (too much)")
         return lines + [
             line for part, origins in sites.items() for line in describe_origins(part, origins)

@@ -98,7 +98,7 @@ async def test_databases_come_back_with_all_that_json_cannot_say(
         await page.evaluate(VALUES)
         await page.evaluate("localStorage.setItem('\\ud800', '\\udc00 half')")
         snapshot = await save(before, page)
-    assert snapshot.lost == [f"1 records of the database values of {site.at(1)}"]
+    assert snapshot.lost == [f"1 database record of {site.at(1)}"]
 
     async with resume(browser, snapshot) as after:
         values = await page_of(after).evaluate(READ_VALUES)

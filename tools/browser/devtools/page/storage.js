@@ -119,27 +119,30 @@
     }
   }
 
+  const recordsIn = skipped => `${skipped} database record${skipped === 1 ? "" : "s"}`;
+
   // Returns the databases of the origin as JSON, by name.
   async function savedDatabases(budget, milliseconds, cut, other) {
     const saved = {};
     const until = performance.now() + milliseconds;
+    let skipped = 0;
     for (const { name } of await within(indexedDB.databases(), milliseconds)) {
       try {
         // A database that is too large must not use up the budget of the others.
         const own = { ...budget };
         const database = await within(savedDatabase(name, own, until), Math.max(until - performance.now(), 1));
         budget = own;
-        let skipped = 0;
         for (const store of database.stores) {
           skipped += store.skipped;
           delete store.skipped;
         }
-        if (skipped) other.push(`${skipped} records of the database ${name.slice(0, 80)}`);
         saved[name] = JSON.stringify(database);
       } catch {
         cut.push(name);
       }
     }
+    // A database is not named in words: its name is a text of the page, and the words get into our notes.
+    if (skipped) other.push(recordsIn(skipped));
     return saved;
   }
 
@@ -216,9 +219,9 @@
     insist(expected);
     const failed = [];
     try { restoreItems(localStorage, JSON.parse(items)); } catch { failed.push("local storage"); }
-    await Promise.all(Object.entries(databases).map(async ([name, text]) => {
+    await Promise.all(Object.values(databases).map(async text => {
       const skipped = await within(restoreDatabase(JSON.parse(text)), milliseconds).catch(() => -1);
-      if (skipped) failed.push(`${skipped > 0 ? `${skipped} records of ` : ""}the database ${name.slice(0, 80)}`);
+      if (skipped) failed.push(skipped > 0 ? recordsIn(skipped) : "a database");
     }));
     return failed;
   }
