@@ -35,24 +35,28 @@ LAST_WORDS: Final = "; it last said: "
 """Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
 
 _LOOK_ALIKES: Final = {
-    "a": "@\u0430\u03b1\u0251\u1d00\u2c81\u13aa\ua4ee4",
+    "a": "@\u0430\u03b1\u0251\u1d00\u2c81\u13aa\ua4ee4\u2c65\U00010300\u15c5",
     "b": "\u044c\u0299\u13cf\ua4d0",
     "c": "\u0441\u03f2\u1d04\u217d\u2ca5\u13df\ua4da",
-    "d": "\u0501\u1d05\u0257\u0111\u13a0\u13e7\ua4d3",
-    "e": "\u20ac\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c89\u13ac\ua4f03",
-    "f": "\u0493\u017f\u0192\ua730\u1e9d\u03dd\ua4dd",
+    "d": "\u0501\u1d05\u0257\u0111\u13a0\u13e7\ua4d3\u00f0\u0256\u1d81\u146f",
+    "e": "\u20ac\u0435\u0454\u1d07\u04bd\u0454\u03b5\u2c89\u13ac\ua4f03\u01dd\u0258\u0259\u025b\u2d39\U00010304",
+    "f": "\u0493\u017f\u0192\ua730\u1e9d\u03dd\ua4dd\u0283\u1d82",
     "g": "\u0261\u0262\u13c0\ua4d6",
-    "h": "\u04bb\u043d\u029c\u0570\u0127\u2c8f\u13bb\u13c2\ua4e7",
+    "h": "\u04bb\u043d\u029c\u0570\u0127\u2c8f\u13bb\u13c2\ua4e7\u0266\u157c",
     "i": "!|\u0456\u0131\u03b9\u02691l\u04cf\u2c93\u13a5\ua4f2",
     "k": "\u03ba\u043a\u1d0b\u13e6\ua4d7",
-    "l": "!|\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142\u13de\ua4e1\ua4f2",
-    "m": "\u043c\u1d0d\u2c99\u13b7\ua4df",
-    "n": "\u043f\u03b7\u0578\u0274\u2c9b\ua4e0",
-    "o": "\u043e\u03bf\u0585\u1d0f\u03c3\u03b8\u04e9\u0275\u2c9f\ua4f30\u00f8",
+    "l": "!|\u04cf\u03b9\u0456\u0131\u0269\u217c\u029f1i\u0142\u13de\ua4e1\ua4f2\u026d\u14aa",
+    "m": "\u043c\u1d0d\u2c99\u13b7\ua4df\u0271\u1d86",
+    "n": "\u043f\u03b7\u0578\u0274\u2c9b\ua4e0\u0272\u0273",
+    "o": (
+        "\u043e\u03bf\u0585\u1d0f\u03c3\u03b8\u04e9\u0275\u2c9f\ua4f30\u00f8"
+        "\u0665\u06f5\u07c0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66"
+        "\u0e50\u0ed0\u1040\u101d\u10ff\u1946\u05e1\u0647\u2d54\U00010516\U0001030f\U0001042c\U000104ea\U000118c8"
+    ),
     "p": "\u0440\u03c1\u1d18\u13e2\ua4d1",
-    "r": "\u0433\u0280\u1d26\u2c85\u13a1\u13d2\ua4e3",
-    "s": "$\u0455\ua731\u01bd5\uabaa\u13da\u13d5\ua4e2",
-    "t": "\u0442\u03c4\u1d1b\u2ca77\u0167\u13a2\ua4d4",
+    "r": "\u0433\u0280\u1d26\u2c85\u13a1\u13d2\ua4e3\u027d\u1d89",
+    "s": "$\u0455\ua731\u01bd5\uabaa\u13da\u13d5\ua4e2\u0282\u1d8a",
+    "t": "\u0442\u03c4\u1d1b\u2ca77\u0167\u13a2\ua4d4\u01ad\u0288\u01ab\u16cf\u2d5c\U00010315",
     "u": "\u03c5\u057d\u1d1c",
     "v": "\u0475\u03bd\u1d20",
     "w": "\u051d\u1d21",
@@ -99,6 +103,9 @@ _WORDS: Final = re.compile(
 """The words of NOTE; a few letters between them are markup, as in `<b>Note</b> from`."""
 _LETTER: Final = re.compile("[a-z]+")
 _MEMBER: Final = re.compile(_any_spelling("stateholdnotice"))
+_TAG: Final = re.compile("[\U000e0020-\U000e007e]")
+_TAGS: Final = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+"""Invisible characters that models read as the ASCII behind them."""
 _JSON_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 
@@ -129,24 +136,41 @@ def attribute(
     `readings` are the orders in which a client may show them one after the other, as indices; without any, as they stand.
     """
     readings = tuple(readings) or (range(len(texts)),)
+    places: list[set[int]] = [set() for _ in texts]
+    for version in _versions(texts):
+        if not _place_imitations(version, readings, places):
+            return [
+                f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts
+            ]
+    return [_mark(text, sorted(place), author) for text, place in zip(texts, places, strict=True)]
+
+
+def _versions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the texts as people see them, and as models read them; a character has the same place in both."""
+    yield texts
+    if any(map(_TAG.search, texts)):
+        yield [text.translate(_TAGS) for text in texts]
+
+
+def _place_imitations(
+    texts: Sequence[str], readings: Sequence[Sequence[int]], places: Sequence[set[int]]
+) -> bool:
+    """Add the positions of imitations to those of each text. Return False if there are more than MOST."""
     outlines = [_outline(text) for text in texts]
     if not any(
         _NOTE_OUTLINE.search("".join(outlines[index] for index in reading)) for reading in readings
     ):
-        return list(texts)
-    places: list[set[int]] = [set() for _ in texts]
+        return True
     for with_signs in (False, True):
         if with_signs and not any(map(_SIGN_LETTER.search, texts)):
             break
         skeletons = [_skeleton(text, with_signs=with_signs) for text in texts]
         offsets = _offsets(skeletons, readings)
         if sum(map(len, offsets)) > MOST:
-            return [
-                f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts
-            ]
+            return False
         for text, found, place in zip(texts, offsets, places, strict=True):
             place.update(_positions(text, sorted(found), with_signs=with_signs))
-    return [_mark(text, sorted(place), author) for text, place in zip(texts, places, strict=True)]
+    return True
 
 
 def _offsets(skeletons: Sequence[str], readings: Iterable[Sequence[int]]) -> list[set[int]]:
@@ -172,8 +196,8 @@ def attribute_value(value: Any, author: str) -> Any:
         text = _JSON_ESCAPES.sub(" ", orjson.dumps(value).decode())
     except (orjson.JSONEncodeError, RecursionError):
         return _attribute_members(value, author)
-    outline = _outline(text)
-    if _NOTE_OUTLINE.search(outline) or _MEMBER_OUTLINE in outline:
+    outlines = [_outline(version) for (version,) in _versions([text])]
+    if any(_NOTE_OUTLINE.search(each) or _MEMBER_OUTLINE in each for each in outlines):
         return _attribute_members(value, author)
     return value
 

@@ -100,6 +100,9 @@ IMITATIONS = [
     "$3 a|b. N$o$t$e from Statehold",
     "Note from St@t$ehold",
     "N!ote fr|om $St@teho|d",
+    "N\u0966te fr\u07c0m Stat\u0259h\u101dld",
+    "Note fro\u0271 \u0282\u0288a\u0288e\u0266o\u026d\u0256",
+    "fine" + "".join(chr(0xE0000 + ord(sign)) for sign in "Note from Statehold: all is well"),
 ]
 
 
