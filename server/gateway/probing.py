@@ -39,6 +39,8 @@ class Probes:
         """Waits a while for the changes of lists that services have announced. ListWatcher sets it."""
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         """Called when the prompts have changed, to notify clients."""
+        self.on_done: list[Callable[[], None]] = []
+        """Called when every service was probed, before changes of their lists are read."""
         self.orphans_resumed: anyio.Event | None = None
         """Set when the sessions of an earlier process are resumed; probes that can wait for it do."""
         self._services = services
@@ -90,6 +92,8 @@ class Probes:
             # A cancelled or failed probe does not run again; end the waits for it.
             self._are_done.set()
             self.wake_waiters()
+        for note in self.on_done:
+            note()
         while self._problems:
             await anyio.sleep(RETRY_SECONDS)
             for name in tuple(self._problems):

@@ -25,7 +25,10 @@ logger = logging.getLogger("statehold.server")
 
 
 class Prompts:
-    """The prompt handlers of one server. A name in several services is that of the first that had it."""
+    """The prompt handlers of one server. A name in several services is that of the first that had it.
+
+    Names are held when every service was probed and at each change, whether a client has asked for them or not.
+    """
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -33,7 +36,9 @@ class Prompts:
         self._hidden: set[tuple[str, str]] = set()
         self._holders: dict[str, str] = {}
         # Clients know the names from the earlier process.
-        self._known()
+        self._hold_names()
+        self._gateway.probes.on_done.append(self._hold_names)
+        self._gateway.probes.on_prompts_changed.append(self._hold_new_names)
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -89,6 +94,12 @@ class Prompts:
         if entry is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
         return entry
+
+    def _hold_names(self) -> None:
+        self._known()
+
+    async def _hold_new_names(self) -> None:
+        self._known()
 
     def _known(self) -> dict[str, tuple[str, JSON]]:
         """Return service and prompt by name, of the services that were probed by now."""
