@@ -22,6 +22,15 @@ from .clients import Clients
 HEAD_BYTES: Final = 64 * 2**10
 """Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
 
+HEADERS: Final = 256
+"""Limit of headers in a head: each costs time and memory, however short it is."""
+
+CHUNKS: Final = 1024
+"""Chunks of a body that may have any size."""
+
+CHUNK_BYTES: Final = 64
+"""Least average size of the chunks of a body with more than CHUNKS of them."""
+
 HEAD_SECONDS: Final = 30.0
 """Seconds that a head may take, and that a new connection may stay silent."""
 
@@ -34,8 +43,14 @@ _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnec
 _TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 
 
+class _TooManyParts(Exception):
+    """Raised inside of the parser, which then refuses the request."""
+
+
 class BoundedHttp(HttpToolsProtocol):
     """One connection. It is closed when a head, or the trailers of a chunked body, are too long or take too long.
+
+    Heads of many headers and bodies of many tiny chunks are refused, too.
 
     It is also closed after an early answer: one that was sent before its request had arrived completely.
     """
@@ -55,6 +70,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._clients = self.server_clients or Clients()
         self._in_body = False
         self._is_lingering = False
+        self._chunks = 0
+        self._chunked_bytes = 0
         self._waiting_bytes = 0
         """Bytes of an answer that the application waits to send, because the client does not read."""
         self.address = ""
@@ -206,8 +223,19 @@ class BoundedHttp(HttpToolsProtocol):
             self._clients.release_bodies(self)
             self._clients.idle(self)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= HEADERS:
+            raise _TooManyParts
+        super().on_header(name, value)
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > CHUNKS and self._chunked_bytes < CHUNK_BYTES * self._chunks:
+            raise _TooManyParts
+
     def on_headers_complete(self) -> None:
         self._has_progress = True
+        self._chunks = self._chunked_bytes = 0
         # RFC 9110, 5.5: spaces around a value are no part of it; the parser only removes those before it.
         self.headers[:] = [(name, value.strip(b" \t")) for name, value in self.headers]
         self._compare_hosts()
@@ -229,6 +257,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._has_progress = True
+        self._chunked_bytes += len(body)
         if not self.transport.is_closing():
             self._clients.add_body(self, len(body))
         super().on_body(body)

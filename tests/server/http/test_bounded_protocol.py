@@ -98,6 +98,23 @@ async def test_a_head_that_is_too_long_is_refused() -> None:
         assert (await rest(stream)).startswith(b"HTTP/1.1 431 ")
 
 
+async def test_a_head_of_many_short_headers_is_refused() -> None:
+    async with connected() as stream:
+        await stream.send(
+            b"POST / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"a%d:\r\n" % n for n in range(300))
+        )
+        assert (await rest(stream)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_of_many_tiny_chunks_is_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with connected() as stream:
+        await stream.send(head + b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n")
+        assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
+        await stream.send(head + b"1\r\nx\r\n" * 2000)
+        assert (await rest(stream)).startswith(b"HTTP/1.1 400 ")
+
+
 async def test_bodies_of_any_size_and_many_requests_pass() -> None:
     async with connected() as stream:
         for size in (0, 3, 2**20):
