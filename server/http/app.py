@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken, TokenVerifier
-from mcp.server.runner import serve_dual_era_loop
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from starlette.applications import Starlette
@@ -17,7 +16,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from ..auth.principals import token_of
 from ..auth.tokens import StaticTokens
@@ -31,6 +30,7 @@ from .foreign_sessions import ForeignSessions, session_prefix
 from .host_check import HostCheck
 from .open_streams import OpenStreams
 from .request import WholeBody
+from .sse import Sse
 
 
 class TokenFile(TokenVerifier):
@@ -42,25 +42,6 @@ class TokenFile(TokenVerifier):
     async def verify_token(self, token: str) -> AccessToken | None:
         principal = self._tokens.principal(token)
         return None if principal is None else token_of(principal, token=token)
-
-
-class Sse:
-    """The GET side of HTTP+SSE (2024-11-05): one connection. Its first request decides the protocol era."""
-
-    def __init__(self, server: StateholdServer, transport: SseServerTransport) -> None:
-        self._server = server
-        self._transport = transport
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._transport.connect_sse(scope, receive, send) as (read_stream, write_stream):
-            # Not Server.run(): it would enter the lifespan once per connection.
-            await serve_dual_era_loop(
-                self._server,
-                read_stream,
-                write_stream,
-                lifespan_state={},
-                init_options=self._server.create_initialization_options(),
-            )
 
 
 class HttpApplication:

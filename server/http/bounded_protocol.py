@@ -19,6 +19,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from ..auth.principals import principal_of
 from .clients import Clients
 
+HOLD_UNSENT: Final = "statehold.hold_unsent"
+"""The key of a scope with a function that counts bytes of answers that wait before they are sent."""
+
 HEAD_BYTES: Final = 64 * 2**10
 """Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
 
@@ -97,6 +100,13 @@ class BoundedHttp(HttpToolsProtocol):
     def unsent_bytes(self) -> int:
         return self._waiting_bytes + self.transport.get_write_buffer_size()
 
+    def hold_unsent(self, size: int) -> None:
+        """Count bytes of answers that wait before the application sends them; a negative number ends that."""
+        if size and not self.transport.is_closing():
+            self._waiting_bytes += size
+            self.written_bytes += size
+            self._clients.watch_unread(self)
+
     def key(self) -> Hashable:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         user: object = None if cycle is None else cycle.scope.get("user")
@@ -170,6 +180,7 @@ class BoundedHttp(HttpToolsProtocol):
         self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> Awaitable[None]:
         is_early = False
+        scope[HOLD_UNSENT] = self.hold_unsent
 
         async def answer(message: Message) -> None:
             nonlocal is_early
@@ -280,4 +291,4 @@ def bounded_protocol(clients: Clients) -> type[BoundedHttp]:
     return Http
 
 
-__all__ = ["HEAD_BYTES", "BoundedHttp", "bounded_protocol"]
+__all__ = ["HEAD_BYTES", "HOLD_UNSENT", "BoundedHttp", "bounded_protocol"]
