@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -11,10 +13,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from ...sessions.errors import OwnedByAnotherNode
+from ...sessions.errors import OwnedByAnotherNode, SessionLimit
+from ...sessions.live.budget import Share
 from ..gateway.uris import parse_state_uri
 from ..sdk.access import RequestContext, connection_of, is_modern
 from ..sdk.caller import is_forwarded
+from .error_translation import translate_errors
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
@@ -22,6 +26,9 @@ from .subscriptions import RenamingSession, Subscriptions, Topic
 
 SUBSCRIPTIONS: Final = 1000
 """The maximum number of resources of one `subscriptions/listen` request; further ones are not acknowledged."""
+
+STREAMS: Final = 1024
+"""The maximum number of open `subscriptions/listen` requests of all callers. The handler of the SDK has the same."""
 
 
 class SubscriptionHandlers:
@@ -45,6 +52,9 @@ class SubscriptionHandlers:
         subscriptions.on_released = forwarded.end
         self._listen_handler = listen
         resources.on_list = self._subscribe_to_list
+        self._share = Share(STREAMS, shared=resources.gateway.config.server.tokens is not None)
+        self._streams = Counter[str]()
+        """The number of open streams by principal."""
 
     def register(self, server: Server[Any]) -> None:
         server.add_request_handler(
@@ -84,10 +94,32 @@ class SubscriptionHandlers:
         acknowledged_params = params.model_copy(update={"notifications": acknowledged})
         renaming_ctx = replace(ctx, session=cast("Any", RenamingSession(ctx.session, names)))
         with (
+            self._count_stream(self._resources.principal(ctx).key),
             self._state_subscriptions.follow(states.values()),
             self._subscriptions.publish(topics, self._resources.principal(ctx)),
         ):
             return await self._listen_handler(renaming_ctx, acknowledged_params)
+
+    @contextmanager
+    def _count_stream(self, principal: str) -> Generator[None]:
+        """Count one stream of a principal while the block runs.
+
+        Raises:
+            MCPError: the principal has as many as it may while others may come.
+        """
+        if not self._share.allows(self._streams[principal], self._streams.total()):
+            with translate_errors():
+                raise SessionLimit(
+                    f"The caller has {self._streams[principal]} of {STREAMS} open subscriptions/listen requests.",
+                    recovery="End some of them.",
+                )
+        self._streams[principal] += 1
+        try:
+            yield
+        finally:
+            self._streams[principal] -= 1
+            if not self._streams[principal]:
+                del self._streams[principal]
 
     async def _subscribe(
         self, ctx: RequestContext, params: types.SubscribeRequestParams
