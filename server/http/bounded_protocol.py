@@ -199,6 +199,9 @@ class BoundedHttp(HttpToolsProtocol):
             elif is_early:
                 # The head has announced the close. Without this, uvicorn would close before the rest is read.
                 cycle.keep_alive = True
+            if self.transport.is_closing():
+                # uvicorn tells only the last of several pipelined requests; a write is an error of uvloop.
+                cycle.disconnected = True
             size = len(message.get("body", b""))
             self.written_bytes += size
             if self.flow.write_paused:

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 import uvicorn
+import uvloop
 from anyio.abc import SocketStream
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from statehold.server.http.bounded_protocol import BoundedHttp
+from statehold.server.http.bounded_protocol import HOLD_UNSENT, BoundedHttp
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,8 +37,10 @@ class Hasty(BoundedHttp):
 
 
 @asynccontextmanager
-async def connected(kind: type[BoundedHttp] = BoundedHttp) -> AsyncGenerator[SocketStream]:
-    settings, state = uvicorn.Config(echo, log_config=None, ws="none"), ServerState()
+async def connected(
+    kind: type[BoundedHttp] = BoundedHttp, app: ASGIApp = echo
+) -> AsyncGenerator[SocketStream]:
+    settings, state = uvicorn.Config(app, log_config=None, ws="none"), ServerState()
     server = await asyncio.get_running_loop().create_server(
         lambda: kind(settings, state, {}), "127.0.0.1", 0
     )
@@ -140,3 +143,29 @@ async def test_a_head_that_does_not_come_closes_the_connection(said: bytes) -> N
         if said:
             await stream.send(said)
         assert await rest(stream) == b""
+
+
+def test_an_answer_to_a_connection_that_was_aborted_is_no_error() -> None:
+    """Seen without: a traceback in the log for each client with pipelined requests that was closed."""
+    ends: list[BaseException | None] = []
+
+    async def abort_first(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        connection: BoundedHttp = scope[HOLD_UNSENT].__self__
+        connection.abort()
+        while connection in connection.connections:
+            await anyio.sleep(0)
+        try:
+            await send({"type": "http.response.body", "body": b"x"})
+            ends.append(None)
+        except RuntimeError as error:
+            ends.append(error)
+
+    async def use() -> None:
+        async with connected(app=abort_first) as stream:
+            await stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+            await rest(stream)
+
+    uvloop.run(use())
+    assert ends == [None]
