@@ -74,6 +74,8 @@ class ListWatcher:
         """By list, the update that runs for it."""
         self._updated = anyio.Event()
         """Set, and replaced by a new event, when a list was requested."""
+        self._slow: set[tuple[str, str]] = set()
+        """The lists for which a caller waited in vain, until they are renewed."""
         gateway.probes.settle_lists = self.settle
 
     def handle_notification(
@@ -99,13 +101,22 @@ class ListWatcher:
         update.announce(connection)
 
     async def settle(self) -> None:
-        """Wait, at most SETTLE_SECONDS, until the changes that were announced so far are in the lists."""
-        announced = [(update, update.announced) for update in self._updates.values()]
-        with anyio.move_on_after(SETTLE_SECONDS):
-            for update, count in announced:
+        """Wait, at most SETTLE_SECONDS, until the changes that were announced so far are in the lists.
+
+        A list that is not renewed in that time delays no other caller before it is renewed.
+        """
+        announced = [
+            (key, update, update.announced)
+            for key, update in self._updates.items()
+            if key not in self._slow
+        ]
+        with anyio.move_on_after(SETTLE_SECONDS) as wait:
+            for _, update, count in announced:
                 while update.applied < count:
                     update.wanted.set()
                     await self._updated.wait()
+        if wait.cancelled_caught:
+            self._slow |= {key for key, update, count in announced if update.applied < count}
 
     async def _update_list(self, service: UpstreamService, method: str, update: _Update) -> None:
         """Request a list at once, and again when it changed meanwhile: after the debounce time, or if a caller waits."""
@@ -120,6 +131,7 @@ class ListWatcher:
                         "the changed list of %s could not be read: %s", service.name, error
                     )
                 update.applied = announced
+                self._slow.discard((service.name, method))
                 self._wake_waiters()
                 with anyio.move_on_after(self._debounce):
                     await update.wanted.wait()

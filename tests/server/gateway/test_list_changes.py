@@ -26,6 +26,7 @@ from support.gateway_process import (
 from support.selection import matrix, matrix_of
 
 from statehold.server.config.load import load
+from statehold.server.gateway import list_changes as subject
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.list_changes import ListWatcher
 from statehold.server.process.gateway import open_gateway
@@ -37,6 +38,31 @@ NOTIFICATIONS = {
     "tools": types.ToolListChangedNotification,
     "prompts": types.PromptListChangedNotification,
 }
+
+
+# Announces a change of its tools when it is called, and never lists them again.
+SILENT = """
+import json, sys
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+is_silent = False
+for line in sys.stdin:
+    request = json.loads(line)
+    method, result = request["method"], {}
+    if method == "initialize":
+        result = {"protocolVersion": request["params"]["protocolVersion"],
+                  "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "silent", "version": "1"}}
+    elif method == "tools/list":
+        if is_silent:
+            continue
+        result = {"tools": [{"name": "change", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        is_silent = True
+        send({"method": "notifications/tools/list_changed"})
+        result = {"content": []}
+    if "id" in request:
+        send({"id": request["id"], "result": result})
+"""
 
 
 class ListChangeCounter:
@@ -234,6 +260,25 @@ async def test_the_first_change_is_followed_at_once(
             await clients[0][0].call_tool("grow", {"session_id": session, "what": what})
             for _, changes in clients:
                 await changes.wait()
+
+
+async def test_a_service_that_does_not_list_its_changed_tools_delays_one_list_only(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "SETTLE_SECONDS", 1.0)
+    program = tmp_path / "silent.py"
+    program.write_text(SILENT)
+    silent = service("quick") | {"args": ["-S", "-E", str(program)], "era": "legacy"}
+    async with (
+        started({"services": {"silent": silent}}) as gateway,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
+    ):
+        await gateway.probes.ready()
+        session = await opened_session(client)
+        await client.call_tool("change", {"session_id": session})
+        with anyio.fail_after(8):
+            for _ in range(12):
+                assert "change" in await names(client)
 
 
 @pytest.mark.thorough
