@@ -140,6 +140,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._pending_bytes += len(data)
         if self.transport.is_closing():
             return
+        self._clients.add_body(self, len(data))
+        if self.transport.is_closing():
+            return
         if self._pending_bytes > HEAD_BYTES:
             cycle = cast("RequestResponseCycle | None", self.cycle)
             if cycle is None or cycle.response_complete:

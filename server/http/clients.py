@@ -73,8 +73,10 @@ class Clients:
         self._idle: dict[str, dict[Client, None]] = {}
         self._count = 0
         self._unread: dict[Client, _Unread] = {}
-        self._bodies: dict[Client, None] = {}
-        """The clients with bytes of bodies."""
+        self._bodies: dict[Client, Hashable] = {}
+        """The clients with bytes of bodies, each with its caller."""
+        self._body_totals = Counter[Hashable]()
+        """The bytes of bodies by caller."""
         self.body_bytes = 0
         """Bytes of the bodies of requests that are not answered yet."""
         self._timers: dict[Client, asyncio.TimerHandle] = {}
@@ -181,25 +183,29 @@ class Clients:
             victim.abort()
 
     def add_body(self, client: Client, size: int) -> None:
-        """Count bytes of the body of a request, and refuse requests that arrive while there are too many."""
+        """Count bytes of a request that is not answered, and refuse requests that arrive while there are too many."""
+        own, totals = client.key(), self._body_totals
+        if self._bodies.get(client, own) != own:
+            # Its caller is known by now.
+            totals[self._bodies[client]] -= client.body_bytes
+            totals[own] += client.body_bytes
+        self._bodies[client] = own
         client.body_bytes += size
-        self._bodies[client] = None
+        totals[own] += size
         self.body_bytes += size
         limit = self.settings.body_bytes_total
         while self.body_bytes > limit // (1 + RATIO) and client in self._bodies:
-            totals: Counter[Hashable] = Counter()
-            for other in self._bodies:
-                totals[other.key()] += other.body_bytes
-            own = client.key()
             if totals[own] <= RATIO * (limit - self.body_bytes):
                 return
             # Only a request that is still arriving can be refused; the largest of the caller with the most goes first.
             arriving = [
                 other for other in self._bodies if other in self._idle.get(other.address, ())
             ]
-            arriving = [other for other in arriving if totals[other.key()] > totals[own]]
+            arriving = [other for other in arriving if totals[self._bodies[other]] > totals[own]]
             victim = max(
-                arriving, key=lambda other: (totals[other.key()], other.body_bytes), default=client
+                arriving,
+                key=lambda other: (totals[self._bodies[other]], other.body_bytes),
+                default=client,
             )
             self.release_bodies(victim)
             victim.refuse()
@@ -207,7 +213,10 @@ class Clients:
     def release_bodies(self, client: Client) -> None:
         """Count the bodies of a client no more: its requests are answered, or its connection is closed."""
         if client in self._bodies:
-            del self._bodies[client]
+            key = self._bodies.pop(client)
+            self._body_totals[key] -= client.body_bytes
+            if not self._body_totals[key]:
+                del self._body_totals[key]
             self.body_bytes -= client.body_bytes
             client.body_bytes = 0
 

@@ -262,3 +262,18 @@ async def test_unfinished_bodies_of_all_callers_have_a_total() -> None:
         )
         assert (await newcomer.receive()).startswith(b"HTTP/1.1 200")
         assert opened.clients.body_bytes <= 16 << 20
+
+
+async def test_unfinished_heads_have_the_total_of_bodies() -> None:
+    """Seen without: 10,000 connections without a token held 640 MB."""
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 60_000
+    async with door(body_bytes_total=8 << 20) as opened:
+        streams = [await opened.connect(head) for _ in range(120)]
+        await opened.app.until_lost(1)
+        assert opened.clients.body_bytes <= 6 << 20
+        assert len(streams) == 120
+        # A head that was not refused is served, and its bytes are counted no more.
+        before = opened.clients.body_bytes
+        await streams[0].send(b"\r\n\r\n")
+        assert (await streams[0].receive()).startswith(b"HTTP/1.1 200")
+        assert opened.clients.body_bytes < before
