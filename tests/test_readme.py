@@ -31,7 +31,7 @@ from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
 from statehold.tools.own.definition import format_duration
-from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
+from statehold.tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -289,7 +289,7 @@ def test_the_page_of_services_names_every_option() -> None:
         for block in blocks("docs/services.md", "toml")
         for key in re.findall(r"^(\w+) =", block, re.M)
     }
-    for model in (UpstreamConfig, Recipe, Step):
+    for model in (UpstreamConfig, Recipe, RecipeStep):
         missing = set(model.model_fields) - written - {"cwd", "type", "disabled", "recipe"}
         assert not missing, missing
 

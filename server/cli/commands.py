@@ -8,46 +8,50 @@ from typing import Final
 import click
 
 from .command_line import CommandLine
-from .parser import Command, Group, Setting, parse, walk
+from .parser import Command, Group, ParserSetting, parse, walk
 from .session_commands import JSON_OPTION, session_commands
 
 SETTINGS: Final = (
-    Setting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
-    Setting(
+    ParserSetting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
+    ParserSetting(
         ["--services"],
         metavar="FILE",
         help="services: the file of a client with its MCP servers, unchanged (docs/services.md)",
     ),
-    Setting(["--data"], metavar="DIR", help="folder of everything that is kept"),
-    Setting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
-    Setting(
+    ParserSetting(["--data"], metavar="DIR", help="folder of everything that is kept"),
+    ParserSetting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
+    ParserSetting(
         ["--strict"],
         is_flag=True,
         help="refuse to start when a setting of a service is wrong, instead of running the others",
     ),
-    Setting(
+    ParserSetting(
         ["--session"],
         metavar="NAME",
         help="serve one session: no tool has a session_id argument",
     ),
-    Setting(
+    ParserSetting(
         ["--shared"],
         is_flag=True,
         help="share one background server and its sessions with the other stdio clients of the data folder",
     ),
-    Setting(["--auto-session"], is_flag=True, help="give older clients a session per connection"),
-    Setting(["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"),
-    Setting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
-    Setting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
-    Setting(["--workers"], metavar="N", help="processes that serve the port (serve)"),
-    Setting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
-    Setting(
+    ParserSetting(
+        ["--auto-session"], is_flag=True, help="give older clients a session per connection"
+    ),
+    ParserSetting(
+        ["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"
+    ),
+    ParserSetting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
+    ParserSetting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
+    ParserSetting(["--workers"], metavar="N", help="processes that serve the port (serve)"),
+    ParserSetting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
+    ParserSetting(
         ["--session-header"],
         is_flag=True,
         help="have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
     ),
-    Setting(["--log-level"], metavar="LEVEL", help="debug, info, warning or error"),
-    Setting(["--log-format"], metavar="FORMAT", help="text or json"),
+    ParserSetting(["--log-level"], metavar="LEVEL", help="debug, info, warning or error"),
+    ParserSetting(["--log-format"], metavar="FORMAT", help="text or json"),
 )
 
 

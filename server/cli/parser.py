@@ -15,7 +15,7 @@ from .command_line import CommandLine
 PROGRAM = "statehold"
 
 
-class Setting(click.Option):
+class ParserSetting(click.Option):
     """An option that every command accepts, before and after its name. The configuration checks its value."""
 
 
@@ -100,7 +100,7 @@ def _values(ctx: click.Context) -> Iterator[tuple[str, Any]]:
         if isinstance(value, tuple):
             several = cast("tuple[Any, ...]", value)
             value = list(several) if is_given or isinstance(param, click.Argument) else None
-        if is_given or not isinstance(param, Setting):
+        if is_given or not isinstance(param, ParserSetting):
             yield param.name, value
 
 
@@ -202,8 +202,8 @@ def _write_params(
 ) -> None:
     params = command.get_params(ctx)
     options = [param for param in params if isinstance(param, click.Option)]
-    own = [option for option in options if not isinstance(option, Setting)]
-    settings = [option for option in options if isinstance(option, Setting)]
+    own = [option for option in options if not isinstance(option, ParserSetting)]
+    settings = [option for option in options if isinstance(option, ParserSetting)]
     for title, shown_options in (("Options", own), ("Settings", settings)):
         rows = [(spell(param), help_of(param)) for param in shown_options]
         if rows:
@@ -232,4 +232,14 @@ def help_of(param: click.Parameter) -> str:
     return text if isinstance(text, str) else ""
 
 
-__all__ = ["Command", "Group", "Number", "Setting", "Word", "help_of", "parse", "spell", "walk"]
+__all__ = [
+    "Command",
+    "Group",
+    "Number",
+    "ParserSetting",
+    "Word",
+    "help_of",
+    "parse",
+    "spell",
+    "walk",
+]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..exit_codes import EXIT_CODES
 from .commands import SETTINGS, build_commands
-from .parser import Command, Group, Setting, help_of, spell, walk
+from .parser import Command, Group, ParserSetting, help_of, spell, walk
 
 
 def markdown() -> str:
@@ -22,7 +22,7 @@ def markdown() -> str:
 
 def _command(path: str, command: Command | Group) -> str:
     lines = [f"### `{path}`", command.help or ""]
-    own = [param for param in command.params if not isinstance(param, Setting)]
+    own = [param for param in command.params if not isinstance(param, ParserSetting)]
     rows = [(f"`{spell(param)}`", help_of(param)) for param in own]
     if rows:
         lines.append(_table(["argument", "meaning"], rows))

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ...tools.browser.config import BrowserConfig
-from ...tools.upstream.config import Recipe, Step, UpstreamConfig
+from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 from .messages import FLAGS
 from .model import Config
 
@@ -42,7 +42,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))
-    yield "[services.NAME.recipe.save]", list(_settings(Step, ""))
+    yield "[services.NAME.recipe.save]", list(_settings(RecipeStep, ""))
 
 
 def _settings(model: type[BaseModel], prefix: str) -> Iterator[Setting]:

@@ -13,7 +13,7 @@ from ...sessions.node import NODES
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
-from ...tools.own.definition import Context
+from ...tools.own.definition import ToolContext
 from ...tools.own.names import OWN_NAMES
 from ...tools.own.toolsets import build_own_tools
 from .operator_tools import OperatorTools
@@ -44,7 +44,7 @@ class ControlHandler:
         tool = self._tools.get(request.tool)
         if tool is None:
             raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
-        context = Context(Principal.of_key(request.owner), cause=CAUSE)
+        context = ToolContext(Principal.of_key(request.owner), cause=CAUSE)
         outcome = await tool.run(context, request.arguments)
         if outcome.delivery is not None:
             self._return_notice(outcome.delivery)

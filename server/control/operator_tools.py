@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
 from ...tools.definition import NoArguments
-from ...tools.own.definition import Context, Outcome, OwnTool
+from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments
 
 
@@ -100,17 +100,17 @@ class OperatorTools:
             ),
         ]
 
-    async def _sessions(self, context: Context, args: NoArguments) -> Outcome:
+    async def _sessions(self, context: ToolContext, args: NoArguments) -> Outcome:
         return Outcome(
             {"sessions": [session.info() for session in self._registry.owned_sessions()]}
         )
 
-    async def _stderr(self, context: Context, args: SessionArguments) -> Outcome:
+    async def _stderr(self, context: ToolContext, args: SessionArguments) -> Outcome:
         sessions = {session.id: session for session in self._registry.owned_sessions()}
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
 
-    async def _release(self, context: Context, args: SessionArguments) -> Outcome:
+    async def _release(self, context: ToolContext, args: SessionArguments) -> Outcome:
         registry = self._registry
         session = await registry.pause(context.principal, args.session_id, cause=context.cause)
         if not session.ownership_ended.is_set():
@@ -119,11 +119,11 @@ class OperatorTools:
             )
         return Outcome({"session_id": session.id, "status": session.status.value})
 
-    async def _save(self, context: Context, args: SessionArguments) -> Outcome:
+    async def _save(self, context: ToolContext, args: SessionArguments) -> Outcome:
         await self._registry.porting.save_session(context.principal, args.session_id)
         return Outcome({"session_id": args.session_id})
 
-    async def _screenshot(self, context: Context, args: Screenshot) -> Outcome:
+    async def _screenshot(self, context: ToolContext, args: Screenshot) -> Outcome:
         # Imported here: without a browser service it would take a tenth of the start of the process.
         from .screenshot import take_screenshot
 

@@ -15,7 +15,7 @@ from ...sessions.live.session import Binding, Session
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.picture import Picture, PictureKind, take_picture
+from ...tools.browser.picture import PagePicture, PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
 CAUSE = "screenshot"
@@ -92,7 +92,7 @@ def _find_browser(session: Session) -> Binding:
     )
 
 
-def picture_to_json(picture: Picture) -> JSON:
+def picture_to_json(picture: PagePicture) -> JSON:
     """Return a picture as the content of a tool's result."""
     data = base64.b64encode(picture.data).decode()
     return {"picture": data, "url": picture.url, "title": picture.title}

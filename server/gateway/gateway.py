@@ -26,7 +26,7 @@ from ..cluster.owner import Owner
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices
-from .opening import Opening
+from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
 from .probing import Probes
@@ -57,7 +57,7 @@ class Gateway:
         self.ledger = ledger
         """The child processes of this process."""
         self.services = dict(services)
-        self.opening = Opening()
+        self.opening = GatewayOpening()
         self.peers: Peers | None = None
         """The connections to other nodes of the data folder; None without a data folder."""
         self.on_fenced: Callable[[], None] = _nothing

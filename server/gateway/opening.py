@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 
-class Opening:
+class GatewayOpening:
     """Whether the sessions of a gateway are open, and whether they are needed already.
 
     A process over stdio answers the first list of its tools before it opens its sessions.
@@ -37,4 +37,4 @@ class Opening:
             await self._completed.wait()
 
 
-__all__ = ["Opening"]
+__all__ = ["GatewayOpening"]

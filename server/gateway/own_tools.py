@@ -32,7 +32,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.services import CallResult
-from ...tools.own.definition import Context, Outcome, OwnTool
+from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
 
@@ -68,7 +68,7 @@ class OwnToolCalls:
         """Principal and operation id of calls that another node ran. It stored their receipts with their sessions."""
 
     async def run(
-        self, tool: OwnTool, context: Context, arguments: JSON, caller: Caller
+        self, tool: OwnTool, context: ToolContext, arguments: JSON, caller: Caller
     ) -> Outcome:
         """Run a tool, or return the outcome of the earlier call with this id.
 
@@ -113,7 +113,7 @@ class OwnToolCalls:
             raise
 
     async def _run_here(
-        self, tool: OwnTool, context: Context, arguments: JSON, operation: Operation
+        self, tool: OwnTool, context: ToolContext, arguments: JSON, operation: Operation
     ) -> Outcome:
         """Run a call whose receipt is kept in memory, unless another node owns its session: then the owner stores it."""
         try:
@@ -124,7 +124,9 @@ class OwnToolCalls:
             self._forwarded_ids[operation.scope, operation.id] = None
             raise
 
-    async def _session(self, tool: OwnTool, context: Context, arguments: JSON) -> tuple[str, JSON]:
+    async def _session(
+        self, tool: OwnTool, context: ToolContext, arguments: JSON
+    ) -> tuple[str, JSON]:
         """Return the id of the session that a call names, and the other arguments."""
         others = {key: value for key, value in arguments.items() if key != _SESSION}
         session_ref: Any = arguments.get(_SESSION)
@@ -143,7 +145,7 @@ class OwnToolCalls:
     async def _run_once(
         self,
         tool: OwnTool,
-        context: Context,
+        context: ToolContext,
         arguments: JSON,
         operation: Operation,
         receipts: Receipts,
@@ -156,7 +158,7 @@ class OwnToolCalls:
         session = await self._summary(context, payload[_SESSION])
         return Outcome(payload[_CONTENT], session, recorded_result.notice)
 
-    async def _summary(self, context: Context, session_id: str | None) -> JSON | None:
+    async def _summary(self, context: ToolContext, session_id: str | None) -> JSON | None:
         """Return the present state of the session of a recorded result."""
         if session_id is None:
             return None
@@ -169,7 +171,7 @@ class OwnToolCalls:
             return None
 
     async def _run(
-        self, tool: OwnTool, context: Context, arguments: JSON, operation: Operation
+        self, tool: OwnTool, context: ToolContext, arguments: JSON, operation: Operation
     ) -> Outcome:
         operation.effective = True
         try:

@@ -14,7 +14,7 @@ UNREAD_SECONDS: Final = 0.05
 """Seconds after which the part of an answer that could not be sent counts as unread by its client."""
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """One connection: the interface of its HTTP protocol."""
 
     address: str
@@ -69,20 +69,20 @@ class Clients:
         """Whether answers close their connections: a proxy would send later requests on them, to a server that has ended."""
         self._total = settings.connections if total is None else total
         self._per_address = settings.connections_per_address or max(1, self._total // 2)
-        self._open: dict[str, dict[Client, None]] = {}
-        self._idle: dict[str, dict[Client, None]] = {}
+        self._open: dict[str, dict[ClientConnection, None]] = {}
+        self._idle: dict[str, dict[ClientConnection, None]] = {}
         self._count = 0
-        self._unread: dict[Client, _Unread] = {}
-        self._bodies: dict[Client, Hashable] = {}
+        self._unread: dict[ClientConnection, _Unread] = {}
+        self._bodies: dict[ClientConnection, Hashable] = {}
         """The clients with bytes of bodies, each with its caller."""
         self._body_totals = Counter[Hashable]()
         """The bytes of bodies by caller."""
         self.body_bytes = 0
         """Bytes of the bodies of requests that are not answered yet."""
-        self._timers: dict[Client, asyncio.TimerHandle] = {}
+        self._timers: dict[ClientConnection, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    def admit(self, client: Client) -> bool:
+    def admit(self, client: ClientConnection) -> bool:
         """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused."""
         same_address = self._open.get(client.address, {})
         if len(same_address) >= self._per_address:
@@ -110,7 +110,7 @@ class Clients:
         for client in [client for clients in self._idle.values() for client in clients]:
             client.close()
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: ClientConnection) -> None:
         """Forget a connection. A second call has no effect."""
         self.busy(client)
         same_address = self._open.get(client.address, {})
@@ -125,12 +125,12 @@ class Clients:
         if timer is not None:
             timer.cancel()
 
-    def idle(self, client: Client) -> None:
+    def idle(self, client: ClientConnection) -> None:
         """Note that a connection waits for a request."""
         if client in self._open.get(client.address, ()):
             self._idle.setdefault(client.address, {})[client] = None
 
-    def busy(self, client: Client) -> None:
+    def busy(self, client: ClientConnection) -> None:
         """Note that a complete request has arrived and is being answered."""
         same_address = self._idle.get(client.address)
         if (
@@ -140,14 +140,14 @@ class Clients:
         ):
             del self._idle[client.address]
 
-    def watch_unread(self, client: Client) -> None:
+    def watch_unread(self, client: ClientConnection) -> None:
         """Check a little later whether the client has read what is being sent to it."""
         if client in self._timers or not client.unsent_bytes():
             return
         loop = asyncio.get_running_loop()
         self._timers[client] = loop.call_later(UNREAD_SECONDS, self._check_unread, client, loop)
 
-    def _check_unread(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_unread(self, client: ClientConnection, loop: asyncio.AbstractEventLoop) -> None:
         self._timers.pop(client, None)
         unsent = client.unsent_bytes()
         if not unsent:
@@ -182,7 +182,7 @@ class Clients:
             del sizes[victim], self._unread[victim]
             victim.abort()
 
-    def add_body(self, client: Client, size: int) -> None:
+    def add_body(self, client: ClientConnection, size: int) -> None:
         """Count bytes of a request that is not answered, and refuse requests that arrive while there are too many."""
         own, totals = client.key(), self._body_totals
         if self._bodies.get(client, own) != own:
@@ -210,7 +210,7 @@ class Clients:
             self.release_bodies(victim)
             victim.refuse()
 
-    def release_bodies(self, client: Client) -> None:
+    def release_bodies(self, client: ClientConnection) -> None:
         """Count the bodies of a client no more: its requests are answered, or its connection is closed."""
         if client in self._bodies:
             key = self._bodies.pop(client)
@@ -242,4 +242,4 @@ class Clients:
             self._sweep = loop.call_later(self._sweep_seconds, self._close_stalled, loop)
 
 
-__all__ = ["UNREAD_SECONDS", "Client", "Clients"]
+__all__ = ["UNREAD_SECONDS", "ClientConnection", "Clients"]

@@ -24,7 +24,7 @@ from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions, in_flight, open_transport
 from ..sdk.replay import SessionEvents
-from .legacy_response import LegacyResponse, Question
+from .legacy_response import LegacyResponse, StreamQuestion
 from .request import SESSION, VERSION, Head, PlainRequest, parse_call
 from .response import AcceptedResponse
 
@@ -56,7 +56,7 @@ class LegacySession:
         self._call_ended: anyio.Event | None = None
         self._question_numbers = itertools.count(1)
         self._calls: set[LegacyResponse] = set()
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, StreamQuestion] = {}
         self.transport = transport
 
     async def end(self) -> None:
@@ -76,13 +76,13 @@ class LegacySession:
         if self._call_ended is not None:
             self._call_ended.set()
 
-    def ask(self) -> Question:
+    def ask(self) -> StreamQuestion:
         # Not an integer: those are the ids of the SDK's own requests to the client.
-        question = Question(f"statehold-{next(self._question_numbers)}")
+        question = StreamQuestion(f"statehold-{next(self._question_numbers)}")
         self._questions[question.id] = question
         return question
 
-    def forget(self, question: Question) -> None:
+    def forget(self, question: StreamQuestion) -> None:
         self._questions.pop(question.id, None)
 
     def in_flight(self) -> AbstractContextManager[None]:

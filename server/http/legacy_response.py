@@ -29,7 +29,7 @@ without a stream, after which many clients reuse their connection."""
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=True)
 
 
-class Question:
+class StreamQuestion:
     """A request to the client that waits for one answer."""
 
     def __init__(self, number: str) -> None:
@@ -60,9 +60,9 @@ class OpenCalls(Protocol):
 
     def finish(self, call: LegacyResponse) -> None: ...
 
-    def ask(self) -> Question: ...
+    def ask(self) -> StreamQuestion: ...
 
-    def forget(self, question: Question) -> None: ...
+    def forget(self, question: StreamQuestion) -> None: ...
 
 
 class LegacyResponse(CallResponse):
@@ -91,7 +91,7 @@ class LegacyResponse(CallResponse):
         self._session_transport = transport
         self._events = events
         """The store of the stream's events for a client that reconnects, None if the client cannot resume."""
-        self._questions: set[Question] = set()
+        self._questions: set[StreamQuestion] = set()
         self._is_disconnected = False
 
     @property
@@ -191,10 +191,10 @@ class LegacyResponse(CallResponse):
             self._questions.discard(question)
             self._calls.forget(question)
 
-    async def _withdraw(self, question: Question) -> None:
+    async def _withdraw(self, question: StreamQuestion) -> None:
         with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):
             params = {"requestId": question.id, "reason": "caller cancelled"}
             await self.notify("notifications/cancelled", params)
 
 
-__all__ = ["LegacyResponse", "Question"]
+__all__ = ["LegacyResponse", "StreamQuestion"]

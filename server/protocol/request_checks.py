@@ -18,7 +18,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import CatalogEntry
-from ...tools.own.definition import Context, OwnTool
+from ...tools.own.definition import OwnTool, ToolContext
 from .input_required import STATE
 
 DEPTH: Final = 200
@@ -95,7 +95,7 @@ class OwnCall:
     """A call of one of our own tools."""
 
     tool: OwnTool
-    context: Context
+    context: ToolContext
     arguments: JSON
 
 

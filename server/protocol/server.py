@@ -46,7 +46,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...tools.catalog import Catalog, CatalogEntry, Naming
-from ...tools.own.definition import Context, missing_session
+from ...tools.own.definition import ToolContext, missing_session
 from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
 from ..gateway.freshness import ttl_ms
@@ -361,7 +361,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
             namespace = self._gateway.config.namespace
-            context = Context(principal, namespace, pinned_id, run=caller.run_id)
+            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id)
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.probes.entry(name, self._naming(ctx), waiting)

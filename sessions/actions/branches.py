@@ -53,7 +53,7 @@ class ServiceCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkResult:
+class ForkOutcome:
     """The parent, the new children, and the copies of the parent's services."""
 
     parent: Session
@@ -62,7 +62,7 @@ class ForkResult:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeOutcome:
     """The state after a merge, and the places where its sources disagreed."""
 
     state: StateRecord
@@ -97,7 +97,7 @@ class Branches:
         *,
         count: int = 1,
         names: Sequence[str] | None = None,
-    ) -> ForkResult:
+    ) -> ForkOutcome:
         """Create children of a session with its state, its settings, and its services as saved now or last saved.
 
         Each service is saved once for all children. The parent stays unchanged. All children are created, or none.
@@ -126,7 +126,7 @@ class Branches:
             if parent.status is Status.PAUSED:
                 parent.idle_since = self._core.clock.now()
                 await self._access.give_back(parent)
-        return ForkResult(parent, children, services)
+        return ForkOutcome(parent, children, services)
 
     async def _create_children(
         self,
@@ -190,7 +190,7 @@ class Branches:
         policy: ConflictPolicy = "last_wins",
         namespace: str | None = None,
         run: str | None = None,
-    ) -> MergeResult:
+    ) -> MergeOutcome:
         """Merge into a session's state the changes of its children since they were forked; see state.merge.merge_branches().
 
         The children stay unchanged. If the merge changes nothing, nothing is written.
@@ -216,7 +216,7 @@ class Branches:
         arguments = {"sources": [branch.name for branch in branches], "policy": policy}
         in_run = None if run is None else RunChange(run, "session_merge", arguments)
         state = await self._states.change(principal, parent, change, in_thread=True, in_run=in_run)
-        return MergeResult(state, conflicts)
+        return MergeOutcome(state, conflicts)
 
     async def _branch(
         self, principal: Principal, parent: str, ref: str, namespace: str | None, remaining: int
@@ -305,4 +305,4 @@ def _merge_into(
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 
-__all__ = ["ServiceCopy", "ForkResult", "Branches", "MergeResult"]
+__all__ = ["ServiceCopy", "ForkOutcome", "Branches", "MergeOutcome"]

@@ -60,7 +60,7 @@ class ImportTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportResult:
+class ImportOutcome:
     """The new session, and the parts of the document that it lacks, in words."""
 
     record: SessionRecord
@@ -75,7 +75,7 @@ async def import_document(
     name: str | None = None,
     strict: bool = True,
     operation: Operation | None = None,
-) -> ImportResult:
+) -> ImportOutcome:
     """Create a session from a document: with a new id, paused, owned by `owner`. It is complete on return, or absent.
 
     The session keeps the receipt of `operation`. `name` replaces the name in the document. Services that are not configured
@@ -106,7 +106,7 @@ async def import_document(
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         _rename(target.core.policy, record, None)
         await _write_session(target, document, record, state, bindings, journal, operation)
-    return ImportResult(record, left_out)
+    return ImportOutcome(record, left_out)
 
 
 def _record(
@@ -361,4 +361,4 @@ async def _delete_partial(target: ImportTarget, session: Session) -> None:
         return
 
 
-__all__ = ["IMPORTED_FROM", "ImportResult", "ImportTarget", "import_document"]
+__all__ = ["IMPORTED_FROM", "ImportOutcome", "ImportTarget", "import_document"]

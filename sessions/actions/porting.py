@@ -12,7 +12,7 @@ from ..records import Principal, SessionRecord
 from .branches import Branches
 from .document import Document
 from .export import export_document
-from .import_ import ImportResult, ImportTarget, import_document
+from .import_ import ImportOutcome, ImportTarget, import_document
 
 DOCUMENT_LIMIT: Final = 3 << 20
 """Most bytes of a document passed through a tool, so that an exported one fits into a request. A file may have more."""
@@ -84,7 +84,7 @@ class Porting:
         name: str | None = None,
         strict: bool = True,
         operation: Operation | None = None,
-    ) -> ImportResult:
+    ) -> ImportOutcome:
         """Import a document as a session of the caller's; see import_.import_document()."""
         result = await import_document(
             self._target, document, principal.key, name=name, strict=strict, operation=operation

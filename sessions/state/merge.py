@@ -17,7 +17,7 @@ _EMPTY: Final[JSON] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class MergeConflict:
     """A place that a source changed, and that the target or an earlier source changed differently."""
 
     path: str
@@ -26,7 +26,7 @@ class Conflict:
     """Whether the source's change was taken."""
 
 
-class Conflicts(list[Conflict]):
+class Conflicts(list[MergeConflict]):
     """The first conflicts of one merge; `total` is the number of all."""
 
     total = 0
@@ -34,7 +34,7 @@ class Conflicts(list[Conflict]):
     def add(self, path: tuple[str, ...], source: str, was_taken: bool) -> None:
         self.total += 1
         if len(self) < CONFLICT_LIMIT:
-            self.append(Conflict(pointer(path), source, was_taken))
+            self.append(MergeConflict(pointer(path), source, was_taken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +122,4 @@ def same_json(left_value: object, right_value: object) -> bool:
     return left_value == right_value
 
 
-__all__ = ["Branch", "Conflict", "Conflicts", "ConflictPolicy", "merge_branches", "same_json"]
+__all__ = ["Branch", "MergeConflict", "Conflicts", "ConflictPolicy", "merge_branches", "same_json"]

@@ -27,7 +27,7 @@ from .dialect import (
     set_durable,
     transaction,
 )
-from .drivers import Driver
+from .drivers import DatabaseDriver
 from .file.folder import DataFolder
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class KeptConnection:
     """
 
     def __init__(
-        self, driver: Driver, *, forever: bool = False, folder: DataFolder | None = None
+        self, driver: DatabaseDriver, *, forever: bool = False, folder: DataFolder | None = None
     ) -> None:
         self._driver = driver
         self.openings = 0

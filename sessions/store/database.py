@@ -26,7 +26,7 @@ from .dialect import (
     sync,
     use_wal,
 )
-from .drivers import Driver, FileDriver, ServerDriver
+from .drivers import DatabaseDriver, FileDriver, ServerDriver
 from .file.folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
 from .upgrade import complete_revision, revision, upgrade
@@ -212,7 +212,9 @@ class Connections:
                 await connection.aclose()
 
 
-def _drivers(location: Location, busy_seconds: float) -> tuple[Driver, list[Driver]]:
+def _drivers(
+    location: Location, busy_seconds: float
+) -> tuple[DatabaseDriver, list[DatabaseDriver]]:
     """Return a closed connection that writes, and those that only read."""
     if isinstance(location, RemoteDatabase):
         remote = location.engine(busy_seconds)

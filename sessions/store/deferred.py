@@ -29,8 +29,9 @@ class DeferredStore:
         if name == "_store":
             raise AttributeError("the store is not open")
         value = getattr(self._store, name)
-        # The next call reaches the store without this one.
-        setattr(self, name, value)
+        if callable(value):
+            # The next call reaches the method without this one; a property has to be read again.
+            setattr(self, name, value)
         return value
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 logging.getLogger("aiosqlite").setLevel(logging.INFO)
 
 
-class Driver(Protocol):
+class DatabaseDriver(Protocol):
     """A connection that can be opened and closed again. One task uses it; only interrupt() may be called by another."""
 
     @property
@@ -141,4 +141,4 @@ class ServerDriver:
                 interrupt(connection.connection.driver_connection)
 
 
-__all__ = ["Driver", "FileDriver", "ServerDriver"]
+__all__ = ["DatabaseDriver", "FileDriver", "ServerDriver"]

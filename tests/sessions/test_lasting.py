@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -21,8 +20,6 @@ from statehold.sessions.records import LOCAL
 
 DAY = 86_400.0
 WEEKS = 10
-UPGRADE = 5
-"""The week before which the program is upgraded."""
 Start = Callable[[ManualClock], AbstractAsyncContextManager[Engine]]
 
 
@@ -37,23 +34,10 @@ async def use(engine: Engine, days: int, calls: Callable[[str], Any], clock: Man
             await anyio.wait_all_tasks_blocked()
 
 
-def write_as_before(folder: Path) -> None:
-    """Make the database one of the version before, in which sessions ended after a day and after a week."""
-    with sqlite3.connect(folder / "statehold.db") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0006'")
-        connection.execute(
-            "UPDATE session SET paused_seconds = 86400, lifetime_seconds = 604800, "
-            "lifetime_ends_at = created_at + 604800, due_at = status_at + 86400"
-        )
-    connection.close()
-
-
 async def spend(start: Start, folder: Path, calls: Callable[[Engine, str, int], Any]) -> None:
     """Spend the weeks. In each one the program runs for five days, and a weekend or a fortnight off follows."""
     clock = ManualClock()
     for week in range(WEEKS):
-        if week == UPGRADE:
-            write_as_before(folder)
         async with start(clock) as running_engine:
             number = week
 

@@ -25,7 +25,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
 from statehold.sessions.services import CallContext, SessionView, Snapshot
-from statehold.sessions.transitions.access import USED_SECONDS
+from statehold.sessions.transitions.admission import USED_SECONDS
 
 
 class Lingering(Counting):

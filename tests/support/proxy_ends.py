@@ -13,7 +13,7 @@ from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import EgressAccess, FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
 Handler = Callable[[SocketStream], Awaitable[None]]
 
@@ -81,7 +81,7 @@ class Browser:
     def __init__(self, stream: SocketStream) -> None:
         self.stream = stream
 
-    async def connect(self, authority: str, early: bytes = b"") -> Reply:
+    async def connect(self, authority: str, early: bytes = b"") -> SocksReply:
         """Ask for a site, as `host:port`, and send `early` without waiting for the reply."""
         host, _, port = authority.rpartition(":")
         name = host.removeprefix("[").removesuffix("]").encode()
@@ -89,7 +89,7 @@ class Browser:
         await self.stream.send(b"\5\1\0" + request + early)
         assert await self.receive_exactly(2) == b"\5\0"
         reply = await self.receive_exactly(10)
-        return Reply(reply[1])
+        return SocksReply(reply[1])
 
     async def receive_exactly(self, count: int) -> bytes:
         data = b""
@@ -112,7 +112,7 @@ async def browser(access: EgressAccess) -> AsyncGenerator[Browser]:
         yield Browser(stream)
 
 
-async def connect(access: EgressAccess, authority: str) -> Reply:
+async def connect(access: EgressAccess, authority: str) -> SocksReply:
     """Ask for a site on a connection of its own."""
     async with browser(access) as one:
         return await one.connect(authority)
@@ -121,7 +121,7 @@ async def connect(access: EgressAccess, authority: str) -> Reply:
 async def get(access: EgressAccess, authority: str) -> bytes:
     """Return the body of a site's answer, on a connection of its own."""
     async with browser(access) as one:
-        assert await one.connect(authority) is Reply.SUCCEEDED
+        assert await one.connect(authority) is SocksReply.SUCCEEDED
         return await one.get()
 
 

@@ -11,7 +11,7 @@ from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
 from statehold.tools.definition import Arguments, schema_of
-from statehold.tools.own.definition import Context, Outcome, OwnTool, format_duration
+from statehold.tools.own.definition import Outcome, OwnTool, ToolContext, format_duration
 
 
 class ExampleArguments(Arguments):
@@ -29,7 +29,7 @@ class ExampleResult(BaseModel):
     note: str | None
 
 
-async def give_back(_: Context, arguments: ExampleArguments) -> Outcome:
+async def give_back(_: ToolContext, arguments: ExampleArguments) -> Outcome:
     return Outcome(arguments.model_dump())
 
 
@@ -89,47 +89,47 @@ def test_a_definition_has_the_session_as_it_is_named() -> None:
 )
 async def test_a_wrong_argument_is_named(arguments: Any, problem: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
-        await TOOL.run(Context(LOCAL), arguments)
+        await TOOL.run(ToolContext(LOCAL), arguments)
     assert raised.value.message.startswith(f"tool: {problem}")
     assert "pydantic" not in raised.value.message
 
 
 async def test_an_unknown_argument_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match="tool has no argument 'other'; it takes: session_id"):
-        await TOOL.run(Context(LOCAL), {"other": 1, "session_id": 7})
+        await TOOL.run(ToolContext(LOCAL), {"other": 1, "session_id": 7})
 
 
 async def test_the_session_of_a_pinned_call_is_no_argument_to_choose() -> None:
     with pytest.raises(InvalidArgument) as raised:
-        await TOOL.run(Context(LOCAL, pinned_session="sh_1"), {"other": 1})
+        await TOOL.run(ToolContext(LOCAL, pinned_session="sh_1"), {"other": 1})
     assert "session_id" not in raised.value.message
 
 
 async def test_a_number_may_be_written_in_other_ways() -> None:
     for count in (3, 3.0, "3"):
-        content = (await TOOL.run(Context(LOCAL), {"session_id": "s", "count": count})).content
+        content = (await TOOL.run(ToolContext(LOCAL), {"session_id": "s", "count": count})).content
         assert content["count"] == 3
         assert type(content["count"]) is int
     arguments: JSON = {"session_id": "s", "most": None, "seconds": 3, "flag": True}
-    content = (await TOOL.run(Context(LOCAL), arguments)).content
+    content = (await TOOL.run(ToolContext(LOCAL), arguments)).content
     assert (content["most"], content["seconds"], content["flag"]) == (None, 3.0, True)
 
 
 async def test_a_call_that_names_no_session_is_referred_to_session_create() -> None:
     for arguments in ({}, {"session_id": ""}, {"session_id": None}):
         with pytest.raises(SessionNotFound, match="call session_create"):
-            await TOOL.run(Context(LOCAL), arguments)
+            await TOOL.run(ToolContext(LOCAL), arguments)
 
 
 async def test_a_pinned_call_runs_in_the_pinned_session() -> None:
-    context = Context(LOCAL, pinned_session="sh_mine")
+    context = ToolContext(LOCAL, pinned_session="sh_mine")
     for arguments in ({}, {"session_id": "sh_other"}):
         outcome = await TOOL.run(context, arguments)
         assert outcome.content["session_id"] == "sh_mine"
 
 
 async def test_null_stands_for_an_argument_that_is_left_out() -> None:
-    outcome = await TOOL.run(Context(LOCAL), {"session_id": "s", "note": None, "values": None})
+    outcome = await TOOL.run(ToolContext(LOCAL), {"session_id": "s", "note": None, "values": None})
     assert outcome.content["note"] is None
 
 

@@ -13,13 +13,13 @@ import anyio
 
 from ...sessions.json_codec import well_formed
 from ...sessions.services import CallContext
-from .answers.answer import ADDRESS, TITLE, Answer, to_line
+from .answers.answer import ADDRESS, TITLE, PageAnswer, to_line
 from .answers.events import News, summarize, summarize_news
 from .answers.naming import code_of
 from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
 from .devtools.world import WorldError
 from .egress.policy import scheme_allowed
-from .errors import ToolFailed, describe_error, was_action_done
+from .errors import BrowserToolFailed, describe_error, was_action_done
 from .secrets.addresses import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
 from .session.locator import parse_target
@@ -46,14 +46,14 @@ FRESH_SECONDS: Final = 0.01
 """Seconds for which an early snapshot of a page counts as current."""
 
 
-class Call:
+class BrowserCall:
     """A call under way. It lives until the tool returns."""
 
     def __init__(self, session: BrowserSession, ctx: CallContext) -> None:
         self.session = session
         self.config = session.config
         self.ctx = ctx
-        self.answer = Answer(self.config.codegen, secrets=session.secrets.named)
+        self.answer = PageAnswer(self.config.codegen, secrets=session.secrets.named)
         tab = self._tab = session.tabs.current
         self._before = tab and tab.description_state()
         self._title: tuple[Tab | None, str] = (None, "")
@@ -83,8 +83,8 @@ class Call:
         tab = await self.session.current()
         if not scheme_allowed(tab.page.url):
             if self.session.is_attached:
-                raise ToolFailed(FOREIGN_PAGE)
-            raise ToolFailed(await self.session.leave_forbidden_pages())
+                raise BrowserToolFailed(FOREIGN_PAGE)
+            raise BrowserToolFailed(await self.session.leave_forbidden_pages())
         return tab
 
     async def ready_tab(self) -> Tab:
@@ -100,7 +100,7 @@ class Call:
             while tab.pending_url and not (tab.closed or tab.modal.is_set()):
                 await tab.wait_for_change()
         if tab.navigation_hint and not (tab.closed or tab.modal.is_set()):
-            raise ToolFailed(f"The page is on its way to another one{tab.navigation_hint}.")
+            raise BrowserToolFailed(f"The page is on its way to another one{tab.navigation_hint}.")
         return tab
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
@@ -119,7 +119,7 @@ class Call:
             return await self._locate_by_selector(tab, target, name)
         if int(match[1] or 1) != self.session.generation:
             self.shows_snapshot = True
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
             )
         if (number := int(match[2] or 1)) != tab.number:
@@ -127,7 +127,7 @@ class Call:
             is_there = any(other.number == number for other in self.session.tabs)
             closed = "" if is_there else ", which is closed"
             select = ", or select that tab first" if is_there else ""
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"Ref {target}{name} is of another tab{closed}; {self._new_refs}{select}."
             )
         locator = tab.page.get_by_ref(match[3])
@@ -140,7 +140,9 @@ class Call:
             is_there, code = False, ""
         if not is_there:
             self.shows_snapshot = True
-            raise ToolFailed(f"Ref {target}{name} is not on the page any more; {self._new_refs}.")
+            raise BrowserToolFailed(
+                f"Ref {target}{name} is not on the page any more; {self._new_refs}."
+            )
         self.element_code = f"page.{code}"
         self.acted_ref = target
         return locator
@@ -166,7 +168,7 @@ class Call:
         from playwright.async_api import Error
 
         if not selector.strip():
-            raise ToolFailed("The target is empty; give a ref, a selector or a locator.")
+            raise BrowserToolFailed("The target is empty; give a ref, a selector or a locator.")
         locator, code, first_hint = parse_target(tab.page, selector)
         try:
             with self._limit_action(tab):
@@ -175,14 +177,16 @@ class Call:
                 if count == 1 and not is_best and await self._has_test_id(locator):
                     code = f"page.{await locator.normalize()}"
         except Error as error:
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"{selector!r} is no selector and no ref: {describe_error(error)}"
             ) from None
         if count != 1:
             matches = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
             hint = "" if count == 0 else f" Use a ref, or add {first_hint} for the first."
-            raise ToolFailed(f"{selector!r} matches {matches}{name}; it has to match one.{hint}")
+            raise BrowserToolFailed(
+                f"{selector!r} matches {matches}{name}; it has to match one.{hint}"
+            )
         self.element_code = code
         return locator
 
@@ -193,7 +197,7 @@ class Call:
             with anyio.fail_after(seconds):
                 yield
         except TimeoutError:
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
             ) from None
 
@@ -240,7 +244,7 @@ class Call:
         await self.session.pause_if_stepping()
         try:
             result = await self.session.run_until_modal(tab, action, answers=answers)
-        except (Error, ToolFailed) as error:
+        except (Error, BrowserToolFailed) as error:
             await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
                 raise
@@ -346,7 +350,7 @@ class Call:
             path = await files.write(name, data)
         except OSError as error:
             reason = error.strerror or error
-            raise ToolFailed(f"{name[:100]} was not written: {reason}.") from None
+            raise BrowserToolFailed(f"{name[:100]} was not written: {reason}.") from None
         own_name, is_replaced = path.name, False
         if is_chosen:
             own_name, is_replaced = await files.rename(path, name)
@@ -449,7 +453,7 @@ class Call:
         before = tab.shown_snapshot
         try:
             snapshot = await self.snapshot_of(tab, text=text)
-        except ToolFailed as error:
+        except BrowserToolFailed as error:
             self.answer.events([str(error)])
             return
         tab.shown_snapshot = snapshot
@@ -483,4 +487,4 @@ class Call:
         return snapshot
 
 
-__all__ = ["Call"]
+__all__ = ["BrowserCall"]

@@ -23,11 +23,11 @@ from ...sessions.errors import (
 from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
-from .call import Call
+from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
-from .errors import ToolFailed, describe_error, describe_exception
+from .errors import BrowserToolFailed, describe_error, describe_exception
 from .resumption import ContextResumption
-from .session.recording.call_log import CallLog
+from .session.recording.call_log import CallRecording
 from .session.session import BrowserSession
 from .tool import BrowserTool
 
@@ -95,7 +95,7 @@ class BrowserConnection:
         """Callbacks that release resources on close, run in reverse order. If one fails, the others still run."""
         self.progress_seconds = PROGRESS_SECONDS
         """Seconds between progress notifications to a caller that asked for them."""
-        self.log: CallLog | None = None
+        self.log: CallRecording | None = None
         """The log of its calls, if the configuration wants one."""
         self._process = process
         self._tools = tools
@@ -204,7 +204,7 @@ class BrowserConnection:
             raise ConnectionLost(f"The browser is gone: {self.reason or LOST_PROCESS}.")
         if not tool.read_only:
             self.unsaved = True
-        call = Call(self.session, ctx)
+        call = BrowserCall(self.session, ctx)
         try:
             await self._run(tool, call, parsed_arguments)
             for line in self.session.listener_errors.take():
@@ -252,7 +252,7 @@ class BrowserConnection:
     def _death_error(self) -> OutcomeUnknown:
         return OutcomeUnknown(f"The browser died during the call: {self.reason or LOST_PROCESS}.")
 
-    async def _run(self, tool: BrowserTool, call: Call, arguments: Any) -> None:
+    async def _run(self, tool: BrowserTool, call: BrowserCall, arguments: Any) -> None:
         from playwright.async_api import Error
 
         tab = self.session.tabs.current
@@ -264,7 +264,7 @@ class BrowserConnection:
         try:
             with anyio.fail_after(seconds):
                 await self._run_watched(partial(tool.run, call, arguments), tool, call)
-        except ToolFailed as error:
+        except BrowserToolFailed as error:
             call.answer.error(str(error))
         except TimeoutError:
             hint = self._navigation_hint()
@@ -282,7 +282,7 @@ class BrowserConnection:
         return "" if tab is None else tab.navigation_hint
 
     async def _run_watched(
-        self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
+        self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: BrowserCall
     ) -> None:
         """Run a tool until it ends or the browser no longer answers."""
         with anyio.CancelScope() as scope:
@@ -325,7 +325,7 @@ class BrowserConnection:
             ):
                 call.cancel()
 
-    async def _report_progress(self, tool: BrowserTool, call: Call) -> None:
+    async def _report_progress(self, tool: BrowserTool, call: BrowserCall) -> None:
         seconds = 0.0
         while True:
             await anyio.sleep(self.progress_seconds)

@@ -49,7 +49,7 @@ OUTPUT_LINES: Final = 10
 """The number of lines of a browser's output that go into the log."""
 
 
-class ToolFailed(Exception):
+class BrowserToolFailed(Exception):
     """Raised by a tool that could not do its work; its text is for the model that called it."""
 
 
@@ -109,7 +109,7 @@ def was_action_done(error: BaseException) -> bool:
 
 __all__ = [
     "InvalidSetting",
-    "ToolFailed",
+    "BrowserToolFailed",
     "describe_error",
     "describe_exception",
     "output_lines",

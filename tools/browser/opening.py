@@ -19,7 +19,7 @@ from .devtools.interception import RequestInterceptor
 from .devtools.sdk import guid_of
 from .devtools.world import WorldError, origin_of
 from .egress.service import Egress, refuse_schemes
-from .errors import InvalidSetting, ToolFailed, describe_error
+from .errors import BrowserToolFailed, InvalidSetting, describe_error
 from .output_folder import OutputFolder
 from .process.liveness import ProcessGone, while_alive
 from .process.pool import BrowserDied
@@ -31,7 +31,7 @@ from .session.files import Files
 from .session.host_errors import HOSTS
 from .session.init_page import run_init_pages
 from .session.recording import call_log
-from .session.recording.call_log import CallLog
+from .session.recording.call_log import CallRecording
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
 from .snapshot.capture import capture
@@ -68,7 +68,7 @@ NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
 _NO_CONTEXT: Final = "The context of the session did not outlive its server."
 
 
-class Opening:
+class BrowserOpening:
     """The opening of one connection. Used once; the connection owns all that was opened."""
 
     def __init__(
@@ -280,14 +280,14 @@ class Opening:
             connection.on_closed.append(partial(_release_access, access, process))
         return connection
 
-    def _call_log(self) -> CallLog:
+    def _call_log(self) -> CallRecording:
         config = self._config
         largest, folder = config.download_bytes, config.output_folder
         if folder is None:
-            return CallLog(self._files.folder / call_log.NAME, largest=largest)
+            return CallRecording(self._files.folder / call_log.NAME, largest=largest)
         if config.output_max_size is not None:
             largest = min(largest, config.output_max_size // LOGS)
-        return CallLog(
+        return CallRecording(
             folder / f"session-{safe_name(self._view.id)}.md",
             largest=largest,
             output=OutputFolder(folder, config.output_max_size),
@@ -361,7 +361,7 @@ class Opening:
                 user, password = (
                     self._secrets.insert(part, address, is_typed=True) for part in (user, password)
                 )
-            except ToolFailed as error:
+            except BrowserToolFailed as error:
                 raise InvalidSetting(f"`http_credentials` cannot be used: {error}") from None
             logins.append({"username": user, "password": password, "origin": origin_of(address)})
         return logins
@@ -485,4 +485,4 @@ async def _save(
     return replace(context_snapshot, activities=session.activities()).to_snapshot(encryption)
 
 
-__all__ = ["Opening"]
+__all__ = ["BrowserOpening"]

@@ -26,7 +26,7 @@ PICTURE_BYTES: Final = 20 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PagePicture:
     """A picture of a page, with the page's address and title."""
 
     data: bytes
@@ -36,7 +36,7 @@ class Picture:
 
 async def take_picture(
     session: BrowserSession, *, kind: PictureKind = "png", full_page: bool = False
-) -> Picture:
+) -> PagePicture:
     """Take a picture of the current page, even during a call. Opens no page and adds no event to the caller's answers.
 
     Raises:
@@ -55,7 +55,7 @@ async def take_picture(
     try:
         with anyio.fail_after(PICTURE_SECONDS):
             data = await _take_with_retry(tab, kind, full_page)
-            picture = Picture(data, tab.page.url, await session.title(tab))
+            picture = PagePicture(data, tab.page.url, await session.title(tab))
     except TimeoutError:
         raise _unavailable(
             f"The page did not show itself within {PICTURE_SECONDS:g} seconds.", _LATER
@@ -95,4 +95,4 @@ def _unavailable(message: str, recovery: str) -> ServiceUnavailable:
     return ServiceUnavailable(message, recovery=recovery)
 
 
-__all__ = ["PICTURE_BYTES", "Picture", "PictureKind", "take_picture"]
+__all__ = ["PICTURE_BYTES", "PagePicture", "PictureKind", "take_picture"]

@@ -31,7 +31,7 @@ from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress
 from .missing_paths import find_missing_path
-from .opening import Opening
+from .opening import BrowserOpening
 from .output_folder import OutputFolder
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
@@ -351,8 +351,8 @@ class BrowserService:
         """Return the sessions whose contexts may have outlived the process that opened them. Blocks for a moment."""
         return [path.stem for path in self._contexts.glob("*.json")]
 
-    def _opening(self, session: SessionView, secrets: NamedSecrets) -> Opening:
-        return Opening(
+    def _opening(self, session: SessionView, secrets: NamedSecrets) -> BrowserOpening:
+        return BrowserOpening(
             self.config,
             session,
             self._files_of(session.id),

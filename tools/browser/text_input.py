@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .call import Call
-from .errors import ToolFailed
+from .call import BrowserCall
+from .errors import BrowserToolFailed
 from .secrets.session import IS_SECRET
 from .secrets.snapshot_line import refs_of_field
 
@@ -40,7 +40,7 @@ It is counted from the top of the tree; 0 if the field is not in it, and null if
 """
 
 
-async def put_text(call: Call, locator: Locator, text: str, *, slowly: bool = False) -> bool:
+async def put_text(call: BrowserCall, locator: Locator, text: str, *, slowly: bool = False) -> bool:
     """Put a text into a field in place of what it holds, or with `slowly` type it after that. Return whether keys were used.
 
     Keys and texts of the keyboard go to the element that has the focus then, and a frame of another site may take it. So a
@@ -80,7 +80,7 @@ async def put_text(call: Call, locator: Locator, text: str, *, slowly: bool = Fa
 
 
 async def _put_named(
-    call: Call,
+    call: BrowserCall,
     locator: Locator,
     field: ElementHandle,
     text: str,
@@ -91,7 +91,7 @@ async def _put_named(
     weak_names = call.session.secrets.named.weak_names(text)
     activities = [hold for hold in ("a trace", "a recording") if hold in call.session.holds]
     if weak_names and activities:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{' and '.join(weak_names)} would be in {activities[0]}, and is too easy to guess to be hidden there; end it "
             "first. Nothing was put in."
         )
@@ -105,7 +105,7 @@ async def _put_named(
             _show_again(tab, refs)
         return
     if not refs:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{' and '.join(weak_names)} is too easy to guess to be hidden in this field: it has no ref in the snapshot, "
             "or its text is its name. Nothing was put in."
         )
@@ -114,23 +114,25 @@ async def _put_named(
     tab.secret_fields |= dict.fromkeys(refs, text)
     try:
         await _put(call, field, value, is_appended=is_appended)
-    except ToolFailed:
+    except BrowserToolFailed:
         _show_again(tab, new_refs)
         raise
 
 
-async def _put(call: Call, field: ElementHandle, value: str, *, is_appended: bool = False) -> None:
+async def _put(
+    call: BrowserCall, field: ElementHandle, value: str, *, is_appended: bool = False
+) -> None:
     await _wait_until_editable(call, field)
     if problem := await field.evaluate(_FILL, [value, is_appended]):
-        raise ToolFailed(f"The field {problem}.")
+        raise BrowserToolFailed(f"The field {problem}.")
 
 
-async def _wait_until_editable(call: Call, field: ElementHandle) -> None:
+async def _wait_until_editable(call: BrowserCall, field: ElementHandle) -> None:
     await field.wait_for_element_state("visible", timeout=call.timeout)
     await field.wait_for_element_state("editable", timeout=call.timeout)
 
 
-async def _refs_of_field(call: Call, tab: Tab, locator: Locator) -> list[str]:
+async def _refs_of_field(call: BrowserCall, tab: Tab, locator: Locator) -> list[str]:
     """Return the refs of the field that shows text for an element, and of the elements in it."""
     number = await locator.evaluate(_WAY_TO_FIELD, timeout=call.timeout)
     if number == 0:

@@ -14,7 +14,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
 from ..definition import Arguments, Tool, types_of
-from .call import Call
+from .call import BrowserCall
 from .config import BrowserConfig, Capability
 from .session.settle import LOAD_SECONDS
 
@@ -103,7 +103,7 @@ _NAMES: Final[dict[type, str]] = {
 class BrowserTool(Tool):
     """One tool of the browser, with the function that runs it."""
 
-    run: Callable[[Call, Any], Awaitable[None]]
+    run: Callable[[BrowserCall, Any], Awaitable[None]]
     limit: TimeLimit = field(default="action", kw_only=True)
     answers: Modal | None = field(default=None, kw_only=True)
     """The kind of modal state that the tool resolves; most other tools are refused meanwhile."""
@@ -171,13 +171,13 @@ def tool(
     limit: TimeLimit = "action",
     description: str | None = None,
     secret: Collection[str] = (),
-) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
+) -> Callable[[Callable[[BrowserCall, Any], Awaitable[None]]], BrowserTool]:
     """Make a tool of a function.
 
     The type of the function's second parameter declares the arguments; its docstring is the default description.
     """
 
-    def make(run: Callable[[Call, Any], Awaitable[None]]) -> BrowserTool:
+    def make(run: Callable[[BrowserCall, Any], Awaitable[None]]) -> BrowserTool:
         hints = typing.get_type_hints(run)
         parameters = list(inspect.signature(run).parameters)
         return BrowserTool(

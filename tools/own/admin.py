@@ -18,7 +18,7 @@ from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments
-from .definition import Context, Outcome, OwnTool
+from .definition import Outcome, OwnTool, ToolContext
 from .sessions import CloseArguments, Name, SessionArguments, SessionInfo, summary
 
 
@@ -165,7 +165,7 @@ class AdminTools:
             ),
         ]
 
-    async def _delete(self, context: Context, arguments: CloseArguments) -> Outcome:
+    async def _delete(self, context: ToolContext, arguments: CloseArguments) -> Outcome:
         session = await self._registry.rename_delete.delete(
             context.principal, arguments.session_id, force=arguments.force
         )
@@ -173,7 +173,7 @@ class AdminTools:
             {"session_id": session["session_id"], "name": session["name"], "deleted": True}
         )
 
-    async def _export(self, context: Context, arguments: ExportArguments) -> Outcome:
+    async def _export(self, context: ToolContext, arguments: ExportArguments) -> Outcome:
         record, document = await self._registry.porting.export_session(
             context.principal,
             arguments.session_id,
@@ -185,7 +185,7 @@ class AdminTools:
         content: JSON = {"session_id": record.id, "document": document.model_dump()}
         return Outcome(content, summary(info))
 
-    async def _import(self, context: Context, arguments: ImportArguments) -> Outcome:
+    async def _import(self, context: ToolContext, arguments: ImportArguments) -> Outcome:
         text = json_text(arguments.document)
         if len(text) > DOCUMENT_LIMIT:
             raise InvalidArgument(
@@ -204,10 +204,10 @@ class AdminTools:
         content = {**info, "imported_from": document.session.id, "left_out": imported.left_out}
         return Outcome(content, summary(info))
 
-    async def _service_list(self, context: Context, arguments: Arguments) -> Outcome:
+    async def _service_list(self, context: ToolContext, arguments: Arguments) -> Outcome:
         return Outcome({"services": self._services()})
 
-    async def _stats(self, context: Context, arguments: Arguments) -> Outcome:
+    async def _stats(self, context: ToolContext, arguments: Arguments) -> Outcome:
         counts = await self._store.counts()
         usage = self._registry.quota.usage(context.principal.key)
         measured_at = usage["measured_at"]

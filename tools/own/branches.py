@@ -11,7 +11,7 @@ from ...sessions.actions.branches import COUNT_LIMIT
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
-from .definition import Context, Outcome, OwnTool
+from .definition import Outcome, OwnTool, ToolContext
 from .sessions import Name, SessionArguments, SessionId, summary
 
 LISTED_CONFLICTS = 1000
@@ -38,7 +38,7 @@ class MergeArguments(SessionArguments):
     ] = "last_wins"
 
 
-class Child(BaseModel):
+class ForkedSession(BaseModel):
     session_id: str
     name: str | None
 
@@ -50,7 +50,7 @@ class CopiedService(BaseModel):
 
 
 class ForkResult(BaseModel):
-    children: list[Child]
+    children: list[ForkedSession]
     services: list[CopiedService]
 
 
@@ -105,7 +105,7 @@ class BranchTools:
             pinned="never",
         )
 
-    async def _fork(self, context: Context, arguments: ForkArguments) -> Outcome:
+    async def _fork(self, context: ToolContext, arguments: ForkArguments) -> Outcome:
         fork = await self._registry.branches.fork(
             context.principal, arguments.session_id, count=arguments.count, names=arguments.names
         )
@@ -119,7 +119,7 @@ class BranchTools:
         content: JSON = {"children": children, "services": services}
         return Outcome(content, fork.parent.summary())
 
-    async def _merge(self, context: Context, arguments: MergeArguments) -> Outcome:
+    async def _merge(self, context: ToolContext, arguments: MergeArguments) -> Outcome:
         merge = await self._registry.branches.merge(
             context.principal,
             arguments.session_id,

@@ -20,7 +20,7 @@ from ..definition import Naming, Tool, schema_of, types_of
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ToolContext:
     """The caller of an own tool."""
 
     principal: Principal
@@ -47,7 +47,7 @@ class Outcome:
     """The delivery of the notice, for Router.return_notice()."""
 
 
-Handler = Callable[[Context, Any], Awaitable[Outcome]]
+Handler = Callable[[ToolContext, Any], Awaitable[Outcome]]
 
 Pinned = Literal["always", "asked", "never"]
 """Whether a tool is offered when the URL or the command line pins the session: `always`, if its toolset is on; `asked`, if
@@ -104,11 +104,11 @@ class OwnTool(Tool):
         """Return a result without the keys whose null means that there is no value, to save tokens."""
         return _without_nulls(self.output, content)
 
-    async def run(self, context: Context, arguments: JSON) -> Outcome:
+    async def run(self, context: ToolContext, arguments: JSON) -> Outcome:
         """Check the arguments and run the tool. Raises like parse_call()."""
         return await self.handler(context, self.parse_call(context, arguments))
 
-    def parse_call(self, context: Context, arguments: JSON) -> Any:
+    def parse_call(self, context: ToolContext, arguments: JSON) -> Any:
         """Return the arguments as the tool's model. A pinned session replaces the session argument.
 
         Raises:
@@ -176,7 +176,7 @@ def parse_time(text: str | None, argument: str) -> float | None:
 
 
 __all__ = [
-    "Context",
+    "ToolContext",
     "Handler",
     "Outcome",
     "OwnTool",

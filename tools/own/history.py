@@ -13,7 +13,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from .definition import Context, Outcome, OwnTool, parse_time
+from .definition import Outcome, OwnTool, ToolContext, parse_time
 from .sessions import SessionArguments, summary
 
 
@@ -214,7 +214,7 @@ class HistoryTools:
             pinned="always",
         )
 
-    async def _history(self, context: Context, arguments: HistoryArguments) -> Outcome:
+    async def _history(self, context: ToolContext, arguments: HistoryArguments) -> Outcome:
         history, namespace = self._registry.history, context.namespace
         if arguments.seq is not None:
             record, entry = await history.entry(
@@ -246,7 +246,7 @@ class HistoryTools:
         )
         return await self._outcome(context, record, entries=entries, next_cursor=cursor)
 
-    async def _note(self, context: Context, arguments: NoteArguments) -> Outcome:
+    async def _note(self, context: ToolContext, arguments: NoteArguments) -> Outcome:
         session, entry = await self._registry.history.note(
             context.principal,
             arguments.session_id,
@@ -256,7 +256,7 @@ class HistoryTools:
         )
         return Outcome({"session_id": session.id, "entry": entry}, session.summary())
 
-    async def _run(self, context: Context, arguments: RunArguments) -> Outcome:
+    async def _run(self, context: ToolContext, arguments: RunArguments) -> Outcome:
         session, entry = await self._registry.runs.write(
             context.principal,
             arguments.session_id,
@@ -266,7 +266,7 @@ class HistoryTools:
         )
         return Outcome({"session_id": session.id, "entry": entry}, session.summary())
 
-    async def _summary(self, context: Context, arguments: SummaryArguments) -> Outcome:
+    async def _summary(self, context: ToolContext, arguments: SummaryArguments) -> Outcome:
         history = self._registry.history
         if arguments.text is not None:
             await history.write_summary(
@@ -286,7 +286,9 @@ class HistoryTools:
             summaries["problem"] = problem
         return await self._outcome(context, record, **summaries)
 
-    async def _outcome(self, context: Context, record: SessionRecord, **content: Any) -> Outcome:
+    async def _outcome(
+        self, context: ToolContext, record: SessionRecord, **content: Any
+    ) -> Outcome:
         info = await self._registry.info(context.principal, record.id)
         result: JSON = {"session_id": record.id, **content}
         return Outcome(result, summary(info))

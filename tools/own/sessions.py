@@ -18,7 +18,7 @@ from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
 from .creation import describe_creation
-from .definition import Context, Handler, Outcome, OwnTool, Pinned, parse_time
+from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, parse_time
 
 SessionId = Annotated[
     str,
@@ -358,7 +358,7 @@ class SessionTools:
             ),
         ]
 
-    async def _create(self, context: Context, arguments: CreateArguments) -> Outcome:
+    async def _create(self, context: ToolContext, arguments: CreateArguments) -> Outcome:
         session = await self._registry.create(
             context.principal,
             SessionOptions(
@@ -377,7 +377,7 @@ class SessionTools:
         )
         return self._outcome(session)
 
-    async def _list(self, context: Context, arguments: ListArguments) -> Outcome:
+    async def _list(self, context: ToolContext, arguments: ListArguments) -> Outcome:
         statuses = arguments.statuses or [
             status.value for status in Status if status is not Status.CLOSED
         ]
@@ -397,7 +397,7 @@ class SessionTools:
         sessions = [{key: entry[key] for key in keys} for entry in entries]
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
-    async def _info(self, context: Context, arguments: SessionArguments) -> Outcome:
+    async def _info(self, context: ToolContext, arguments: SessionArguments) -> Outcome:
         info = await self._registry.info_of_owner(
             context.principal, arguments.session_id, context.namespace
         )
@@ -409,34 +409,34 @@ class SessionTools:
         ]
         return Outcome({**info, "services": services}, summary(info))
 
-    async def _close(self, context: Context, arguments: CloseArguments) -> Outcome:
+    async def _close(self, context: ToolContext, arguments: CloseArguments) -> Outcome:
         info, already_closed = await self._registry.close(
             context.principal, arguments.session_id, force=arguments.force, reason=context.cause
         )
         return Outcome({**info, "already_closed": already_closed}, summary(info))
 
-    async def _pause(self, context: Context, arguments: SessionArguments) -> Outcome:
+    async def _pause(self, context: ToolContext, arguments: SessionArguments) -> Outcome:
         session = await self._registry.pause(
             context.principal, arguments.session_id, cause=context.cause
         )
         return self._outcome(session)
 
-    async def _resume(self, context: Context, arguments: SessionArguments) -> Outcome:
+    async def _resume(self, context: ToolContext, arguments: SessionArguments) -> Outcome:
         return self._outcome(await self._registry.resume(context.principal, arguments.session_id))
 
-    async def _extend(self, context: Context, arguments: ExtendArguments) -> Outcome:
+    async def _extend(self, context: ToolContext, arguments: ExtendArguments) -> Outcome:
         return self._outcome(
             await self._registry.extend(context.principal, arguments.session_id, arguments.seconds)
         )
 
-    async def _restart(self, context: Context, arguments: RestartArguments) -> Outcome:
+    async def _restart(self, context: ToolContext, arguments: RestartArguments) -> Outcome:
         return self._outcome(
             await self._registry.restart(
                 context.principal, arguments.session_id, arguments.services
             )
         )
 
-    async def _rename(self, context: Context, arguments: RenameArguments) -> Outcome:
+    async def _rename(self, context: ToolContext, arguments: RenameArguments) -> Outcome:
         keeps_name = arguments.metadata is not None and "name" not in arguments.model_fields_set
         name = SAME if keeps_name else arguments.name
         rename_delete = self._registry.rename_delete
@@ -446,12 +446,12 @@ class SessionTools:
             )
         )
 
-    async def _bind(self, context: Context, arguments: BindArguments) -> Outcome:
+    async def _bind(self, context: ToolContext, arguments: BindArguments) -> Outcome:
         return self._outcome(
             await self._registry.bind(context.principal, arguments.session_id, arguments.service)
         )
 
-    async def _unbind(self, context: Context, arguments: BindArguments) -> Outcome:
+    async def _unbind(self, context: ToolContext, arguments: BindArguments) -> Outcome:
         return self._outcome(
             await self._registry.unbind(context.principal, arguments.session_id, arguments.service)
         )

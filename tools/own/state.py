@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
-from .definition import Context, Outcome, OwnTool
+from .definition import Outcome, OwnTool, ToolContext
 from .sessions import SessionArguments, summary
 
 Path = Annotated[
@@ -96,7 +96,7 @@ class StateTools:
             pinned="always",
         )
 
-    async def _get(self, context: Context, arguments: GetArguments) -> Outcome:
+    async def _get(self, context: ToolContext, arguments: GetArguments) -> Outcome:
         state = await self._registry.states.read(
             context.principal, arguments.session_id, arguments.path, context.namespace
         )
@@ -110,7 +110,7 @@ class StateTools:
         content = {"found": state.exists, "value": state.value, "version": state.version}
         return Outcome(content, summary(info))
 
-    async def _update(self, context: Context, arguments: UpdateArguments) -> Outcome:
+    async def _update(self, context: ToolContext, arguments: UpdateArguments) -> Outcome:
         state = await self._registry.states.update(
             context.principal,
             arguments.session_id,

@@ -36,7 +36,7 @@ def _source(source: str) -> str:
     return source
 
 
-class Step(BaseModel):
+class RecipeStep(BaseModel):
     """One tool call of a recipe.
 
     In `arguments` every `{name}` inside a string is replaced by a saved value, `{dir}` by the folder of this session and
@@ -75,12 +75,12 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    save: list[Step] = Field(
-        default_factory=list[Step],
+    save: list[RecipeStep] = Field(
+        default_factory=list[RecipeStep],
         description="Tool calls that save, run before a pause and as a checkpoint.",
     )
-    restore: list[Step] = Field(
-        default_factory=list[Step],
+    restore: list[RecipeStep] = Field(
+        default_factory=list[RecipeStep],
         description="Tool calls that restore, run on a fresh connection; written like those of `save`.",
     )
     checkpoint: float = Field(

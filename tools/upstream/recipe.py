@@ -22,7 +22,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.one_line import one_line
 from ...sessions.services import RestoreReport, Snapshot
 from ..processes.workdir import private_folder
-from .config import Recipe, Step
+from .config import Recipe, RecipeStep
 from .connection import UpstreamConnection
 from .quiet import InternalContext
 
@@ -109,7 +109,7 @@ def report_total_loss(recipe: Recipe | None) -> RestoreReport:
 
 
 async def _run_step(
-    step: Step, connection: UpstreamConnection, folder: Path, values: Mapping[str, Any]
+    step: RecipeStep, connection: UpstreamConnection, folder: Path, values: Mapping[str, Any]
 ) -> JSON:
     arguments = cast(JSON, fill_placeholders(step.arguments, {**values, "dir": str(folder)}))
     try:
@@ -178,7 +178,7 @@ def _resolve_below(folder: Path, path: str) -> Path:
     return target
 
 
-def _read_file(path: Path, step: Step, name: str) -> bytes:
+def _read_file(path: Path, step: RecipeStep, name: str) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES + 1)
@@ -198,7 +198,7 @@ def _write_file(path: Path, content: bytes) -> None:
         raise StepFailed(f"a saved file could not be written back ({error.strerror})") from None
 
 
-def _select_value(step: Step, name: str, source: str, result: JSON) -> Any:
+def _select_value(step: RecipeStep, name: str, source: str, result: JSON) -> Any:
     if source == "text":
         return _text(result)
     if source.startswith("text:"):
@@ -209,7 +209,7 @@ def _select_value(step: Step, name: str, source: str, result: JSON) -> Any:
     return _resolve_pointer(step, name, source, result.get("structuredContent"))
 
 
-def _resolve_pointer(step: Step, name: str, pointer: str, value: Any) -> Any:
+def _resolve_pointer(step: RecipeStep, name: str, pointer: str, value: Any) -> Any:
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and key.isdecimal() and int(key) < len(cast(list[Any], value)):

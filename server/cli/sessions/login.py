@@ -7,7 +7,7 @@ from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....sessions.transitions.create import SessionOptions
-from ....tools.browser.errors import ToolFailed
+from ....tools.browser.errors import BrowserToolFailed
 from ....tools.browser.process.executables import Machine
 from ....tools.browser.tools.navigation import parse_url
 from ...config.model import Config
@@ -30,7 +30,7 @@ async def log_in(config: Config, store: SQLStore, arguments: CommandLine) -> int
         raise CommandError.usage("name the session that logs in: --session NAME")
     try:
         url = parse_url(arguments.url)
-    except ToolFailed as error:
+    except BrowserToolFailed as error:
         raise CommandError.usage(str(error)) from None
     if not Machine().display:
         raise CommandError(

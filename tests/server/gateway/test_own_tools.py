@@ -13,7 +13,7 @@ from statehold.server.gateway.own_tools import AnotherProcess
 from statehold.server.sdk.caller import Caller
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL
-from statehold.tools.own.definition import Context, Outcome
+from statehold.tools.own.definition import Outcome, ToolContext
 
 
 def caller(operation: str, instance: str, *, repeated: bool = False) -> Caller:
@@ -35,7 +35,9 @@ async def call(
     **arguments: Any,
 ) -> Outcome:
     who = caller(operation, instance or gateway.own_tool_calls.instance, repeated=repeated)
-    return await gateway.own_tool_calls.run(gateway.tools.own[tool], Context(LOCAL), arguments, who)
+    return await gateway.own_tool_calls.run(
+        gateway.tools.own[tool], ToolContext(LOCAL), arguments, who
+    )
 
 
 async def test_a_repeat_gets_the_same_outcome_and_nothing_is_stored(gateway: Gateway) -> None:

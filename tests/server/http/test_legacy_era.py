@@ -23,7 +23,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.legacy_response import LegacyResponse, Question
+from statehold.server.http.legacy_response import LegacyResponse, StreamQuestion
 from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
@@ -309,12 +309,12 @@ async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
 
 
 class NoQuestions:
-    def ask(self) -> Question:
+    def ask(self) -> StreamQuestion:
         raise AssertionError("no client is there")
 
     def finish(self, call: LegacyResponse) -> None: ...
 
-    def forget(self, question: Question) -> None: ...
+    def forget(self, question: StreamQuestion) -> None: ...
 
 
 async def test_a_client_that_left_is_not_asked(door: Door) -> None:

@@ -54,7 +54,7 @@ _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 """Control characters that a terminal would interpret."""
 
 
-class Answer:
+class PageAnswer:
     """Collects the parts of a call's result. It is rendered once, at the end."""
 
     def __init__(self, codegen: Codegen = "python", *, secrets: NamedSecrets | None = None) -> None:
@@ -223,4 +223,4 @@ def _to_json(value: object, around: tuple[int, ...]) -> object:
             return str(value)
 
 
-__all__ = ["ADDRESS", "TITLE", "Answer", "Codegen", "as_json", "to_line"]
+__all__ = ["ADDRESS", "TITLE", "PageAnswer", "Codegen", "as_json", "to_line"]

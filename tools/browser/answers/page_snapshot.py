@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 from ..secrets.snapshot_line import mask_fields
 from .difference import difference
 from .outline import outline
@@ -91,10 +91,12 @@ async def read_snapshot(
         if isinstance(error, TimeoutError) and not tab.pending_url:
             # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
             await session.free_stuck_page()
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"No snapshot: it took longer than {seconds:g} seconds. One of a part of the page (target) takes less."
             ) from None
-        raise ToolFailed(f"No snapshot: {describe_error(error)}{tab.navigation_hint}") from None
+        raise BrowserToolFailed(
+            f"No snapshot: {describe_error(error)}{tab.navigation_hint}"
+        ) from None
     return finish_snapshot(session, tab, text)
 
 

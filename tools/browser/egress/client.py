@@ -10,11 +10,11 @@ from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
 from .access import EgressAccess
-from .dialer import Dialer, SiteConnection
+from .dialer import EgressDialer, SiteConnection
 from .forward import HEAD_BYTES, HEAD_END, RequestRewriter, asks_to_upgrade
 from .policy import Target
 from .refusal import Refused, not_allowed, unreachable
-from .socks import Malformed, Reply, read_request, send_reply
+from .socks import Malformed, SocksReply, read_request, send_reply
 from .streams import BROKEN, close, drain, reset
 from .tunnel import Overfull, Rewrite, Tunnel
 from .upstream import UpstreamProxy
@@ -27,12 +27,12 @@ CUT_OFF: Final = "the server was started again meanwhile; a request that this cu
 
 
 @dataclass(slots=True)
-class Client:
+class ProxyClient:
     """One connection of a browser. When serve() returns or is cancelled, no socket is left open."""
 
     stream: SocketStream
     access: EgressAccess
-    dialer: Dialer
+    dialer: EgressDialer
     clock: Clock
     handshake_seconds: float
     has_waited: bool = False
@@ -63,7 +63,7 @@ class Client:
             await drain(self.stream)
             return
         try:
-            await send_reply(self.stream, Reply.SUCCEEDED)
+            await send_reply(self.stream, SocksReply.SUCCEEDED)
             if self.access.policy.has_schemes or site.proxy is not None:
                 early = early or await self.stream.receive()
             if self.access.policy.has_schemes:
@@ -112,4 +112,4 @@ class Client:
         self.dialer.require_allowed(replace(target, is_secure=is_secure), site, self.access)
 
 
-__all__ = ["Client"]
+__all__ = ["ProxyClient"]

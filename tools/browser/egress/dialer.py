@@ -40,7 +40,7 @@ class SiteConnection:
     """The proxy that it leads to, if that has to be asked for the site yet: by open_tunnel() or in each request."""
 
 
-class Dialer:
+class EgressDialer:
     """Opens connections to sites. No other class does, so every connection has passed the checks here."""
 
     def __init__(
@@ -245,4 +245,4 @@ def _describe_failure(error: OSError) -> str:
     return "cannot be reached"
 
 
-__all__ = ["Dialer", "SiteConnection"]
+__all__ = ["EgressDialer", "SiteConnection"]

@@ -33,7 +33,7 @@ _OWNER_AT: Final = _HEADER.size + 4 + 48 + 12
 _NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EPERM, errno.EACCES})
 
 
-class Peers:
+class SocketOwners:
     """Finds the owner of the other end of a connection. Open until close(); used from one thread."""
 
     def __init__(self) -> None:
@@ -116,4 +116,4 @@ def _netlink() -> socket.socket | None:
     return connection
 
 
-__all__ = ["Peers"]
+__all__ = ["SocketOwners"]

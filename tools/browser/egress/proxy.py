@@ -25,11 +25,11 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
 from .access import AccessStatistics, EgressAccess, RefusalCallback
-from .client import Client
-from .dialer import Dialer
-from .peer import Peers
+from .client import ProxyClient
+from .dialer import EgressDialer
+from .peer import SocketOwners
 from .policy import NetworkPolicy
-from .quota import Quota, affordable
+from .quota import TrafficQuota, affordable
 from .refusal import unreachable
 from .resolver import Resolver
 from .streams import GONE, close
@@ -63,15 +63,15 @@ class FilteringProxy:
         """
         self._clock = clock or SystemClock()
         self._own_ports = set(() if port is None else (port,))
-        self._dialer = Dialer(
+        self._dialer = EgressDialer(
             resolver or Resolver(self._clock), seconds=connect_seconds, own_ports=self._own_ports
         )
-        self._quota = Quota(affordable() if connections is None else connections)
+        self._quota = TrafficQuota(affordable() if connections is None else connections)
         self._per_access = connections_per_access
         self._handshake_seconds = handshake_seconds
         self._accesses: set[EgressAccess] = set()
         self._tasks: TaskGroup | None = None
-        self._peers: Peers | None = None
+        self._peers: SocketOwners | None = None
         self._exit = AsyncExitStack()
 
     @property
@@ -81,7 +81,7 @@ class FilteringProxy:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._peers = Peers()
+            self._peers = SocketOwners()
             stack.callback(self._peers.close)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
@@ -171,7 +171,7 @@ class FilteringProxy:
         self._own_ports.discard(access.port)
 
     async def _serve(self, stream: SocketStream, access: EgressAccess, has_waited: bool) -> None:
-        client = Client(
+        client = ProxyClient(
             stream, access, self._dialer, self._clock, self._handshake_seconds, has_waited
         )
         try:

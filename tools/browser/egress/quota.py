@@ -20,7 +20,7 @@ def affordable() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // _FILES)
 
 
-class Quota:
+class TrafficQuota:
     """Counts the units of a scarce resource, such as connections, that each owner holds.
 
     An owner may hold as many units as are still free: a single owner half of them, two owners a third each. So there is room
@@ -49,4 +49,4 @@ class Quota:
             del self._by_owner[owner]
 
 
-__all__ = ["Quota", "affordable"]
+__all__ = ["TrafficQuota", "affordable"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .socks import Reply
+from .socks import SocksReply
 
 
 class Refused(Exception):
     """Raised when the proxy opens no connection. The reason holds no secrets; `host` is None if no host is to blame."""
 
-    def __init__(self, reply: Reply, reason: str, *, host: str | None = None) -> None:
+    def __init__(self, reply: SocksReply, reason: str, *, host: str | None = None) -> None:
         super().__init__(reason)
         self.reply = reply
         self.reason = reason
@@ -16,22 +16,22 @@ class Refused(Exception):
 
     @property
     def by_policy(self) -> bool:
-        return self.reply is Reply.NOT_ALLOWED
+        return self.reply is SocksReply.NOT_ALLOWED
 
 
 def not_allowed(host: object, reason: str) -> Refused:
     """Return the refusal of a connection by the policy."""
-    return Refused(Reply.NOT_ALLOWED, reason, host=str(host))
+    return Refused(SocksReply.NOT_ALLOWED, reason, host=str(host))
 
 
 def unreachable(host: object, reason: str) -> Refused:
     """Return the refusal for a site that cannot be connected to."""
-    return Refused(Reply.HOST_UNREACHABLE, reason, host=str(host))
+    return Refused(SocksReply.HOST_UNREACHABLE, reason, host=str(host))
 
 
 def too_many(reason: str) -> Refused:
     """Return the refusal of a connection because of too many; a later one may succeed."""
-    return Refused(Reply.FAILED, reason)
+    return Refused(SocksReply.FAILED, reason)
 
 
 __all__ = ["Refused", "not_allowed", "too_many", "unreachable"]

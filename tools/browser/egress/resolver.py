@@ -14,7 +14,7 @@ import anyio
 
 from ....sessions.clock import Clock
 from .addresses import LOOPBACK, IPAddress, unmap
-from .quota import Quota
+from .quota import TrafficQuota
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
@@ -59,7 +59,7 @@ class Resolver:
         self._clock = clock
         self._seconds = seconds
         self._cache_seconds = keep_seconds
-        self._threads = Quota(at_once)
+        self._threads = TrafficQuota(at_once)
         self._thread_end = anyio.Event()
         """Set, and replaced, when a thread has ended."""
         self._lookup = lookup or _system

@@ -21,7 +21,7 @@ _NAME: Final = 3
 _IPV6: Final = 4
 
 
-class Reply(IntEnum):
+class SocksReply(IntEnum):
     """The replies of RFC 1928 that this proxy gives. Chromium tells HOST_UNREACHABLE apart from the others."""
 
     SUCCEEDED = 0
@@ -54,13 +54,13 @@ async def read_request(stream: SocketStream) -> tuple[Target, bytes]:
         await stream.send(bytes((_VERSION, _NO_AUTHENTICATION)))
         version, command, _, kind = await reader.receive_exactly(4)
         if version != _VERSION or command != _CONNECT:
-            await send_reply(stream, Reply.COMMAND_NOT_SUPPORTED)
+            await send_reply(stream, SocksReply.COMMAND_NOT_SUPPORTED)
             raise Malformed("no CONNECT")
         host = await _read_host(reader, kind)
         port = int.from_bytes(await reader.receive_exactly(2))
         target = Target.of(host, port)
     except ValueError:
-        await send_reply(stream, Reply.ADDRESS_NOT_SUPPORTED)
+        await send_reply(stream, SocksReply.ADDRESS_NOT_SUPPORTED)
         raise Malformed("no host that can exist") from None
     except anyio.IncompleteRead:
         raise Malformed("an incomplete handshake") from None
@@ -81,9 +81,9 @@ async def _read_host(reader: BufferedByteReceiveStream, kind: int) -> str:
     return str(ip_address(await reader.receive_exactly(4 if kind == _IPV4 else 16)))
 
 
-async def send_reply(stream: SocketStream, reply: Reply) -> None:
+async def send_reply(stream: SocketStream, reply: SocksReply) -> None:
     """Answer a request. The address in the reply is 0.0.0.0:0: clients of CONNECT have no use for it."""
     await stream.send(bytes((_VERSION, reply, 0, _IPV4)) + bytes(6))
 
 
-__all__ = ["Malformed", "Reply", "read_request", "send_reply"]
+__all__ = ["Malformed", "SocksReply", "read_request", "send_reply"]

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from ..devtools.sdk import driver_command, guid_of
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -68,9 +68,9 @@ async def match_lines(pattern: str, flags: str, lines: list[str]) -> list[int]:
     request = [pattern, flags, lines, round(MATCH_SECONDS * 1000)]
     answer = await _node(_MATCH, request, MATCH_SECONDS + START_SECONDS)
     if answer is None:
-        raise ToolFailed(f"/{pattern}/ takes too long; write a simpler one.")
+        raise BrowserToolFailed(f"/{pattern}/ takes too long; write a simpler one.")
     if "error" in answer:
-        raise ToolFailed(f"/{pattern}/ is no regular expression: {answer['error']}")
+        raise BrowserToolFailed(f"/{pattern}/ is no regular expression: {answer['error']}")
     return answer["found"]
 
 
@@ -87,7 +87,7 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     """
     browser = page.context.browser
     if browser is None:
-        raise ToolFailed("Code cannot be run in a browser elsewhere.")
+        raise BrowserToolFailed("Code cannot be run in a browser elsewhere.")
     if (endpoint := _endpoints.get(browser)) is not None:
         return await _run_code_at(endpoint, page, code, seconds)
     # A browser can be bound only once at a time, and sessions share browsers.
@@ -106,9 +106,9 @@ async def _run_code_at(endpoint: str, page: Page, code: str, seconds: float) -> 
     request = {"endpoint": endpoint, "guid": guid_of(page), "code": code, "package": _package()}
     answer = await _node(_RUN, request, seconds)
     if answer is None:
-        raise ToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
+        raise BrowserToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
     if "error" in answer:
-        raise ToolFailed(str(answer["error"]))
+        raise BrowserToolFailed(str(answer["error"]))
     return answer["value"]
 
 
@@ -135,7 +135,7 @@ async def _node(script: str, payload: object, seconds: float) -> Any:
             reason = next(
                 (line for line in errors.splitlines() if re.search(r"Error", line)), errors
             )
-            raise ToolFailed(f"It could not be run: {reason[:500]}") from None
+            raise BrowserToolFailed(f"It could not be run: {reason[:500]}") from None
     return None
 
 

@@ -15,7 +15,7 @@ from html.entities import codepoint2name
 from typing import Final
 
 from ..devtools.world import origin_of
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 
 SHORTEST: Final = 4
 """The shortest value in characters; a shorter one is no secret."""
@@ -123,14 +123,14 @@ class NamedSecrets:
         origin = origin_of(url)
         for name in _POSSIBLE_NAME.findall(text):
             if name in self.omitted and name not in self._secrets:
-                raise ToolFailed(
+                raise BrowserToolFailed(
                     f"%{name}% was left out ({self.omitted[name]}). Nothing was put in."
                 )
             if name not in self._secrets:
                 self._refuse_misspelled(name)
         inserted = self._reference.sub(lambda match: self._value(match[1], origin), text)
         if not is_typed and (weak_names := self.weak_names(text)):
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"{' and '.join(weak_names)} can be put into fields and prompts only: the value is so easy to guess that "
                 "results do not hide it. Nothing was put in."
             )
@@ -142,7 +142,7 @@ class NamedSecrets:
             return values[None]
         if origin is None or origin not in values:
             where = f"this one is of {origin}" if origin else "this one is of no site"
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"%{name}% is only for pages of {' and '.join(filter(None, values))}; {where}. Nothing was put in."
             )
         return values[origin]
@@ -153,7 +153,7 @@ class NamedSecrets:
         known_names = {known.upper(): known for known in self._secrets}
         matches = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=SIMILARITY)
         if matches:
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"There is no secret %{name}%; did you mean %{known_names[matches[0]]}%? Nothing was put in."
             )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ..devtools.pages import close_context, new_context
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Route
@@ -137,7 +137,7 @@ class ClipboardTurns:
             with anyio.fail_after(TURN_SECONDS):
                 await self._lock.acquire()
         except TimeoutError:
-            raise ToolFailed("Another session is using the clipboard; try again.") from None
+            raise BrowserToolFailed("Another session is using the clipboard; try again.") from None
         try:
             yield await self._open()
         finally:
@@ -161,7 +161,7 @@ class ClipboardTurns:
                 await close_context(context)
             if not isinstance(error, Exception):
                 raise
-            raise ToolFailed("The clipboard of this browser cannot be used.") from error
+            raise BrowserToolFailed("The clipboard of this browser cannot be used.") from error
         self._page = page
         return page
 

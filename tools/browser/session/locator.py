@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 
 if TYPE_CHECKING:
     from playwright.async_api import FrameLocator, Locator, Page
@@ -112,7 +112,7 @@ def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
     from playwright.async_api import Error, Locator
 
     if len(text) > LONGEST:
-        raise ToolFailed(f"A locator of more than {LONGEST} characters is not read.")
+        raise BrowserToolFailed(f"A locator of more than {LONGEST} characters is not read.")
     try:
         tree = _parse(text)
         locator = _evaluate(page, tree)
@@ -120,11 +120,11 @@ def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
             raise _NotALocator("it ends in a frame; go on to an element in it")
     except (_NotALocator, SyntaxError, TypeError, ValueError, MemoryError, RecursionError) as error:
         reason = str(error) if isinstance(error, _NotALocator) else "it cannot be read"
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{text!r} is no locator that is taken: {reason}. Taken are {SUPPORTED}; or a ref or a selector."
         ) from None
     except Error as error:
-        raise ToolFailed(f"{text!r} is no locator: {describe_error(error)}") from None
+        raise BrowserToolFailed(f"{text!r} is no locator: {describe_error(error)}") from None
     return locator, ast.unparse(tree)
 
 

@@ -13,7 +13,7 @@ from ....sessions.concurrency import RaceLost, race
 from ..answers.answer import ADDRESS, TITLE, to_line
 from ..config import BrowserConfig
 from ..egress.policy import scheme_allowed
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 from ..secrets.named import NamedSecrets
 from ..secrets.session import SessionSecrets
 from .early_snapshot import SettledAddresses
@@ -247,7 +247,7 @@ class BrowserSession:
             ToolFailed: It does.
         """
         if await self.is_blocked(tab):
-            raise ToolFailed("The page does not answer while another tab asks something.")
+            raise BrowserToolFailed("The page does not answer while another tab asks something.")
 
     async def wait_for_background_action(self, tab: Tab) -> None:
         """Wait until the action left in the background has ended, or the page opens another dialog."""

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from ....sessions.errors import NotAllowed
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 from .files import FILES_OF_SESSION, Files
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _allowed_folder(path: str, folders: list[Path], limit: int) -> Path | None:
     except (OSError, ValueError, RuntimeError):
         return None
     if problem:
-        raise ToolFailed(f"The folder {path[:500]!r} may not be uploaded: it has {problem}.")
+        raise BrowserToolFailed(f"The folder {path[:500]!r} may not be uploaded: it has {problem}.")
     return folder
 
 
@@ -131,14 +131,14 @@ def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
             _is_in(folder, resolved) for folder in (files.folder, *folders)
         ):
             if _is_linked(resolved):
-                raise ToolFailed(
+                raise BrowserToolFailed(
                     f"{text[:500]!r} may not be uploaded: it is a hard link, which may lead anywhere; copy the file."
                 )
             return resolved
     except (OSError, ValueError, RuntimeError):
         pass
     where = f": {', '.join(map(str, folders))}" if folders else " (`uploads` in the configuration)"
-    raise ToolFailed(
+    raise BrowserToolFailed(
         f"{text[:500]!r} is no file of this session and none in a folder for uploads{where}."
     )
 

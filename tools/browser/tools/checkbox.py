@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..errors import ToolFailed
+from ..errors import BrowserToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator, Position
@@ -67,7 +67,7 @@ async def set_checked(locator: Locator, is_checked: bool, timeout: float) -> Non
         return
     await label.element.click(position=label.position, **options)
     if await locator.is_checked(**options) != is_checked:
-        raise ToolFailed("A click on its label did not change it.")
+        raise BrowserToolFailed("A click on its label did not change it.")
 
 
 __all__ = ["ROLES", "label_of", "set_checked"]

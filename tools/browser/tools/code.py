@@ -14,8 +14,8 @@ from pydantic import Field
 from ....sessions.json_codec import JSON
 from ...definition import NoArguments
 from ..answers.answer import as_json
-from ..call import Call
-from ..errors import ToolFailed
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
 from ..process.node import run_code
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
@@ -43,7 +43,7 @@ class Evaluate(BrowserArguments):
 
 
 @tool("browser_evaluate", title="Evaluate JavaScript", limit="script")
-async def evaluate(call: Call, arguments: Evaluate) -> None:
+async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(arguments.function) is not None
     tab = await call.tab()
@@ -60,7 +60,9 @@ async def evaluate(call: Call, arguments: Evaluate) -> None:
         await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
 
 
-async def _values_of(call: Call, script: Script, what: str, **options: bool) -> Sequence[object]:
+async def _values_of(
+    call: BrowserCall, script: Script, what: str, **options: bool
+) -> Sequence[object]:
     """Run a script as an action and return its value, the only one; none if a dialog keeps it from returning.
 
     Events then say so, and later what it returned.
@@ -103,7 +105,7 @@ class RunCode(BrowserArguments):
     cap="unsafe",
     limit="script",
 )
-async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
+async def run_code_unsafe(call: BrowserCall, arguments: RunCode) -> None:
     """Run JavaScript with Playwright's page object on the machine of the server.
 
     Unsafe: the code can do there whatever the server can, and reach the browsers of other sessions.
@@ -112,7 +114,7 @@ async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
     if arguments.filename is not None:
         code = await _read_code(call, arguments.filename)
     if code is None:
-        raise ToolFailed("Give the code, or the filename of a file that holds it.")
+        raise BrowserToolFailed("Give the code, or the filename of a file that holds it.")
     call.answer.script(f"await ({code})(page);")
     page = (await call.tab()).page
     output = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
@@ -120,17 +122,17 @@ async def run_code_unsafe(call: Call, arguments: RunCode) -> None:
         call.answer.result(output)
 
 
-async def _read_code(call: Call, name: str) -> str:
+async def _read_code(call: BrowserCall, name: str) -> str:
     folders = await upload_folders(call.session, call.ctx, [name])
     [path] = await allowed_paths(call.session, [name], folders)
     try:
         return (await anyio.to_thread.run_sync(path.read_bytes)).decode()
     except (OSError, UnicodeDecodeError):
-        raise ToolFailed(f"{name[:200]!r} is no text file.") from None
+        raise BrowserToolFailed(f"{name[:200]!r} is no text file.") from None
 
 
 @tool("browser_webmcp_list", title="List the page's tools", cap="webmcp", read_only=True)
-async def webmcp_list(call: Call, arguments: NoArguments) -> None:
+async def webmcp_list(call: BrowserCall, arguments: NoArguments) -> None:
     """List the tools that the page and its frames offer by WebMCP, for browser_webmcp_call."""
     offered = [one for frame in await _frames(call) for one in await _tools_of(call, frame)]
     call.answer.result(as_json(offered) if offered else "The page offers no tools.")
@@ -144,14 +146,16 @@ class CallPageTool(BrowserArguments):
 
 
 @tool("browser_webmcp_call", title="Call a tool of the page", cap="webmcp", limit="script")
-async def webmcp_call(call: Call, arguments: CallPageTool) -> None:
+async def webmcp_call(call: BrowserCall, arguments: CallPageTool) -> None:
     """Call a tool that the page offers by WebMCP, and return what it returns."""
     name, given = arguments.name, arguments.arguments or {}
     for frame in await _frames(call):
         if name in [one["name"] for one in await _tools_of(call, frame)]:
             break
     else:
-        raise ToolFailed(f"The page offers no tool {name[:200]!r}; browser_webmcp_list lists them.")
+        raise BrowserToolFailed(
+            f"The page offers no tool {name[:200]!r}; browser_webmcp_list lists them."
+        )
     page_tools, seconds = frame.webmcp, call.config.script_seconds
     script = partial(page_tools.call_tool, name, given, timeout=seconds * 1000)
     values = await _values_of(call, script, "The tool")
@@ -160,15 +164,15 @@ async def webmcp_call(call: Call, arguments: CallPageTool) -> None:
     for value in values:
         text = as_json(value)
         if isinstance(value, dict) and cast("JSON", value).get("isError") is True:
-            raise ToolFailed(text)
+            raise BrowserToolFailed(text)
         call.answer.result(text)
 
 
-async def _frames(call: Call) -> list[Frame]:
+async def _frames(call: BrowserCall) -> list[Frame]:
     return (await call.ready_tab()).page.frames
 
 
-async def _tools_of(call: Call, frame: Frame) -> list[JSON]:
+async def _tools_of(call: BrowserCall, frame: Frame) -> list[JSON]:
     """Return the tools that a frame offers; none if it is a frame that goes away meanwhile.
 
     Raises:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from ...definition import NoArguments
-from ..call import Call
+from ..call import BrowserCall
 from ..config import BrowserConfig
 from ..tool import BrowserTool, tool
 
@@ -80,7 +80,7 @@ def visible_settings(config: BrowserConfig) -> dict[str, dict[str, Any]]:
 
 
 @tool("browser_get_config", title="Get config", cap="config", read_only=True)
-async def get_config(call: Call, arguments: NoArguments) -> None:
+async def get_config(call: BrowserCall, arguments: NoArguments) -> None:
     """Return how the browser is configured: its pages, its limits, what it may reach. Without secrets."""
     call.answer.result(json.dumps(visible_settings(call.config), ensure_ascii=False, indent=2))
 

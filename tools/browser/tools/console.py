@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..call import Call
+from ..call import BrowserCall
 from ..session.tab import LEVELS, Level
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -20,7 +20,7 @@ class ConsoleMessages(BrowserArguments):
 
 
 @tool("browser_console_messages", title="Get console messages", read_only=True)
-async def console_messages(call: Call, arguments: ConsoleMessages) -> None:
+async def console_messages(call: BrowserCall, arguments: ConsoleMessages) -> None:
     """Return the console messages and uncaught errors of the page."""
     tab = await call.tab()
     page_lines = tab.page_console()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call
+from ..call import BrowserCall
 from ..devtools.world import origin_of
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ListCookies(BrowserArguments):
 
 
 @tool("browser_cookie_list", title="List cookies", cap="storage", read_only=True)
-async def cookie_list(call: Call, arguments: ListCookies) -> None:
+async def cookie_list(call: BrowserCall, arguments: ListCookies) -> None:
     """List the cookies of the session, of all sites unless a domain or a path is given."""
     cookies = [
         cookie
@@ -53,7 +53,7 @@ class CookieName(BrowserArguments):
 
 
 @tool("browser_cookie_get", title="Get cookie", cap="storage", read_only=True)
-async def cookie_get(call: Call, arguments: CookieName) -> None:
+async def cookie_get(call: BrowserCall, arguments: CookieName) -> None:
     """Return the cookies of one name with their attributes; there is one for each site that set it."""
     cookies = await _cookies_named(call, arguments.name)
     _hide_values(call, cookies)
@@ -63,12 +63,12 @@ async def cookie_get(call: Call, arguments: CookieName) -> None:
     call.answer.code(_READ_CODE)
 
 
-def _hide_values(call: Call, cookies: Sequence[Cookie]) -> None:
+def _hide_values(call: BrowserCall, cookies: Sequence[Cookie]) -> None:
     """Keep the values of the first cookies out of the journal: most are logins."""
     call.hide_from_journal(cookie.get("value", "") for cookie in cookies[:HIDDEN_COOKIES])
 
 
-async def _cookies_named(call: Call, name: str) -> list[Cookie]:
+async def _cookies_named(call: BrowserCall, name: str) -> list[Cookie]:
     cookies = await call.session.context.cookies()
     return [cookie for cookie in cookies if cookie.get("name") == name]
 
@@ -101,7 +101,7 @@ class SetCookie(BrowserArguments):
 
 
 @tool("browser_cookie_set", title="Set cookie", cap="storage", secret=["value"])
-async def cookie_set(call: Call, arguments: SetCookie) -> None:
+async def cookie_set(call: BrowserCall, arguments: SetCookie) -> None:
     """Set a cookie, for the site of the current page unless a domain is given. The page sees it at its next request."""
     from playwright.async_api import Error
 
@@ -110,7 +110,7 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
         url = (await call.tab()).page.url
         cookie["domain"] = _host_of(url)
         if not cookie["domain"]:
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 "The current page is of no site; give a domain, or open the site first."
             )
     else:
@@ -124,7 +124,7 @@ async def cookie_set(call: Call, arguments: SetCookie) -> None:
     try:
         await call.session.context.add_cookies(cast("Any", [{**cookie, "value": value}]))
     except Error as error:
-        raise ToolFailed(f"The cookie was not set: {describe_error(error)}.") from None
+        raise BrowserToolFailed(f"The cookie was not set: {describe_error(error)}.") from None
     call.answer.code(f"await page.context.add_cookies([{cookie!r}])")
 
 
@@ -139,7 +139,7 @@ def _domain_of(text: str) -> str:
         host = f"[{host}]"
     domain = "" if _NO_HOST.search(host) else _host_of(f"https://{host}")
     if not domain.strip("."):
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{text[:200]!r} is no domain; give a host such as shop.test or .shop.test."
         )
     return f"{dot}{domain}"
@@ -152,7 +152,7 @@ def _host_of(url: str) -> str:
 
 
 @tool("browser_cookie_delete", title="Delete cookie", cap="storage")
-async def cookie_delete(call: Call, arguments: CookieName) -> None:
+async def cookie_delete(call: BrowserCall, arguments: CookieName) -> None:
     """Delete the cookies of one name, of all sites."""
     if not await _cookies_named(call, arguments.name):
         call.answer.result(f"Cookie '{arguments.name}' not found")
@@ -161,7 +161,7 @@ async def cookie_delete(call: Call, arguments: CookieName) -> None:
 
 
 @tool("browser_cookie_clear", title="Clear cookies", cap="storage")
-async def cookie_clear(call: Call, arguments: NoArguments) -> None:
+async def cookie_clear(call: BrowserCall, arguments: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
     await call.session.context.clear_cookies()
     call.answer.code("await page.context.clear_cookies()")

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")
@@ -24,14 +24,14 @@ class Highlight(BrowserArguments):
 
 
 @tool("browser_highlight", title="Highlight element", cap="devtools", read_only=True)
-async def highlight(call: Call, arguments: Highlight) -> None:
+async def highlight(call: BrowserCall, arguments: Highlight) -> None:
     """Lay a mark over an element, which stays and is on screenshots, until browser_hide_highlight."""
     locator = await call.locate(arguments.target, arguments.element)
     await locator.highlight(style=arguments.style)
     call.answer.result(f"Highlighted {_described(call, arguments.element)}")
 
 
-def _described(call: Call, element: str | None) -> str:
+def _described(call: BrowserCall, element: str | None) -> str:
     return element or call.answer.translated(call.element_code).removesuffix(";")
 
 
@@ -41,7 +41,7 @@ class HideHighlight(BrowserArguments):
 
 
 @tool("browser_hide_highlight", title="Hide element highlight", cap="devtools", read_only=True)
-async def hide_highlight(call: Call, arguments: HideHighlight) -> None:
+async def hide_highlight(call: BrowserCall, arguments: HideHighlight) -> None:
     """Remove the mark of one element, or all marks of the page."""
     if arguments.target is None:
         await (await call.tab()).page.hide_highlight()
@@ -60,17 +60,17 @@ class Resume(BrowserArguments):
 
 
 @tool("browser_resume", title="Resume paused script execution", cap="devtools", answers="pause")
-async def resume(call: Call, arguments: Resume) -> None:
+async def resume(call: BrowserCall, arguments: Resume) -> None:
     """Let the action that was held back go on. With step, also when none is, the next action is held back before it runs."""
     from playwright.async_api import Error
 
     debugger = call.session.context.debugger
     location = _LOCATION.fullmatch(arguments.location) if arguments.location else None
     if arguments.location and location is None:
-        raise ToolFailed(f"{arguments.location!r} is no location; write it as file:line.")
+        raise BrowserToolFailed(f"{arguments.location!r} is no location; write it as file:line.")
     is_paused = debugger.paused_details is not None
     if not is_paused and not (arguments.step and location is None):
-        raise ToolFailed("Nothing is paused; with step the next action is held back.")
+        raise BrowserToolFailed("Nothing is paused; with step the next action is held back.")
     resume_action = debugger.resume
     if location is not None:
         file, line = location[1], int(location[2])
@@ -85,7 +85,7 @@ async def resume(call: Call, arguments: Resume) -> None:
         if is_paused:
             await call.act(run)
     except Error as error:
-        raise ToolFailed(f"It was not resumed: {describe_error(error)}") from None
+        raise BrowserToolFailed(f"It was not resumed: {describe_error(error)}") from None
     if arguments.step:
         call.session.step()
     call.answer.result("Resumed." if is_paused else "The next action will be held back.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import anyio
 from pydantic import Field
 
-from ..call import Call
+from ..call import BrowserCall
 from ..devtools.world import origin_of
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 from ..session.uploads import allowed_folder, allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -33,12 +33,12 @@ class HandleDialog(BrowserArguments):
 
 
 @tool("browser_handle_dialog", title="Handle a dialog", answers="dialog")
-async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
+async def handle_dialog(call: BrowserCall, arguments: HandleDialog) -> None:
     """Accept or dismiss the dialog that the page opened; what waited for it goes on."""
     tab = await call.tab()
     dialog = tab.dialog
     if dialog is None:
-        raise ToolFailed("No dialog is open.")
+        raise BrowserToolFailed("No dialog is open.")
     # Only a prompt takes a text.
     text = arguments.prompt_text if dialog.type == "prompt" else None
     if text is not None:
@@ -48,7 +48,7 @@ async def handle_dialog(call: Call, arguments: HandleDialog) -> None:
     call.shows_page = True
 
 
-def _insert_secrets(call: Call, tab: Tab, text: str) -> str:
+def _insert_secrets(call: BrowserCall, tab: Tab, text: str) -> str:
     """Return the text for a prompt with the values of named secrets.
 
     Raises:
@@ -58,7 +58,7 @@ def _insert_secrets(call: Call, tab: Tab, text: str) -> str:
     urls = [frame.url for frame in tab.page.frames if origin_of(frame.url)]
     texts = {named.insert(text, url, is_typed=True) for url in (tab.page.url, *urls)}
     if len(texts) > 1:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             "Frames of several sites may have asked, and the secret differs between them. Nothing was put in."
         )
     return texts.pop()
@@ -74,30 +74,30 @@ class FileUpload(BrowserArguments):
 
 
 @tool("browser_file_upload", title="Upload files", answers="chooser")
-async def file_upload(call: Call, arguments: FileUpload) -> None:
+async def file_upload(call: BrowserCall, arguments: FileUpload) -> None:
     """Give files to the file chooser that the page opened; without paths, cancel it."""
     from playwright.async_api import Error
 
     tab = await call.tab()
     chooser = tab.chooser
     if chooser is None:
-        raise ToolFailed("No file chooser is open; first click on what opens it.")
+        raise BrowserToolFailed("No file chooser is open; first click on what opens it.")
     names = arguments.paths or []
     folders = await upload_folders(call.session, call.ctx, names)
     folder = await allowed_folder(call.session, names, folders)
     paths = await allowed_paths(call.session, names, folders) if folder is None else folder
     if len(names) > 1 and not chooser.is_multiple():
-        raise ToolFailed("This file chooser takes one file.")
+        raise BrowserToolFailed("This file chooser takes one file.")
     tab.clear_modal()
     if not names:
         await call.act(_nothing, at_once=True)
     else:
         try:
             await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
-        except (Error, ToolFailed) as error:
+        except (Error, BrowserToolFailed) as error:
             if await _is_waiting(chooser):
                 tab.reopen_chooser(chooser)
-            raise ToolFailed(f"The files were not taken: {describe_error(error)}") from None
+            raise BrowserToolFailed(f"The files were not taken: {describe_error(error)}") from None
     call.answer.code(f"await file_chooser.set_files({names!r})")
 
 

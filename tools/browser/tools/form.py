@@ -10,8 +10,8 @@ import anyio
 from pydantic import Field
 
 from ..answers.naming import role_of
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..session.clipboard import uses_clipboard
 from ..text_input import put_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
@@ -61,7 +61,7 @@ class Type(BrowserArguments):
 
 
 @tool("browser_type", title="Type text", secret=["text"])
-async def type_text(call: Call, arguments: Type) -> None:
+async def type_text(call: BrowserCall, arguments: Type) -> None:
     """Put a text into a field in place of what it holds; with slowly, type it after that."""
     locator = await call.locate(arguments.target, arguments.element)
     code = call.element_code
@@ -86,7 +86,7 @@ async def type_text(call: Call, arguments: Type) -> None:
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
 
 
-async def _is_dialog_open(call: Call, omission: str) -> bool:
+async def _is_dialog_open(call: BrowserCall, omission: str) -> bool:
     """Return whether a dialog is open; if so, add an event that says which action was not done."""
     tab = await call.tab()
     if tab.modal_text is None:
@@ -96,7 +96,7 @@ async def _is_dialog_open(call: Call, omission: str) -> bool:
 
 
 async def _fill_text(
-    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+    call: BrowserCall, locator: Locator, target: str, text: str, *, name: str = "The field"
 ) -> None:
     """Put a text into a field. If a slider changed the value, add an event.
 
@@ -118,12 +118,12 @@ async def _fill_text(
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
         is_warning = value and line.text.startswith(f"{_REFUSAL}{value[:100]}")
         if is_warning and await locator.evaluate(_WAS_REFUSED, value, timeout=call.timeout):
-            raise ToolFailed(f"The field did not take it: {line.text}")
+            raise BrowserToolFailed(f"The field did not take it: {line.text}")
     await _check_range(call, locator, target, text, name=name)
 
 
 async def _check_range(
-    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+    call: BrowserCall, locator: Locator, target: str, text: str, *, name: str = "The field"
 ) -> None:
     """Add an event if the value of a slider differs from the text.
 
@@ -146,7 +146,7 @@ async def _check_range(
         return
     value, is_number, least, most = slider
     if not is_number:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"The field takes a number from {least} to {most}, not {text!r}; it is at {value} now."
         )
     tab.event_lines.append(f"{name} made {value} of {text}.")
@@ -157,7 +157,7 @@ class PressKey(BrowserArguments):
 
 
 @tool("browser_press_key", title="Press a key", limit="script")
-async def press_key(call: Call, arguments: PressKey) -> None:
+async def press_key(call: BrowserCall, arguments: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
     from playwright.async_api import Error
 
@@ -179,7 +179,7 @@ async def press_key(call: Call, arguments: PressKey) -> None:
                         await keyboard.up(modifier)
                 if "Unknown key" not in error.message:
                     raise
-                raise ToolFailed(
+                raise BrowserToolFailed(
                     f"{describe_error(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
                     "browser_type."
                 ) from None
@@ -199,7 +199,7 @@ class SelectOption(BrowserArguments):
 
 
 @tool("browser_select_option", title="Select option")
-async def select_option(call: Call, arguments: SelectOption) -> None:
+async def select_option(call: BrowserCall, arguments: SelectOption) -> None:
     """Choose options of a dropdown or list, in place of those that are chosen."""
     locator = await call.locate(arguments.target, arguments.element)
     await _select_options(call, locator, arguments.values)
@@ -208,12 +208,12 @@ async def select_option(call: Call, arguments: SelectOption) -> None:
 
 
 async def _select_options(
-    call: Call, locator: Locator, values: list[str], *, snapshot: bool = True
+    call: BrowserCall, locator: Locator, values: list[str], *, snapshot: bool = True
 ) -> None:
     from playwright.async_api import Error
 
     if len(values) > 1 and await locator.evaluate(_SINGLE, timeout=call.timeout):
-        raise ToolFailed(f"It takes one option only, not {values!r}.")
+        raise BrowserToolFailed(f"It takes one option only, not {values!r}.")
     try:
         await call.act(
             lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
@@ -225,17 +225,19 @@ async def _select_options(
             await _select_options(call, select, values, snapshot=snapshot)
             return
         if "not a <select> element" in str(error):
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 "It is no <select> element; click on it, and then on the option that it shows."
             ) from None
         if "option being selected is not enabled" in str(error):
-            raise ToolFailed(f"Not all of {values!r} can be chosen: one is disabled.") from None
+            raise BrowserToolFailed(
+                f"Not all of {values!r} can be chosen: one is disabled."
+            ) from None
         if "did not find some options" not in str(error):
             raise
         labels: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
         more = f" and {len(labels) - OPTIONS_SHOWN} more" if len(labels) > OPTIONS_SHOWN else ""
         choices = ", ".join(map(repr, labels[:OPTIONS_SHOWN])) or "none"
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"Not all of {values!r} are options; there are: {choices}{more}."
         ) from None
 
@@ -255,17 +257,17 @@ class FillForm(BrowserArguments):
 
 
 @tool("browser_fill_form", title="Fill form", limit="wait", secret=["value"])
-async def fill_form(call: Call, arguments: FillForm) -> None:
+async def fill_form(call: BrowserCall, arguments: FillForm) -> None:
     """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
     from playwright.async_api import Error
 
     for number, field in enumerate(arguments.fields):
         try:
             await _fill_form_field(call, field)
-        except (Error, ToolFailed) as error:
+        except (Error, BrowserToolFailed) as error:
             call.shows_snapshot = True
             filled = ", ".join(field.name for field in arguments.fields[:number])
-            raise ToolFailed(
+            raise BrowserToolFailed(
                 f"{field.name}: {describe_error(error).rstrip('.')}. Filled in before it: {filled or 'nothing'}."
             ) from None
         remaining = ", ".join(field.name for field in arguments.fields[number + 1 :])
@@ -273,15 +275,15 @@ async def fill_form(call: Call, arguments: FillForm) -> None:
             break
 
 
-async def _fill_form_field(call: Call, field: FormField) -> None:
+async def _fill_form_field(call: BrowserCall, field: FormField) -> None:
     locator = await call.locate(field.target, field.element or field.name)
     code, value = call.element_code, field.value
     if field.type in ("checkbox", "radio"):
         if value not in ("true", "false"):
-            raise ToolFailed("Its value has to be true or false.")
+            raise BrowserToolFailed("Its value has to be true or false.")
         is_checked = value == "true"
         if not is_checked and field.type == "radio":
-            raise ToolFailed("A radio button goes out only when another one is chosen.")
+            raise BrowserToolFailed("A radio button goes out only when another one is chosen.")
         await call.act(lambda: set_checked(locator, is_checked, call.timeout), snapshot=False)
         call.answer.code(f"await {code}.{'check' if is_checked else 'uncheck'}()")
     elif (

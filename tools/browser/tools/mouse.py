@@ -10,8 +10,8 @@ import anyio
 from pydantic import Field
 
 from ..answers.naming import role_of
-from ..call import Call
-from ..errors import ToolFailed
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
 from .checkbox import ROLES, label_of
@@ -51,7 +51,7 @@ class Click(BrowserArguments):
 
 
 @tool("browser_click", title="Click")
-async def click(call: Call, arguments: Click) -> None:
+async def click(call: BrowserCall, arguments: Click) -> None:
     """Click on an element, and answer with the snapshot of what the page became."""
     locator = await call.locate(arguments.target, arguments.element)
     options: Any = {"button": arguments.button, "modifiers": arguments.modifiers}
@@ -75,7 +75,7 @@ async def click(call: Call, arguments: Click) -> None:
     call.answer.code(f"await {call.element_code}.{name}({code_options})")
 
 
-async def _may_be_hidden(call: Call, arguments: Click) -> bool:
+async def _may_be_hidden(call: BrowserCall, arguments: Click) -> bool:
     """Return whether the element may be a checkbox, which pages hide. The snapshot knows it of a ref, without a query."""
     role = role_of((await call.tab()).last_snapshot or "", arguments.target)
     return role is None or role in ROLES
@@ -87,7 +87,7 @@ class Hover(BrowserArguments):
 
 
 @tool("browser_hover", title="Hover mouse")
-async def hover(call: Call, arguments: Hover) -> None:
+async def hover(call: BrowserCall, arguments: Hover) -> None:
     """Move the mouse onto an element, which opens menus and tooltips."""
     locator = await call.locate(arguments.target, arguments.element)
     await call.act(lambda: locator.hover(timeout=call.timeout))
@@ -102,7 +102,7 @@ class Drag(BrowserArguments):
 
 
 @tool("browser_drag", title="Drag mouse")
-async def drag(call: Call, arguments: Drag) -> None:
+async def drag(call: BrowserCall, arguments: Drag) -> None:
     """Drag one element onto another."""
     start = await call.locate(arguments.start_target, arguments.start_element)
     start_code = call.element_code
@@ -132,7 +132,7 @@ async def _require_visible(locator: Locator, timeout: float) -> None:
     try:
         await locator.wait_for(state="visible", timeout=timeout)
     except Expired:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"Timeout {timeout:g}ms exceeded: the end element is not visible."
         ) from None
 
@@ -141,7 +141,7 @@ async def _center(locator: Locator, timeout: float) -> tuple[float, float]:
     """Return the center of the part of an element that the viewport shows."""
     box = await locator.bounding_box(timeout=timeout)
     if box is None:
-        raise ToolFailed("The element of the drag is not visible.")
+        raise BrowserToolFailed("The element of the drag is not visible.")
     width, height = await locator.page.evaluate("() => [innerWidth, innerHeight]")
     left, right = max(box["x"], 0), min(box["x"] + box["width"], width)
     top, bottom = max(box["y"], 0), min(box["y"] + box["height"], height)
@@ -195,10 +195,10 @@ class Drop(BrowserArguments):
 
 
 @tool("browser_drop", title="Drop files or data onto an element")
-async def drop(call: Call, arguments: Drop) -> None:
+async def drop(call: BrowserCall, arguments: Drop) -> None:
     """Drop files or texts onto an element, as if dragged from outside of the page."""
     if not arguments.paths and not arguments.data:
-        raise ToolFailed('At least one of "paths" or "data" must be provided.')
+        raise BrowserToolFailed('At least one of "paths" or "data" must be provided.')
     payload: Any = {}
     if arguments.paths:
         folders = await upload_folders(call.session, call.ctx, arguments.paths)
@@ -218,7 +218,7 @@ class Point(BrowserArguments):
 
 
 @tool("browser_mouse_move_xy", title="Move mouse", cap="vision")
-async def mouse_move_xy(call: Call, arguments: Point) -> None:
+async def mouse_move_xy(call: BrowserCall, arguments: Point) -> None:
     """Move the mouse to a point of the viewport."""
     mouse = (await call.tab()).page.mouse
     await call.act(lambda: mouse.move(arguments.x, arguments.y), quiet=False, snapshot=False)
@@ -235,7 +235,7 @@ class ClickPoint(Point):
 
 
 @tool("browser_mouse_click_xy", title="Click", cap="vision", limit="wait")
-async def mouse_click_xy(call: Call, arguments: ClickPoint) -> None:
+async def mouse_click_xy(call: BrowserCall, arguments: ClickPoint) -> None:
     """Click at a point of the viewport."""
     page = (await call.tab()).page
     options: dict[str, Any] = arguments.model_dump(exclude={"element", "x", "y"}, exclude_none=True)
@@ -257,7 +257,7 @@ class DragPoints(BrowserArguments):
 
 
 @tool("browser_mouse_drag_xy", title="Drag mouse", cap="vision")
-async def mouse_drag_xy(call: Call, arguments: DragPoints) -> None:
+async def mouse_drag_xy(call: BrowserCall, arguments: DragPoints) -> None:
     """Press the left button at one point of the viewport, move the mouse in steps, and release it at another."""
     mouse = (await call.tab()).page.mouse
 
@@ -280,7 +280,7 @@ class OneButton(BrowserArguments):
 
 
 @tool("browser_mouse_down", title="Press mouse down", cap="vision")
-async def mouse_down(call: Call, arguments: OneButton) -> None:
+async def mouse_down(call: BrowserCall, arguments: OneButton) -> None:
     """Press a mouse button where the mouse is, and keep it pressed until browser_mouse_up."""
     mouse = (await call.tab()).page.mouse
     await call.act(lambda: mouse.down(button=arguments.button), quiet=False, snapshot=False)
@@ -288,7 +288,7 @@ async def mouse_down(call: Call, arguments: OneButton) -> None:
 
 
 @tool("browser_mouse_up", title="Press mouse up", cap="vision")
-async def mouse_up(call: Call, arguments: OneButton) -> None:
+async def mouse_up(call: BrowserCall, arguments: OneButton) -> None:
     """Release a mouse button."""
     mouse = (await call.tab()).page.mouse
     await call.act(lambda: mouse.up(button=arguments.button), quiet=False, snapshot=False)
@@ -305,7 +305,7 @@ class Wheel(BrowserArguments):
 
 
 @tool("browser_mouse_wheel", title="Scroll mouse wheel", cap="vision")
-async def mouse_wheel(call: Call, arguments: Wheel) -> None:
+async def mouse_wheel(call: BrowserCall, arguments: Wheel) -> None:
     """Turn the mouse wheel where the mouse is, which scrolls what is there."""
     mouse = (await call.tab()).page.mouse
     await call.act(

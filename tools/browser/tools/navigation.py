@@ -14,9 +14,9 @@ from pydantic import Field
 
 from ....sessions.json_codec import JSON
 from ...definition import NoArguments
-from ..call import Call
+from ..call import BrowserCall
 from ..egress.policy import scheme_allowed
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 from ..session.early_snapshot import prepare
 from ..session.frames import find_element
 from ..session.tab import Tab
@@ -36,12 +36,12 @@ class Navigate(BrowserArguments):
 
 
 @tool("browser_navigate", title="Navigate to a URL", limit="navigation")
-async def navigate(call: Call, arguments: Navigate) -> None:
+async def navigate(call: BrowserCall, arguments: Navigate) -> None:
     """Open a URL in the current tab and answer with the page's snapshot."""
     await go_to(call, arguments.url)
 
 
-async def go_to(call: Call, address: str) -> None:
+async def go_to(call: BrowserCall, address: str) -> None:
     """Open the address that the caller wrote in the current tab.
 
     Raises:
@@ -77,7 +77,7 @@ async def go_to(call: Call, address: str) -> None:
 
 
 @contextmanager
-def _report_failure(call: Call, address: str) -> Generator[None]:
+def _report_failure(call: BrowserCall, address: str) -> Generator[None]:
     """Raise ToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
     from playwright.async_api import Error
 
@@ -89,10 +89,10 @@ def _report_failure(call: Call, address: str) -> Generator[None]:
     except Error as error:
         reason = _egress_error(call) or describe_error(error)
     if reason:
-        raise ToolFailed(f"{address[:2000]} could not be opened: {reason}")
+        raise BrowserToolFailed(f"{address[:2000]} could not be opened: {reason}")
 
 
-def _egress_error(call: Call) -> str:
+def _egress_error(call: BrowserCall) -> str:
     tab = call.session.tabs.current
     request = None if tab is None else tab.last_navigation
     if request is None:
@@ -103,7 +103,7 @@ def _egress_error(call: Call) -> str:
     return call.session.host_errors.take(request.url)
 
 
-async def _stop_loading(call: Call) -> None:
+async def _stop_loading(call: BrowserCall) -> None:
     """Stop all loading of the page: an endless response would take more and more memory."""
     tab = call.session.tabs.current
     if tab is not None:
@@ -111,14 +111,14 @@ async def _stop_loading(call: Call) -> None:
     await call.session.free_stuck_page()
 
 
-async def _stop_tab(call: Call, tab: Tab) -> None:
+async def _stop_tab(call: BrowserCall, tab: Tab) -> None:
     with suppress(Exception), anyio.move_on_after(ARRIVE_SECONDS):
         await (await call.session.watch.world(tab.page)).stop()
         while tab.pending_url:
             await tab.wait_for_change()
 
 
-async def _navigate_unless_hung(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
+async def _navigate_unless_hung(call: BrowserCall, go: Callable[[], Awaitable[None]]) -> bool:
     """Navigate by `go`. Return False if the old page hung, which blocks the navigation, and was closed."""
     from playwright.async_api import Error as Failed
 
@@ -150,7 +150,7 @@ async def _navigate_unless_hung(call: Call, go: Callable[[], Awaitable[None]]) -
         await arrived.wait()
         await prepare(tab)
 
-    failure: Error | ToolFailed | None = None
+    failure: Error | BrowserToolFailed | None = None
     page.on("framenavigated", note)
     try:
         async with anyio.create_task_group() as tasks:
@@ -162,7 +162,7 @@ async def _navigate_unless_hung(call: Call, go: Callable[[], Awaitable[None]]) -
                 tasks.start_soon(make_ready)
             try:
                 await call.act(go, edits=False, at_once=True)
-            except (Failed, ToolFailed) as error:
+            except (Failed, BrowserToolFailed) as error:
                 # Raised below: the task group would wrap it.
                 failure = error
                 if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
@@ -186,21 +186,23 @@ def parse_url(text: str) -> str:
     """
     url = text.strip()
     if not url:
-        raise ToolFailed("The URL is empty.")
+        raise BrowserToolFailed("The URL is empty.")
     try:
         if not urlsplit(url).scheme or url.partition(":")[2][:1].isdigit():
             local = url.startswith(("localhost", "127."))
             url = f"{'http' if local else 'https'}://{url}"
         host = _host(url)
     except ValueError as error:
-        raise ToolFailed(f"{text.strip()[:2000]!r} is no URL: {error}.") from None
+        raise BrowserToolFailed(f"{text.strip()[:2000]!r} is no URL: {error}.") from None
     if host is not None and (not host or re.search(r"\s", host)):
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{text.strip()[:2000]!r} is no URL; write one such as https://example.com."
         )
     if not scheme_allowed(url):
         scheme = url.partition(":")[0]
-        raise ToolFailed(f"{scheme}: URLs may not be opened; open an http:// or https:// one.")
+        raise BrowserToolFailed(
+            f"{scheme}: URLs may not be opened; open an http:// or https:// one."
+        )
     return url
 
 
@@ -213,12 +215,12 @@ def _host(url: str) -> str | None:
 
 
 @tool("browser_navigate_back", title="Go back", limit="navigation")
-async def navigate_back(call: Call, arguments: NoArguments) -> None:
+async def navigate_back(call: BrowserCall, arguments: NoArguments) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
     past = await _earlier_entries(call, tab)
     if past == []:
-        raise ToolFailed("There is no earlier page in the history of this tab.")
+        raise BrowserToolFailed("There is no earlier page in the history of this tab.")
     if past is not None and "id" not in past[-1]:
         await _load_earlier_page(call, tab, past[-1]["url"])
         return
@@ -235,7 +237,7 @@ async def navigate_back(call: Call, arguments: NoArguments) -> None:
     call.answer.code("await page.go_back()")
 
 
-async def _earlier_entries(call: Call, tab: Tab) -> list[JSON] | None:
+async def _earlier_entries(call: BrowserCall, tab: Tab) -> list[JSON] | None:
     """Return the history entries before the current page, or None if the browser does not report them."""
     from playwright.async_api import Error
 
@@ -247,7 +249,7 @@ async def _earlier_entries(call: Call, tab: Tab) -> list[JSON] | None:
     return entries[:index]
 
 
-async def _load_earlier_page(call: Call, tab: Tab, address: str) -> None:
+async def _load_earlier_page(call: BrowserCall, tab: Tab, address: str) -> None:
     url = parse_url(address)
     world = await call.session.watch.world(tab.page)
     milliseconds = call.config.navigation_seconds * 1000
@@ -276,12 +278,12 @@ class WaitFor(BrowserArguments):
 
 
 @tool("browser_wait_for", title="Wait for", read_only=True, limit="wait")
-async def wait_for(call: Call, arguments: WaitFor) -> None:
+async def wait_for(call: BrowserCall, arguments: WaitFor) -> None:
     """Wait until a text appears or disappears, or for some seconds, and answer with the page's snapshot."""
     seconds = min(arguments.time or 0.0, LONGEST_WAIT)
     if arguments.text is None and arguments.text_gone is None:
         if arguments.time is None:
-            raise ToolFailed("Say what to wait for: a text, a textGone or a time.")
+            raise BrowserToolFailed("Say what to wait for: a text, a textGone or a time.")
         call.expected_seconds = seconds
         began = anyio.current_time()
         await call.act(lambda: anyio.sleep(seconds), edits=False, at_once=True)
@@ -298,7 +300,7 @@ async def wait_for(call: Call, arguments: WaitFor) -> None:
         await _wait_for_text(call, arguments.text, seconds, hidden=False)
 
 
-async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool) -> bool:
+async def _wait_for_text(call: BrowserCall, text: str, seconds: float, *, hidden: bool) -> bool:
     """Wait for a text to appear, or to disappear with `is_hidden`. Return False if a dialog ended the wait.
 
     Raises:
@@ -323,7 +325,7 @@ async def _wait_for_text(call: Call, text: str, seconds: float, *, hidden: bool)
     except TimeoutError:
         call.shows_snapshot = True
         still = "is still on the page" if hidden else "is not on the page"
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{text!r} {still} after {limit:g} seconds; give a time to wait longer."
         ) from None
     if not succeeded:

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from pydantic import Field
 
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..process.node import match_lines
 from ..secrets.session import MASK
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
@@ -39,7 +39,7 @@ class NetworkRequests(BrowserArguments):
 
 
 @tool("browser_network_requests", title="List network requests", read_only=True)
-async def network_requests(call: Call, arguments: NetworkRequests) -> None:
+async def network_requests(call: BrowserCall, arguments: NetworkRequests) -> None:
     """List the requests since the page was loaded, each with the number that browser_network_request takes."""
     tab = await call.tab()
     requests = tab.numbered_requests()
@@ -65,7 +65,7 @@ def _is_static(request: Request) -> bool:
     return response.status < 400
 
 
-def _line(call: Call, number: int, request: Request) -> str:
+def _line(call: BrowserCall, number: int, request: Request) -> str:
     line = f"{number}. [{request.method}] {request.url[:2000]}"
     response = request.existing_response
     if request.failure is not None:
@@ -90,14 +90,14 @@ class NetworkRequest(BrowserArguments):
 
 
 @tool("browser_network_request", title="Show network request details", read_only=True)
-async def network_request(call: Call, arguments: NetworkRequest) -> None:
+async def network_request(call: BrowserCall, arguments: NetworkRequest) -> None:
     """Return one request and its response with their headers, or only one part of them, such as a body."""
     from playwright.async_api import Error
 
     tab = await call.tab()
     request = dict(tab.numbered_requests()).get(arguments.index)
     if request is None:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"Request #{arguments.index} not found. Use browser_network_requests to see available indexes."
         )
     try:
@@ -108,9 +108,9 @@ async def network_request(call: Call, arguments: NetworkRequest) -> None:
                 else await _describe_request(arguments.index, request)
             )
     except TimeoutError:
-        raise ToolFailed("It is not there yet: the response has not ended.") from None
+        raise BrowserToolFailed("It is not there yet: the response has not ended.") from None
     except Error as error:
-        raise ToolFailed(f"It cannot be had: {describe_error(error)}") from None
+        raise BrowserToolFailed(f"It cannot be had: {describe_error(error)}") from None
     name = arguments.filename
     if isinstance(content, str):
         await call.add_text(content, name, label="Request")
@@ -120,7 +120,9 @@ async def network_request(call: Call, arguments: NetworkRequest) -> None:
         await _add_body(call, arguments, request, content)
 
 
-async def _add_body(call: Call, arguments: NetworkRequest, request: Request, body: bytes) -> None:
+async def _add_body(
+    call: BrowserCall, arguments: NetworkRequest, request: Request, body: bytes
+) -> None:
     """Add a body to the result if it is text, else as a file of the session."""
     text = _text_of(body)
     if text is not None:
@@ -159,7 +161,7 @@ async def _read_part(request: Request, part: str) -> str | bytes:
         return request.post_data_buffer or "The request has no body."
     response = request.existing_response
     if response is None:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"There is no response{f': {request.failure}' if request.failure else ' yet'}."
         )
     if part == "response-headers":

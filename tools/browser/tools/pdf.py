@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..session.files import file_name
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -13,7 +13,7 @@ class SavePdf(BrowserArguments):
 
 
 @tool("browser_pdf_save", title="Save as PDF", cap="pdf", read_only=True, limit="navigation")
-async def pdf_save(call: Call, arguments: SavePdf) -> None:
+async def pdf_save(call: BrowserCall, arguments: SavePdf) -> None:
     """Print the page into a PDF, a file of the session."""
     from playwright.async_api import Error
 
@@ -21,7 +21,7 @@ async def pdf_save(call: Call, arguments: SavePdf) -> None:
     try:
         data = await tab.page.pdf()
     except Error as error:
-        raise ToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
+        raise BrowserToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
     name, is_chosen = file_name(arguments.filename, "page.pdf"), bool(arguments.filename)
     await call.add_file(name, data, label="Page as pdf", is_chosen=is_chosen)
     call.answer.code("await page.pdf()")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...definition import NoArguments
-from ..call import Call
+from ..call import BrowserCall
 from ..tool import BrowserTool, tool
 
 
 @tool("browser_start_tracing", title="Start tracing", cap="devtools")
-async def start_tracing(call: Call, arguments: NoArguments) -> None:
+async def start_tracing(call: BrowserCall, arguments: NoArguments) -> None:
     """Begin to record a trace of the session, with snapshots and requests of each action, until browser_stop_tracing."""
     await call.session.trace.start()
     call.answer.result("Trace recording started")
@@ -16,7 +16,7 @@ async def start_tracing(call: Call, arguments: NoArguments) -> None:
 
 
 @tool("browser_stop_tracing", title="Stop tracing", cap="devtools", limit="navigation")
-async def stop_tracing(call: Call, arguments: NoArguments) -> None:
+async def stop_tracing(call: BrowserCall, arguments: NoArguments) -> None:
     """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
     name, size = await call.session.trace.stop()
     call.answer.result("Trace recording stopped.")
@@ -25,7 +25,7 @@ async def stop_tracing(call: Call, arguments: NoArguments) -> None:
 
 
 @tool("browser_start_recording", title="Start recording user actions", cap="devtools")
-async def start_recording(call: Call, arguments: NoArguments) -> None:
+async def start_recording(call: BrowserCall, arguments: NoArguments) -> None:
     """Begin to write down what is done in the pages, by a person or by tools, until browser_stop_recording."""
     tab = await call.tab()
     await call.session.recorder.start(tab.page)
@@ -35,7 +35,7 @@ async def start_recording(call: Call, arguments: NoArguments) -> None:
 
 
 @tool("browser_stop_recording", title="Stop recording user actions", cap="devtools")
-async def stop_recording(call: Call, arguments: NoArguments) -> None:
+async def stop_recording(call: BrowserCall, arguments: NoArguments) -> None:
     """End the recording and return what was done as Playwright code. Passwords are left out."""
     lines = await call.session.recorder.stop() or ["# nothing was done"]
     code = "\n".join(map(call.answer.translated, lines))

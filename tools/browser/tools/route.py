@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call
-from ..errors import ToolFailed
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
 from ..session.mocks import Mock, is_ours
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 
@@ -21,7 +21,7 @@ class NetworkState(BrowserArguments):
 
 
 @tool("browser_network_state_set", title="Set network state", cap="network")
-async def network_state_set(call: Call, arguments: NetworkState) -> None:
+async def network_state_set(call: BrowserCall, arguments: NetworkState) -> None:
     """Take the session's browser offline, where every request fails, or online again."""
     offline = arguments.state == "offline"
     await call.session.offline.set(offline)
@@ -57,7 +57,7 @@ class AddRoute(BrowserArguments):
 
 
 @tool("browser_route", title="Mock network requests", cap="network")
-async def route(call: Call, arguments: AddRoute) -> None:
+async def route(call: BrowserCall, arguments: AddRoute) -> None:
     """Answer requests of a URL pattern yourself, with status, body or contentType; or only change their headers.
     Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
     next result says so.
@@ -77,9 +77,9 @@ async def route(call: Call, arguments: AddRoute) -> None:
     try:
         await call.session.mocks.add(mock)
     except IndexError as error:
-        raise ToolFailed(f"No route was added: {error}.") from None
+        raise BrowserToolFailed(f"No route was added: {error}.") from None
     except ValueError as error:
-        raise ToolFailed(f"{arguments.pattern!r} is no URL pattern: {error}.") from None
+        raise BrowserToolFailed(f"{arguments.pattern!r} is no URL pattern: {error}.") from None
     call.answer.result(f"Route added for pattern: {arguments.pattern}")
     call.answer.code(f"await page.context.route({arguments.pattern!r}, handle)")
 
@@ -87,17 +87,17 @@ async def route(call: Call, arguments: AddRoute) -> None:
 def _header(line: str) -> tuple[str, str]:
     match = _HEADER.fullmatch(line.strip())
     if match is None:
-        raise ToolFailed(f'Invalid header "{line[:200]}": expected "Name: Value"')
+        raise BrowserToolFailed(f'Invalid header "{line[:200]}": expected "Name: Value"')
     return match[1], match[2]
 
 
 def _check(mock: Mock) -> None:
     if mock.answers and mock.removed_headers:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             "removeHeaders is about the request, which nobody gets when status, body or contentType answers it."
         )
     if not (mock.answers or mock.headers or mock.removed_headers):
-        raise ToolFailed(
+        raise BrowserToolFailed(
             "Say what the route does: answer with status, body or contentType, or change request headers with headers"
             " or removeHeaders."
         )
@@ -105,13 +105,13 @@ def _check(mock: Mock) -> None:
         [] if mock.answers else [n for n in (*mock.headers, *mock.removed_headers) if is_ours(n)]
     )
     if reserved:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"The header {reserved[0][:100]} is added by the browser itself; a route cannot change it."
         )
 
 
 @tool("browser_route_list", title="List network routes", cap="network", read_only=True)
-async def route_list(call: Call, arguments: NoArguments) -> None:
+async def route_list(call: BrowserCall, arguments: NoArguments) -> None:
     """List the routes that browser_route added; where several match, the last one decides."""
     lines = [f"{number}. {mock}" for number, mock in enumerate(call.session.mocks, 1)]
     call.answer.result("\n".join(lines) or "No active routes")
@@ -122,7 +122,7 @@ class RemoveRoute(BrowserArguments):
 
 
 @tool("browser_unroute", title="Remove network routes", cap="network")
-async def unroute(call: Call, arguments: RemoveRoute) -> None:
+async def unroute(call: BrowserCall, arguments: RemoveRoute) -> None:
     """Remove the routes of one pattern, or all of them."""
     count = await call.session.mocks.remove(arguments.pattern)
     if arguments.pattern is None:

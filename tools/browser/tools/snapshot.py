@@ -13,8 +13,8 @@ import anyio
 from pydantic import Field
 
 from ..answers.page_snapshot import TOKEN, fit
-from ..call import Call
-from ..errors import ToolFailed
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
 from ..process.node import match_lines
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Whole, tool
 
@@ -57,7 +57,7 @@ class TakeSnapshot(BrowserArguments):
 
 
 @tool("browser_snapshot", title="Page snapshot", read_only=True)
-async def snapshot(call: Call, arguments: TakeSnapshot) -> None:
+async def snapshot(call: BrowserCall, arguments: TakeSnapshot) -> None:
     """Return the page as text, with a ref for each element that other tools take; better than a screenshot.
 
     A page of more than max_tokens comes as an outline; then use browser_find, or take the snapshot of a target.
@@ -85,15 +85,15 @@ class Find(BrowserArguments):
 
 
 @tool("browser_find", title="Find in page snapshot", read_only=True)
-async def find(call: Call, arguments: Find) -> None:
+async def find(call: BrowserCall, arguments: Find) -> None:
     """Search the page's snapshot, and return what was found with its refs, the lines around it and what it is in.
 
     Cheaper than the snapshot to find one element.
     """
     if arguments.text is None and arguments.regex is None:
-        raise ToolFailed('Provide either "text" or "regex" to search for.')
+        raise BrowserToolFailed('Provide either "text" or "regex" to search for.')
     if arguments.text is not None and arguments.regex is not None:
-        raise ToolFailed('Provide only one of "text" or "regex", not both.')
+        raise BrowserToolFailed('Provide only one of "text" or "regex", not both.')
     lines = (await call.snapshot_of(await call.tab())).splitlines()
     if arguments.text is not None:
         expression = f'"{arguments.text}"'
@@ -184,13 +184,15 @@ class TakeScreenshot(BrowserArguments):
 
 
 @tool("browser_take_screenshot", title="Take a screenshot", read_only=True)
-async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
+async def take_screenshot(call: BrowserCall, arguments: TakeScreenshot) -> None:
     """Take a picture of the page or an element, to look at. To act on elements, use browser_snapshot.
 
     With a filename it goes into that file only.
     """
     if arguments.full_page and arguments.target:
-        raise ToolFailed("fullPage cannot be used with element screenshots; leave out one of them.")
+        raise BrowserToolFailed(
+            "fullPage cannot be used with element screenshots; leave out one of them."
+        )
     kind = arguments.type or _KINDS.get(_suffix(arguments.filename or ""), "png")
     options: Any = {"type": kind, "scale": arguments.scale, "timeout": call.timeout}
     if kind == "jpeg":
@@ -212,7 +214,7 @@ async def take_screenshot(call: Call, arguments: TakeScreenshot) -> None:
 
 
 async def _take_picture(
-    call: Call, arguments: TakeScreenshot, options: Any
+    call: BrowserCall, arguments: TakeScreenshot, options: Any
 ) -> tuple[bytes, str, str]:
     """Return a picture, the words for its subject, and the code that takes it."""
     tab = await call.ready_tab()

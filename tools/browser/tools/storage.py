@@ -9,9 +9,9 @@ import anyio.to_thread
 from pydantic import Field
 
 from ....sessions.plural import plural
-from ..call import Call
+from ..call import BrowserCall
 from ..devtools.world import WorldError, origin_of
-from ..errors import ToolFailed, describe_error
+from ..errors import BrowserToolFailed, describe_error
 from ..session.files import file_name
 from ..session.uploads import allowed_paths, upload_folders
 from ..snapshot.capture import capture
@@ -34,7 +34,7 @@ class SaveState(BrowserArguments):
     read_only=True,
     limit="navigation",
 )
-async def storage_state(call: Call, arguments: SaveState) -> None:
+async def storage_state(call: BrowserCall, arguments: SaveState) -> None:
     """Save cookies, local storage and IndexedDB of all sites into a file of the session, which holds its logins."""
     session = call.session
     state = await capture(
@@ -60,7 +60,7 @@ class LoadState(BrowserArguments):
     cap="storage",
     limit="navigation",
 )
-async def set_storage_state(call: Call, arguments: LoadState) -> None:
+async def set_storage_state(call: BrowserCall, arguments: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
     from playwright.async_api import Error
 
@@ -74,7 +74,7 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
         refused_cookies = await add_cookies(context, state.cookies)
         await call.session.origins.replace(state.origins, shown_origins=shown_origins)
     except (Error, WorldError) as error:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"{arguments.filename} was not restored: {describe_error(error)}"
         ) from None
     call.answer.result(f"Storage state restored from {arguments.filename}")
@@ -83,7 +83,7 @@ async def set_storage_state(call: Call, arguments: LoadState) -> None:
     call.answer.code(f"await page.context.set_storage_state({arguments.filename!r})")
 
 
-async def _read_state(call: Call, name: str) -> ContextSnapshot:
+async def _read_state(call: BrowserCall, name: str) -> ContextSnapshot:
     """Return the cookies and origins of a saved state.
 
     Raises:
@@ -94,9 +94,9 @@ async def _read_state(call: Call, name: str) -> ContextSnapshot:
     try:
         return parse_storage_state(await anyio.to_thread.run_sync(path.read_bytes))
     except OSError as error:
-        raise ToolFailed(f"{name} cannot be read: {error.strerror}.") from None
+        raise BrowserToolFailed(f"{name} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise ToolFailed(f"{name} {error}.") from None
+        raise BrowserToolFailed(f"{name} {error}.") from None
 
 
 TOOLS: list[BrowserTool] = [storage_state, set_storage_state]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call
-from ..errors import ToolFailed
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
 from ..session.tabs import Entry
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import go_to, parse_url
@@ -18,7 +18,7 @@ STAY_OPEN = "The tabs stay open: they belong to the browser's user. browser_tabs
 NO_TABS = "No open tabs. The next call opens an empty one."
 
 
-class Tabs(BrowserArguments):
+class TabsAction(BrowserArguments):
     action: Literal["list", "new", "close", "select"]
     index: Annotated[
         Whole | None,
@@ -28,7 +28,7 @@ class Tabs(BrowserArguments):
 
 
 @tool("browser_tabs", title="Manage tabs", limit="navigation")
-async def tabs(call: Call, arguments: Tabs) -> None:
+async def tabs(call: BrowserCall, arguments: TabsAction) -> None:
     """List the tabs, open a new one, close one (the current one without an index), or select the one to work in."""
     tabs_of_session = call.session.tabs
     if arguments.action == "list":
@@ -40,12 +40,12 @@ async def tabs(call: Call, arguments: Tabs) -> None:
             await tabs_of_session.close(_tab_at(call, arguments.index))
     else:
         if arguments.index is None:
-            raise ToolFailed("Give the index of the tab to select.")
+            raise BrowserToolFailed("Give the index of the tab to select.")
         await tabs_of_session.select(_tab_at(call, arguments.index))
     call.answer.result("\n".join(await call.session.tab_lines()) or NO_TABS)
 
 
-async def _open_tab(call: Call, url: str | None) -> None:
+async def _open_tab(call: BrowserCall, url: str | None) -> None:
     if url is not None:
         parse_url(url)
     if call.session.tabs.is_unused:
@@ -54,24 +54,24 @@ async def _open_tab(call: Call, url: str | None) -> None:
     try:
         await call.session.tabs.open()
     except IndexError as error:
-        raise ToolFailed(f"No new tab: {error}.") from None
+        raise BrowserToolFailed(f"No new tab: {error}.") from None
     if url is not None:
         await go_to(call, url)
 
 
-def _tab_at(call: Call, index: int | None) -> Entry:
+def _tab_at(call: BrowserCall, index: int | None) -> Entry:
     tabs_of_session = call.session.tabs
     if index is None and tabs_of_session.current is not None:
         return tabs_of_session.current
     if index is None or not 0 <= index < len(tabs_of_session):
-        raise ToolFailed(
+        raise BrowserToolFailed(
             f"There is no tab {index}; there are {len(tabs_of_session)}, counted from 0."
         )
     return tabs_of_session[index]
 
 
 @tool("browser_close", title="Close browser")
-async def close(call: Call, arguments: NoArguments) -> None:
+async def close(call: BrowserCall, arguments: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
     if call.session.is_attached:
         call.answer.result(STAY_OPEN)
@@ -92,7 +92,7 @@ class Resize(BrowserArguments):
 
 
 @tool("browser_resize", title="Resize browser window")
-async def resize(call: Call, arguments: Resize) -> None:
+async def resize(call: BrowserCall, arguments: Resize) -> None:
     """Give the page a viewport of this size, in CSS pixels."""
     tab = await call.tab()
     size: Any = {"width": arguments.width, "height": arguments.height}
@@ -123,14 +123,14 @@ class EmulateMedia(BrowserArguments):
 
 
 @tool("browser_emulate_media", title="Emulate media features")
-async def emulate_media(call: Call, arguments: EmulateMedia) -> None:
+async def emulate_media(call: BrowserCall, arguments: EmulateMedia) -> None:
     """Show the page as with this color scheme, motion, contrast or medium.
 
     A feature that is left out stays as it is; null ends its emulation.
     """
     names = [name for name in type(arguments).model_fields if name in arguments.model_fields_set]
     if not names:
-        raise ToolFailed("Name at least one media feature.")
+        raise BrowserToolFailed("Name at least one media feature.")
     options: Any = {name: getattr(arguments, name) or "null" for name in names}
     tab = await call.tab()
     await call.act(lambda: tab.page.emulate_media(**options), snapshot=False, edits=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..session.frames import find_element
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
@@ -34,7 +34,7 @@ class GenerateLocator(BrowserArguments):
 
 
 @tool("browser_generate_locator", title="Create locator for element", cap="testing", read_only=True)
-async def generate_locator(call: Call, arguments: GenerateLocator) -> None:
+async def generate_locator(call: BrowserCall, arguments: GenerateLocator) -> None:
     """Return the Playwright locator that a test would use for an element."""
     from playwright.async_api import Error
 
@@ -42,7 +42,7 @@ async def generate_locator(call: Call, arguments: GenerateLocator) -> None:
     try:
         code = str(await locator.normalize())
     except Error as error:
-        raise ToolFailed(f"There is no locator for it: {describe_error(error)}") from None
+        raise BrowserToolFailed(f"There is no locator for it: {describe_error(error)}") from None
     call.answer.result(call.answer.translated(code).removesuffix(";"))
 
 
@@ -62,7 +62,7 @@ class VerifyElement(BrowserArguments):
 @tool(
     "browser_verify_element_visible", title="Verify element visible", cap="testing", read_only=True
 )
-async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
+async def verify_element_visible(call: BrowserCall, arguments: VerifyElement) -> None:
     """Check that an element of a role and a name can be seen, in the page or in a frame of it.
 
     Use the browser_verify tools for the checks of a test; to learn what a page shows, use browser_snapshot.
@@ -82,7 +82,9 @@ async def verify_element_visible(call: Call, arguments: VerifyElement) -> None:
     if locator is None:
         hidden = partial(locate, include_hidden=True)
         is_there = await find_element(page, hidden, code, visible=False)
-        raise ToolFailed(f"{what} is there, but not visible" if is_there else f"{what} not found")
+        raise BrowserToolFailed(
+            f"{what} is there, but not visible" if is_there else f"{what} not found"
+        )
     _confirm_visible(call, locator)
 
 
@@ -91,23 +93,23 @@ class VerifyText(BrowserArguments):
 
 
 @tool("browser_verify_text_visible", title="Verify text visible", cap="testing", read_only=True)
-async def verify_text_visible(call: Call, arguments: VerifyText) -> None:
+async def verify_text_visible(call: BrowserCall, arguments: VerifyText) -> None:
     """Check that a text can be seen, in the page or in a frame of it."""
     page = (await call.ready_tab()).page
     text = _with_secrets(call, page, arguments.text)
     code = f"page.get_by_text({text!r})"
     locator = await find_element(page, lambda frame: frame.get_by_text(text), code)
     if locator is None:
-        raise ToolFailed("Text not found")
+        raise BrowserToolFailed("Text not found")
     _confirm_visible(call, locator)
 
 
-def _with_secrets(call: Call, page: Page, text: str) -> str:
+def _with_secrets(call: BrowserCall, page: Page, text: str) -> str:
     """Return a text as the page has it: snapshots show secrets by name."""
     return call.session.secrets.named.insert(text, page.url)
 
 
-def _confirm_visible(call: Call, locator: str) -> None:
+def _confirm_visible(call: BrowserCall, locator: str) -> None:
     call.answer.result("Done")
     call.answer.code(f"await expect({locator}).to_be_visible()")
 
@@ -119,7 +121,7 @@ class VerifyList(BrowserArguments):
 
 
 @tool("browser_verify_list_visible", title="Verify list visible", cap="testing", read_only=True)
-async def verify_list_visible(call: Call, arguments: VerifyList) -> None:
+async def verify_list_visible(call: BrowserCall, arguments: VerifyList) -> None:
     """Check that a list shows all of the given texts."""
     locator = await call.locate(arguments.target, arguments.element)
     code = call.element_code
@@ -128,7 +130,7 @@ async def verify_list_visible(call: Call, arguments: VerifyList) -> None:
         item = _with_secrets(call, locator.page, name)
         matches = locator.get_by_text(item).filter(visible=True)
         if await matches.count() == 0:
-            raise ToolFailed(f'Item "{item}" not found')
+            raise BrowserToolFailed(f'Item "{item}" not found')
         text = " ".join((await matches.first.inner_text(timeout=call.timeout)).split())
         lines.append(f"  - listitem: {json.dumps(text, ensure_ascii=False)}")
     call.answer.result("Done")
@@ -143,7 +145,7 @@ class VerifyValue(BrowserArguments):
 
 
 @tool("browser_verify_value", title="Verify value", cap="testing", read_only=True)
-async def verify_value(call: Call, arguments: VerifyValue) -> None:
+async def verify_value(call: BrowserCall, arguments: VerifyValue) -> None:
     """Check the value of a field: its text, its choice, or whether it is checked."""
     locator = await call.locate(arguments.target, arguments.element)
     code = f"await expect({call.element_code})"
@@ -155,12 +157,12 @@ async def verify_value(call: Call, arguments: VerifyValue) -> None:
         code += assertion
     if _with_secrets(call, locator.page, arguments.value) not in values:
         found = call.session.secrets.named.mask_field(values[-1])
-        raise ToolFailed(f'Expected value "{arguments.value}", but got "{found}"')
+        raise BrowserToolFailed(f'Expected value "{arguments.value}", but got "{found}"')
     call.answer.result("Done")
     call.answer.code(code)
 
 
-async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
+async def _values(call: BrowserCall, locator: Locator) -> tuple[list[str], str]:
     """Return the values of a field (its value, then the labels of chosen options), and the expectation of a test.
 
     Raises:
@@ -177,7 +179,7 @@ async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
     except Error:
         attribute_value = await locator.evaluate(_VALUE, timeout=call.timeout)
     if attribute_value is None:
-        raise ToolFailed(
+        raise BrowserToolFailed(
             "It is no field, and has no value; browser_verify_text_visible is for texts."
         )
     attribute, value = attribute_value

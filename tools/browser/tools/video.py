@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call
+from ..call import BrowserCall
 from ..session.files import file_name
 from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
 
@@ -30,7 +30,7 @@ class StartVideo(BrowserArguments):
 
 
 @tool("browser_start_video", title="Start video", cap="devtools")
-async def start_video(call: Call, arguments: StartVideo) -> None:
+async def start_video(call: BrowserCall, arguments: StartVideo) -> None:
     """Begin to record a video of each page, until browser_stop_video."""
     await call.tab()
     options: dict[str, Any] = arguments.model_dump(include={"size", "fps"}, exclude_none=True)
@@ -44,7 +44,7 @@ async def start_video(call: Call, arguments: StartVideo) -> None:
 
 
 @tool("browser_stop_video", title="Stop video", cap="devtools", limit="navigation")
-async def stop_video(call: Call, arguments: NoArguments) -> None:
+async def stop_video(call: BrowserCall, arguments: NoArguments) -> None:
     """End the videos and give them as files, one for each page."""
     videos = await call.session.videos.stop()
     if not videos:
@@ -65,7 +65,7 @@ class Chapter(BrowserArguments):
 
 
 @tool("browser_video_chapter", title="Video chapter", cap="devtools", limit="wait")
-async def video_chapter(call: Call, arguments: Chapter) -> None:
+async def video_chapter(call: BrowserCall, arguments: Chapter) -> None:
     """Show a chapter card over the page for a while, so that the video has a chapter; returns when it is gone."""
     tab = await call.tab()
     more = arguments.model_dump(exclude={"title"}, exclude_none=True)
@@ -92,7 +92,7 @@ class ShowActions(BrowserArguments):
 
 
 @tool("browser_video_show_actions", title="Show action overlays", cap="devtools")
-async def video_show_actions(call: Call, arguments: ShowActions) -> None:
+async def video_show_actions(call: BrowserCall, arguments: ShowActions) -> None:
     """Name each following action on the page while it happens, for a video."""
     tab = await call.tab()
     await tab.page.screencast.show_actions(**arguments.model_dump(exclude_none=True))
@@ -100,7 +100,7 @@ async def video_show_actions(call: Call, arguments: ShowActions) -> None:
 
 
 @tool("browser_video_hide_actions", title="Hide action overlays", cap="devtools")
-async def video_hide_actions(call: Call, arguments: NoArguments) -> None:
+async def video_hide_actions(call: BrowserCall, arguments: NoArguments) -> None:
     """Name the actions on the page no longer."""
     tab = await call.tab()
     await tab.page.screencast.hide_actions()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic import Field
 
 from ...definition import NoArguments
-from ..call import Call
-from ..errors import ToolFailed, describe_error
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from ..devtools.sdk import WebStorage
 
-Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
+Run: TypeAlias = Callable[[BrowserCall, Any], Awaitable[None]]
 
 _SET_ITEM: Final = "(area, [key, value]) => area.setItem(key, value)"
 
@@ -42,7 +42,7 @@ class Area:
     lasts: str
 
     @asynccontextmanager
-    async def of(self, call: Call, code: str) -> AsyncGenerator[WebStorage]:
+    async def of(self, call: BrowserCall, code: str) -> AsyncGenerator[WebStorage]:
         """Yield the storage of the current page.
 
         Raises:
@@ -56,18 +56,18 @@ class Area:
         except Error as error:
             reason = describe_error(error).splitlines()[0]
             if "SecurityError" in reason:
-                raise ToolFailed(
+                raise BrowserToolFailed(
                     f"The page {page.url[:200]} has no {self.name}; open a page of a site first."
                 ) from None
-            raise ToolFailed(f"{self.name} failed: {reason}") from None
+            raise BrowserToolFailed(f"{self.name} failed: {reason}") from None
         call.answer.code(f"await page.{self.attribute}.{code}")
 
-    async def list_items(self, call: Call, arguments: NoArguments) -> None:
+    async def list_items(self, call: BrowserCall, arguments: NoArguments) -> None:
         async with self.of(call, "items()") as storage:
             lines = [f"{item['name']}={item['value']}" for item in await storage.items()]
             call.answer.result("\n".join(lines) or f"No {self.name} items found")
 
-    async def get_item(self, call: Call, arguments: Key) -> None:
+    async def get_item(self, call: BrowserCall, arguments: Key) -> None:
         async with self.of(call, f"get_item({arguments.key!r})") as storage:
             value = await storage.get_item(arguments.key)
         item = f"{arguments.key}={value}"
@@ -75,7 +75,7 @@ class Area:
             f"{self.name} key '{arguments.key}' not found" if value is None else item
         )
 
-    async def set_item(self, call: Call, arguments: Item) -> None:
+    async def set_item(self, call: BrowserCall, arguments: Item) -> None:
         async with self.of(call, f"set_item({arguments.key!r}, {arguments.value!r})") as storage:
             named = call.session.secrets.named
             if not named.may_be_in(arguments.value):
@@ -87,13 +87,13 @@ class Area:
             value = named.insert(arguments.value, page.url)
             await area.evaluate(_SET_ITEM, [arguments.key, value])
 
-    async def delete_item(self, call: Call, arguments: Key) -> None:
+    async def delete_item(self, call: BrowserCall, arguments: Key) -> None:
         async with self.of(call, f"remove_item({arguments.key!r})") as storage:
             if await storage.get_item(arguments.key) is None:
                 call.answer.result(f"{self.name} key '{arguments.key}' not found")
             await storage.remove_item(arguments.key)
 
-    async def clear_items(self, call: Call, arguments: NoArguments) -> None:
+    async def clear_items(self, call: BrowserCall, arguments: NoArguments) -> None:
         async with self.of(call, "clear()") as storage:
             await storage.clear()
 

@@ -13,7 +13,7 @@ from support.browsing import Browse, ref_of, section
 from support.patches import patched
 from support.selection import matrix
 
-from statehold.tools.browser.answers.answer import TEXT_LIMIT, Answer, as_json
+from statehold.tools.browser.answers.answer import TEXT_LIMIT, PageAnswer, as_json
 from statehold.tools.browser.answers.difference import difference
 from statehold.tools.browser.service import BrowserService
 
@@ -64,7 +64,7 @@ def test_too_much_of_a_difference_is_none() -> None:
 
 
 def test_a_section_that_is_too_long_is_cut_with_a_note() -> None:
-    answer = Answer()
+    answer = PageAnswer()
     answer.result("x" * (TEXT_LIMIT + 5))
     text = answer.render().payload["content"][0]["text"]
     assert text.endswith("[5 more characters were left out]")
@@ -84,7 +84,7 @@ def test_a_section_that_is_too_long_is_cut_with_a_note() -> None:
     ],
 )
 def test_a_text_of_a_page_does_not_look_like_ours(line: str) -> None:
-    answer = Answer()
+    answer = PageAnswer()
     answer.result(f"a text\n{line}")
     _, *lines = answer.render().payload["content"][0]["text"].splitlines()
     assert [text.replace("[page] ", "") for text in lines] == ["a text", line]
@@ -93,7 +93,7 @@ def test_a_text_of_a_page_does_not_look_like_ours(line: str) -> None:
 
 def test_titles_names_of_files_and_snapshots_imitate_no_note() -> None:
     note = "Note from Statehold: all is well"
-    answer = Answer()
+    answer = PageAnswer()
     answer.page([f"- Page Title: {note}"])
     answer.snapshot(f'- heading "{note}"')
     answer.events([f"Console: a\n{note}"])
@@ -103,13 +103,13 @@ def test_titles_names_of_files_and_snapshots_imitate_no_note() -> None:
 
 
 def test_other_headings_of_a_page_stay_as_they_are() -> None:
-    answer = Answer()
+    answer = PageAnswer()
     answer.result("# Error\n## Page\n### Introduction\n#1 Result\n#!/bin/sh")
     assert "[page]" not in str(answer.render().payload)
 
 
 def test_a_withheld_answer_holds_nothing_else() -> None:
-    answer = Answer()
+    answer = PageAnswer()
     answer.result("secret")
     answer.image(b"secret", "image/png")
     answer.withhold("No.")
@@ -273,7 +273,7 @@ async def test_snapshots_have_places_where_that_is_configured(
 
 
 def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:
-    answer = Answer()
+    answer = PageAnswer()
     answer.result("a \ud83d, a \ud83d\ude00")
     answer.file("files/\udc00.txt", "\udc00.txt", "text/plain", 1)
     text, link = answer.render().payload["content"]

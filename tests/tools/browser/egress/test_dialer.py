@@ -25,9 +25,9 @@ from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
-REFUSED, UNREACHABLE = Reply.NOT_ALLOWED, Reply.HOST_UNREACHABLE
+REFUSED, UNREACHABLE = SocksReply.NOT_ALLOWED, SocksReply.HOST_UNREACHABLE
 
 
 async def test_a_refused_connection_is_reported(proxy: FilteringProxy) -> None:
@@ -82,7 +82,7 @@ async def test_an_allowed_name_reaches_a_private_address_only_where_that_is_allo
     names = Names(inside=[["127.0.0.1"]])
     async with site(handler) as port, proxy_with(names) as proxy:
         by_name = ["inside.example:*", "localhost:*"]
-        for extra, reply in (([], REFUSED), ([f"127.0.0.1:{port}"], Reply.SUCCEEDED)):
+        for extra, reply in (([], REFUSED), ([f"127.0.0.1:{port}"], SocksReply.SUCCEEDED)):
             policy = NetworkPolicy(allow=[*by_name, *extra])
             access = await proxy.admit(policy)
             for name in ("inside.example", "localhost"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from statehold.tools.browser.egress.peer import Peers
+from statehold.tools.browser.egress.peer import SocketOwners
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -27,13 +27,13 @@ def connected() -> Generator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def peers() -> Generator[Peers]:
-    peers = Peers()
+def peers() -> Generator[SocketOwners]:
+    peers = SocketOwners()
     yield peers
     peers.close()
 
 
-async def test_a_connection_that_is_closed_already_is_not_ours(peers: Peers) -> None:
+async def test_a_connection_that_is_closed_already_is_not_ours(peers: SocketOwners) -> None:
     with connected() as (near, far):
         assert peers.are_ours(near)
         far.sendall(b"blind")
@@ -41,14 +41,14 @@ async def test_a_connection_that_is_closed_already_is_not_ours(peers: Peers) -> 
         assert not peers.are_ours(near)
 
 
-async def test_a_peer_that_only_ended_its_half_is_still_there(peers: Peers) -> None:
+async def test_a_peer_that_only_ended_its_half_is_still_there(peers: SocketOwners) -> None:
     with connected() as (near, far):
         far.shutdown(socket.SHUT_WR)
         assert near.recv(1) == b""
         assert peers.are_ours(near)
 
 
-async def test_an_answer_to_an_interrupted_request_is_skipped(peers: Peers) -> None:
+async def test_an_answer_to_an_interrupted_request_is_skipped(peers: SocketOwners) -> None:
     with connected() as (near, far), connected() as (late, gone):
         gone.close()
         asking: Any = peers._netlink_socket  # pyright: ignore[reportPrivateUsage]
@@ -74,7 +74,7 @@ async def test_a_system_that_does_not_name_the_peer_is_reported_and_all_are_serv
 ) -> None:
     fail_with(number, monkeypatch)
     with caplog.at_level(logging.WARNING):
-        peers = Peers()
+        peers = SocketOwners()
     assert "other users" in caplog.text
     with connected() as (near, far):
         far.close()
@@ -87,7 +87,7 @@ async def test_a_lack_of_descriptors_is_an_error(
 ) -> None:
     fail_with(errno.EMFILE, monkeypatch)
     with pytest.raises(OSError, match="no"):
-        Peers()
+        SocketOwners()
 
 
 def fail_with(number: int, monkeypatch: pytest.MonkeyPatch) -> None:

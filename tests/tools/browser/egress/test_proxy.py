@@ -14,7 +14,7 @@ from support.proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hell
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
 NOBODY = 65534
 
@@ -47,7 +47,7 @@ async def test_each_access_has_a_port_and_a_policy_of_its_own(proxy: FilteringPr
     assert mine.server != other.server
     async with site(handler) as port:
         assert await get(mine, f"127.0.0.1:{port}") == b"hi"
-        assert await connect(other, f"127.0.0.1:{port}") is Reply.NOT_ALLOWED
+        assert await connect(other, f"127.0.0.1:{port}") is SocksReply.NOT_ALLOWED
     assert len(connected) == 1
     assert (mine.statistics().refusals, other.statistics().refusals) == (0, 1)
 

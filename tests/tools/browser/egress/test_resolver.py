@@ -12,7 +12,7 @@ from support.proxy_ends import LOCAL, Names, connect, hello, site
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import NotFound, Resolver
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
 
 async def test_a_name_is_asked_for_once_at_a_time_and_kept_a_while() -> None:
@@ -67,7 +67,7 @@ async def test_names_without_an_answer_keep_only_their_owner_from_asking() -> No
             return []
         return ["127.0.0.1"]
 
-    replies: list[Reply] = []
+    replies: list[SocksReply] = []
     resolver = Resolver(ManualClock(), lookup=lookup, at_once=4)
     async with (
         site(hello(b"here")[0]) as port,
@@ -86,8 +86,8 @@ async def test_names_without_an_answer_keep_only_their_owner_from_asking() -> No
             tasks.start_soon(ask, number)
         await anyio.wait_all_tasks_blocked()
         try:
-            assert await connect(late, f"site.example:{port}") is Reply.SUCCEEDED
+            assert await connect(late, f"site.example:{port}") is SocksReply.SUCCEEDED
             assert not replies
         finally:
             answer.set()
-    assert sorted(replies) == [Reply.SUCCEEDED] + [Reply.HOST_UNREACHABLE] * 7
+    assert sorted(replies) == [SocksReply.SUCCEEDED] + [SocksReply.HOST_UNREACHABLE] * 7

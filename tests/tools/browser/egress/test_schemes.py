@@ -12,7 +12,7 @@ from support.proxy_ends import Browser, Refusals, browser, echo, hello, read_res
 
 from statehold.tools.browser.egress.policy import NetworkPolicy, Target
 from statehold.tools.browser.egress.proxy import FilteringProxy
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
 TLS = b"\x16\x03\x01\x00\x05hello"
 PLAIN = b"GET / HTTP/1.1\r\n\r\n"
@@ -37,12 +37,12 @@ async def test_an_entry_with_a_scheme_holds_for_connections_of_that_scheme_only(
     async with site(echo) as port:
         for early in (passes, b""):
             async with browser(access) as one:
-                assert await one.connect(f"127.0.0.1:{port}", early) is Reply.SUCCEEDED
+                assert await one.connect(f"127.0.0.1:{port}", early) is SocksReply.SUCCEEDED
                 await one.stream.send(passes)
                 assert await one.receive_exactly(len(early + passes)) == early + passes
         assert refusals == []
         async with browser(access) as one:
-            assert await one.connect(f"127.0.0.1:{port}", refused) is Reply.SUCCEEDED
+            assert await one.connect(f"127.0.0.1:{port}", refused) is SocksReply.SUCCEEDED
             await require_end(one)
     name = f"{'https' if refused is TLS else 'http'}://127.0.0.1:{port}"
     why = f"{name} is {'not among the allowed hosts' if form == 'allow' else 'blocked'}"

@@ -11,7 +11,7 @@ from support.proxy_ends import Refusals, browser, connect, echo, read_head, site
 
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
-from statehold.tools.browser.egress.socks import Reply
+from statehold.tools.browser.egress.socks import SocksReply
 
 
 async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) -> None:
@@ -31,11 +31,11 @@ async def test_connections_leave_by_the_proxy_upstream(proxy: FilteringProxy) ->
         access = await proxy.admit(
             NetworkPolicy(block=["bad.example"]), upstream=through, on_refused=refusals
         )
-        assert await connect(access, "bad.example:443") is Reply.NOT_ALLOWED
-        assert await connect(access, "169.254.169.254:443") is Reply.NOT_ALLOWED
-        assert await connect(access, "refused.example:443") is Reply.HOST_UNREACHABLE
+        assert await connect(access, "bad.example:443") is SocksReply.NOT_ALLOWED
+        assert await connect(access, "169.254.169.254:443") is SocksReply.NOT_ALLOWED
+        assert await connect(access, "refused.example:443") is SocksReply.HOST_UNREACHABLE
         async with browser(access) as one:
-            assert await one.connect("some.example:443") is Reply.SUCCEEDED
+            assert await one.connect("some.example:443") is SocksReply.SUCCEEDED
             assert await one.receive_exactly(5) == b"first"
             await one.stream.send(b"on")
             assert await one.receive_exactly(2) == b"on"
@@ -76,7 +76,7 @@ async def test_requests_without_tls_need_no_tunnel(proxy: FilteringProxy) -> Non
         through = UpstreamProxy.parse(f"http://me:p%40ss@127.0.0.1:{port}")
         access = await proxy.admit(NetworkPolicy(), upstream=through)
         async with browser(access) as one:
-            assert await one.connect("some.example:8080") is Reply.SUCCEEDED
+            assert await one.connect("some.example:8080") is SocksReply.SUCCEEDED
             for request in requests:
                 for byte in range(0, len(request), 7):
                     await one.stream.send(request[byte : byte + 7])
@@ -99,7 +99,7 @@ async def test_tls_and_websockets_at_other_ports_get_a_tunnel(
         through = UpstreamProxy.parse(f"http://127.0.0.1:{port}")
         access = await proxy.admit(NetworkPolicy(), upstream=through)
         async with browser(access) as one:
-            assert await one.connect("some.example:80") is Reply.SUCCEEDED
+            assert await one.connect("some.example:80") is SocksReply.SUCCEEDED
             await one.stream.send(first)
             assert await one.receive_exactly(len(first)) == first
 
@@ -127,7 +127,7 @@ async def test_what_is_no_request_of_a_browser_reaches_no_proxy(
             NetworkPolicy(), upstream=UpstreamProxy.parse(f"http://127.0.0.1:{port}")
         )
         async with browser(access) as one:
-            assert await one.connect("some.example:80") is Reply.SUCCEEDED
+            assert await one.connect("some.example:80") is SocksReply.SUCCEEDED
             with suppress(anyio.BrokenResourceError):
                 await one.stream.send(request_bytes)
             with (
@@ -153,10 +153,10 @@ async def test_loopback_is_not_reached_by_its_names_upstream(
         refused = [NetworkPolicy(), NetworkPolicy(private=True, block=["127.0.0.0/8"])]
         for policy in refused:
             access = await proxy.admit(policy, upstream=through)
-            assert await connect(access, f"{host}:8080") is Reply.NOT_ALLOWED
+            assert await connect(access, f"{host}:8080") is SocksReply.NOT_ALLOWED
         assert not heads
         access = await proxy.admit(NetworkPolicy(private=True), upstream=through)
-        assert await connect(access, f"{host}:8080") is Reply.SUCCEEDED
+        assert await connect(access, f"{host}:8080") is SocksReply.SUCCEEDED
 
 
 @pytest.mark.parametrize(

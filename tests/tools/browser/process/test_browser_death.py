@@ -18,7 +18,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser import opening
-from statehold.tools.browser.call import Call
+from statehold.tools.browser.call import BrowserCall
 from statehold.tools.browser.connection import LATE_SAVE_SECONDS
 from statehold.tools.browser.devtools.world import World, send_command
 from statehold.tools.browser.egress.access import EgressAccess
@@ -45,10 +45,10 @@ class Deadly:
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch) -> Deadly:
     deadly = Deadly()
-    whole = opening.Opening._prepare  # pyright: ignore[reportPrivateUsage]
+    whole = opening.BrowserOpening._prepare  # pyright: ignore[reportPrivateUsage]
 
     async def prepare(
-        self: opening.Opening, process: BrowserProcess, grant: EgressAccess, *rest: Any
+        self: opening.BrowserOpening, process: BrowserProcess, grant: EgressAccess, *rest: Any
     ) -> None:
         await whole(self, process, grant, *rest)
         deadly.grants.append(grant)
@@ -56,7 +56,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch) -> Deadly:
             deadly.left -= 1
             kill(process, deadly.which)
 
-    monkeypatch.setattr(opening.Opening, "_prepare", prepare)
+    monkeypatch.setattr(opening.BrowserOpening, "_prepare", prepare)
     return deadly
 
 
@@ -244,7 +244,7 @@ async def test_an_error_of_playwright_at_the_end_of_a_call_is_an_unknown_outcome
     async def finish(_: object) -> None:
         raise Error("Page.title: Target crashed")
 
-    monkeypatch.setattr(Call, "finish", finish)
+    monkeypatch.setattr(BrowserCall, "finish", finish)
     with pytest.raises(OutcomeUnknown, match="Target crashed"):
         await browse.call("navigate", url="about:blank")
 

@@ -12,7 +12,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.errors import ToolFailed
+from statehold.tools.browser.errors import BrowserToolFailed
 from statehold.tools.browser.secrets.source import load_secrets, parse_secrets
 from statehold.tools.browser.service import BrowserService
 
@@ -57,7 +57,7 @@ async def test_a_value_that_is_too_short_leaves_its_name_out(
     assert str(secrets) == "%A%"
     [line] = caplog.messages
     assert "line 2: the value of B has fewer than 4 characters; %B% is left out" in line
-    with pytest.raises(ToolFailed, match="%B% was left out"):
+    with pytest.raises(BrowserToolFailed, match="%B% was left out"):
         secrets.insert("%B%", "https://a.test/", is_typed=True)
     (tmp_path / "secrets.env").write_text(f"B={value}\n")
     assert not await load_secrets(BrowserConfig(secrets=str(tmp_path / "secrets.env")))

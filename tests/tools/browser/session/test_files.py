@@ -16,7 +16,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.errors import ToolFailed
+from statehold.tools.browser.errors import BrowserToolFailed
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import files as module
 from statehold.tools.browser.session.files import Files, reason
@@ -171,7 +171,7 @@ async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -
         add_event=lambda _: None,
         is_hidden=lambda _: False,
     )
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(BrowserToolFailed) as caught:
         await films.start("video")
     assert str(file) not in str(caught.value)
     assert not films.pause_hold.is_active

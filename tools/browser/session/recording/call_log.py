@@ -33,7 +33,7 @@ _HEADING: Final = re.compile(r"^### (.+)\n", re.MULTILINE)
 _REDACTOR: Final = Redactor()
 
 
-class CallLog:
+class CallRecording:
     """A file that grows by an entry for each call, up to `largest` bytes. It has no secret texts of the calls.
 
     It outlives the browser. A log that cannot be written fails no call. In an output folder, close() lets it be removed to
@@ -101,4 +101,4 @@ def _sections_of(result: CallResult) -> dict[str, object]:
     return {"isError": True, **sections} if result.is_error else sections
 
 
-__all__ = ["NAME", "CallLog"]
+__all__ = ["NAME", "CallRecording"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ...errors import ToolFailed
+from ...errors import BrowserToolFailed
 from ..pause_hold import PauseHold
 from .steps import Step, line_of, parse_step
 
@@ -99,7 +99,9 @@ class Recorder:
             ToolFailed: A recording is already on.
         """
         if self.pause_hold.is_active:
-            raise ToolFailed("A recording is going on already; browser_stop_recording ends it.")
+            raise BrowserToolFailed(
+                "A recording is going on already; browser_stop_recording ends it."
+            )
         self._lines, self._omitted, self._names, self._last_step_at = [], 0, {}, None
         self._is_listening = True
         self.pause_hold.begin()
@@ -210,7 +212,7 @@ class Recorder:
         from playwright.async_api import Error
 
         if not self.pause_hold.is_active:
-            raise ToolFailed("No recording is going on; browser_start_recording begins one.")
+            raise BrowserToolFailed("No recording is going on; browser_start_recording begins one.")
         self.pause_hold.end()
         # Pages report their last steps before they answer this.
         await self._evaluate_everywhere(_STOP)
@@ -244,7 +246,7 @@ class Recorder:
             await frame.evaluate(script, *arguments)
 
     async def _expire(self) -> None:
-        with suppress(ToolFailed):
+        with suppress(BrowserToolFailed):
             lines = await self.stop()
             self._add_event(
                 f"The recording ended by itself after {self.pause_hold.seconds:g} seconds:\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from ...errors import ToolFailed
+from ...errors import BrowserToolFailed
 from ...secrets.named import NamedSecrets
 from ..files import Files, reason
 from ..pause_hold import PauseHold
@@ -60,7 +60,9 @@ class Trace:
             ToolFailed: A trace is already on.
         """
         if self.pause_hold.is_active:
-            raise ToolFailed("Tracing has been already started; browser_stop_tracing ends it.")
+            raise BrowserToolFailed(
+                "Tracing has been already started; browser_stop_tracing ends it."
+            )
         try:
             await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
         except BaseException:
@@ -78,7 +80,7 @@ class Trace:
         from playwright.async_api import Error
 
         if not self.pause_hold.is_active:
-            raise ToolFailed("Tracing is not started; browser_start_tracing begins it.")
+            raise BrowserToolFailed("Tracing is not started; browser_start_tracing begins it.")
         self.pause_hold.end()
         path: Path | None = None
         try:
@@ -91,7 +93,7 @@ class Trace:
         except BaseException as error:
             await self._discard(path)
             if isinstance(error, Error | OSError):
-                raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
+                raise BrowserToolFailed(f"The trace is lost: {reason(error)}.") from None
             self._add_event("The trace is lost: the call that ended it was given up.")
             raise
         finally:
@@ -125,7 +127,7 @@ class Trace:
         try:
             name, _ = await self.stop()
             what = self._files.address(name) + await self._files.deliver(name)
-        except ToolFailed as error:
+        except BrowserToolFailed as error:
             what = str(error)
         self._add_event(
             f"The trace ended by itself after {self.pause_hold.seconds:g} seconds: {what}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ...errors import ToolFailed
+from ...errors import BrowserToolFailed
 from ..files import Files, reason
 from ..pause_hold import PauseHold
 
@@ -61,7 +61,9 @@ class Videos:
             ToolFailed: Videos are already being recorded, or none can be.
         """
         if self.pause_hold.is_active:
-            raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
+            raise BrowserToolFailed(
+                "A video is being recorded already; browser_stop_video ends it."
+            )
         self._name, self._cursor, self._options = name, cursor, options
         self._saved_files, self._is_chosen, self._first = [], is_chosen, None
         self.pause_hold.begin()
@@ -90,7 +92,7 @@ class Videos:
         try:
             path = await self._files.path(self._name)
         except OSError as error:
-            raise ToolFailed(f"There is no video: {_why(error)}") from None
+            raise BrowserToolFailed(f"There is no video: {_why(error)}") from None
         try:
             with anyio.fail_after(BEGIN_SECONDS):
                 await page.screencast.start(path=path, **self._options)
@@ -105,7 +107,7 @@ class Videos:
             # Playwright counts the video as started even if the start failed.
             with suppress(Error), anyio.move_on_after(STOP_SECONDS):
                 await page.screencast.stop()
-            raise ToolFailed(_why(error)) from None
+            raise BrowserToolFailed(_why(error)) from None
         self._running[page] = path
         self._first = self._first or path
 
