@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import anyio
 
+from ..tools.own.results import ServiceStatus, SessionInfo, Stats, parse_result
 from .directory import SessionDirectory
 from .errors import (
     InvalidArgument,
@@ -29,15 +30,7 @@ from .modules import (
 )
 from .options import CallOptions, SessionFilters, SessionOptions
 from .protocol.calls import WITHOUT_SESSION, ToolCalls, arguments_of
-from .results import (
-    CallResult,
-    ServiceStatus,
-    SessionList,
-    Stats,
-    Tool,
-    dataclass_of,
-    select_tools,
-)
+from .results import CallResult, SessionList, Tool, select_tools
 from .scopes import AutoSession, SessionBlock
 from .session import Session, current_sessions
 from .transport.base import TransportBroken
@@ -195,7 +188,7 @@ class Client:
         """Create a session from the document of Session.export(). Needs the toolset `admin`."""
         arguments = arguments_of(document=document, name=name, strict=None if strict else False)
         info = await self.directory.call_own("session_import", arguments)
-        return self.directory.session_of(info)
+        return self.directory.session_of(parse_result(SessionInfo, info))
 
     async def save_session_state(self, session: Session | str, /, **modules: Stateful) -> None:
         """Save the states of modules in a session, in one write. If no session has the name, one is created, and stays.
@@ -328,11 +321,11 @@ class Client:
     async def list_services(self) -> list[ServiceStatus]:
         """Return the configured services and their statuses. Needs the toolset `admin`."""
         answer = await self.directory.call_own("service_list", {})
-        return [dataclass_of(ServiceStatus, each) for each in answer["services"]]
+        return [parse_result(ServiceStatus, each) for each in answer["services"]]
 
     async def stats(self) -> Stats:
         """Return the statistics of the server. Needs the toolset `admin`."""
-        return dataclass_of(Stats, await self.directory.call_own("server_stats", {}))
+        return parse_result(Stats, await self.directory.call_own("server_stats", {}))
 
     async def wait_service(self, name: str, timeout_seconds: float = 30.0) -> ServiceStatus:
         """Wait until a service is available. Needs the toolset `admin`.
@@ -368,7 +361,7 @@ class Client:
                 "A server is not given services by its clients.",
                 recovery="Add it to the configuration of the server, or embed one: connect(services=...).",
             )
-        return dataclass_of(ServiceStatus, await add(name, spec))
+        return parse_result(ServiceStatus, await add(name, spec))
 
 
 __all__ = ["Client"]

@@ -6,9 +6,10 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..tools.own.results import SessionInfo, parse_result
 from .errors import NameTaken, SessionNotFound
 from .protocol.calls import arguments_of
-from .results import SessionBrief, SessionInfo, SessionList
+from .results import SessionBrief, SessionList
 from .session import Session
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class SessionDirectory:
             NameTaken: an open session has that name.
         """
         arguments = arguments_of(**options, namespace=self.namespace or None)
-        return self.session_of(await self.call_own("session_create", arguments))
+        info = await self.call_own("session_create", arguments)
+        return self.session_of(parse_result(SessionInfo, info))
 
     async def open(self, options: Mapping[str, Any]) -> Session:
         """Return the open session of the name in the options, unchanged, or a new session."""
@@ -72,7 +74,7 @@ class SessionDirectory:
         """
         if ref.startswith("sh_") or not self.namespace:
             info = await self.call_own("session_info", {"session_id": ref})
-            return self.session_of(info, attached=True)
+            return self.session_of(parse_result(SessionInfo, info), attached=True)
         name = unicodedata.normalize("NFC", ref)
         matches = [each for each in await self.list({"name": name}) if each.name == name]
         if not matches:
@@ -97,8 +99,8 @@ class SessionDirectory:
                 arguments["cursor"] = sessions.next_cursor
             arguments["limit"] = PAGE if limit is None else min(PAGE, limit - len(sessions))
             page = await self.call_own("session_list", arguments)
-            sessions += [SessionInfo.of(each) for each in page["sessions"]]
-            sessions.next_cursor = page["next_cursor"]
+            sessions += [parse_result(SessionInfo, each) for each in page["sessions"]]
+            sessions.next_cursor = page.get("next_cursor")
             if sessions.next_cursor is None or (limit is not None and len(sessions) >= limit):
                 return sessions
 
@@ -119,21 +121,17 @@ class SessionDirectory:
         except SessionNotFound:
             return None
 
-    def session_of(self, info: Mapping[str, Any], *, attached: bool = False) -> Session:
+    def session_of(self, info: SessionInfo, *, attached: bool = False) -> Session:
         """Return a handle to the session of this description."""
         brief = SessionBrief(
-            info["session_id"],
-            info["name"],
-            info["status"],
-            info["generation"],
-            info["expires_at"],
+            info.session_id, info.name, info.status, info.generation, info.expires_at
         )
         return Session(
             self._caller,
             brief,
             scope=self.scope,
             attached=attached,
-            namespace=info["namespace"],
+            namespace=info.namespace,
         )
 
     async def call_own(self, tool: str, arguments: Mapping[str, Any]) -> JSON:

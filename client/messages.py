@@ -14,8 +14,9 @@ from ..sessions.journal.model_answer import ModelAnswer
 from .results import object_of
 
 if TYPE_CHECKING:
+    from ..tools.own.results import History, HistoryEntry
     from .options import MessageOptions
-    from .results import History, HistoryEntry, Summary
+    from .results import Summary
     from .state import State
 
 Message: TypeAlias = dict[str, Any]

@@ -1,32 +1,26 @@
-"""The values that the client returns, made from the JSON of an answer."""
+"""The values that the client returns, made from the JSON of an answer; those of own tools are in tools/own/results.py."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ..tools.own.results import SessionInfo, parse_result
 
 if TYPE_CHECKING:
     from mcp_types import ContentBlock
 
     from ..sessions.json_codec import JSON
 
-T = TypeVar("T")
-
 SESSION_META: Final = "statehold/session"
 ERROR_META: Final = "statehold/error"
 NOTICE_MEMBER: Final = "statehold_notice"
 NOTICE_META: Final = "statehold/notice"
 INSTANCE_META: Final = "statehold/instance"
-
-
-def dataclass_of(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return a dataclass with the fields that an answer holds."""
-    names = (each.name for each in fields(kind))  # pyright: ignore[reportArgumentType]
-    return kind(**{name: values[name] for name in names if name in values})
 
 
 def object_of(value: object) -> JSON:
@@ -75,7 +69,7 @@ class CallResult:
     def session(self) -> SessionBrief | None:
         """The session after the call."""
         brief = self.meta.get(SESSION_META)
-        return dataclass_of(SessionBrief, cast("JSON", brief)) if isinstance(brief, dict) else None
+        return parse_result(SessionBrief, cast("JSON", brief)) if isinstance(brief, dict) else None
 
     @property
     def notice(self) -> str | None:
@@ -204,56 +198,6 @@ def _without(schema: JSON, argument: str | None) -> JSON:
     return own_schema
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceInfo:
-    """The state of a session's use of one service."""
-
-    service: str
-    status: str
-    connected: bool
-    generation: int
-    last_error: str | None = None
-    since: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """The full description of a session. Times are ISO 8601 in UTC.
-
-    In a list, fields that are only known of an open session keep their defaults.
-    """
-
-    session_id: str
-    name: str | None
-    namespace: str
-    status: str
-    reason: str | None
-    created_at: str
-    used_at: str
-    expires_at: str | None
-    metadata: JSON
-    user_id: str | None = None
-    agent_id: str | None = None
-    team_id: str | None = None
-    workflow_id: str | None = None
-    closed_at: str | None = None
-    idle_seconds: float = 0.0
-    paused_seconds: float = 0.0
-    lifetime_seconds: float = 0.0
-    parent: str | None = None
-    in_flight: int = 0
-    generation: int = 0
-    state_version: int = 0
-    services: list[ServiceInfo] = field(default_factory=list[ServiceInfo])
-    notice: str | None = None
-    """The notice of what was restored or lost, if this answers a call of the session: given once, as with any call."""
-
-    @classmethod
-    def of(cls, info: JSON) -> SessionInfo:
-        services = [dataclass_of(ServiceInfo, service) for service in info.get("services", ())]
-        return dataclass_of(cls, {**info, "services": services})
-
-
 class SessionList(list[SessionInfo]):
     """A list of sessions. `next_cursor` leads to the sessions after it; None: there are none."""
 
@@ -262,78 +206,6 @@ class SessionList(list[SessionInfo]):
     ) -> None:
         super().__init__(sessions)
         self.next_cursor = next_cursor
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceStatus:
-    """The status of a configured service."""
-
-    service: str
-    status: str
-    problem: str | None
-    tools: int | None
-    scope: str
-    pause: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The statistics of the server: all callers' sessions by status, and the live objects of its process."""
-
-    started_at: str
-    sessions: dict[str, int]
-    here: dict[str, int]
-    journal_dropped: int
-    stored: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The storage of the caller's sessions: `bytes`, `limit` (0: none), and `measured_at`, absent before the measurement."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateValue:
-    """The value and version of a state when it was read."""
-
-    found: bool
-    value: Any
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One entry of a history."""
-
-    seq: int
-    kind: str
-    at: str
-    service: str | None = None
-    tool: str | None = None
-    status: str | None = None
-    role: str | None = None
-    run_id: str | None = None
-    operation_id: str | None = None
-    arguments: Any = None
-    result: Any = None
-    error: str | None = None
-    duration_ms: float | None = None
-    generation: int | None = None
-    content: str | None = None
-    ended_at: str | None = None
-    """When a run ended; None while it runs."""
-    more: JSON = field(default_factory=dict[str, Any])
-    """Further fields of the entry, such as the statuses of a transition."""
-
-    @classmethod
-    def of(cls, entry: JSON) -> HistoryEntry:
-        names = {each.name for each in fields(cls)}
-        more = {name: value for name, value in entry.items() if name not in names}
-        return dataclass_of(cls, {**entry, "more": more})
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A page of a history, the newest last. `next_cursor` leads to older entries; None: there are none."""
-
-    entries: list[HistoryEntry]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,24 +227,6 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A path where a merge had to choose between two values."""
-
-    path: str
-    source: str
-    taken: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult:
-    """The outcome of a merge."""
-
-    version: int
-    conflicts: list[Conflict]
-    conflict_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class ResourceContent:
     """One part of a resource: text, or bytes."""
 
@@ -390,19 +244,10 @@ class ResourceContent:
 
 __all__ = [
     "CallResult",
-    "Conflict",
-    "HistoryEntry",
-    "History",
     "Image",
-    "MergeResult",
     "ResourceContent",
-    "ServiceInfo",
-    "ServiceStatus",
     "SessionBrief",
-    "SessionInfo",
     "SessionList",
-    "StateValue",
-    "Stats",
     "Summary",
     "Tool",
 ]

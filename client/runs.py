@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 
+from ..tools.own.results import History, HistoryEntry, parse_result
 from .current import Current
 from .errors import ConnectionLost, OutcomeUnknown, SessionClosed, SessionExpired, SessionNotFound
-from .results import HistoryEntry
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
@@ -111,8 +111,9 @@ class Run:
     async def _find_end(self) -> bool:
         """Return whether the end of the run is stored, and take its times."""
         newest = {"kind": "run", "run": self.id, "last": 1}
-        for entry in (await self._session.call_own("session_history", newest))["entries"]:
-            self._take_times(HistoryEntry.of(entry))
+        answer = await self._session.call_own("session_history", newest)
+        for entry in parse_result(History, answer).entries:
+            self._take_times(entry)
         return self.ended_at is not None
 
     async def _write(self, status: str, error: str | None = None) -> None:
@@ -120,7 +121,7 @@ class Run:
         if error is not None:
             arguments["error"] = error[:ERROR_LENGTH]
         answer = await self._session.call_own("session_run", arguments)
-        self._take_times(HistoryEntry.of(answer["entry"]))
+        self._take_times(parse_result(HistoryEntry, answer["entry"]))
 
     def _take_times(self, entry: HistoryEntry) -> None:
         self.started_at, self.ended_at = entry.at, entry.ended_at

@@ -10,6 +10,14 @@ from urllib.parse import quote
 
 import anyio
 
+from ..tools.own.results import (
+    ForkResult,
+    History,
+    HistoryEntry,
+    MergeResult,
+    SessionInfo,
+    parse_result,
+)
 from .cancellation import create_or_undo
 from .current import Current
 from .errors import (
@@ -21,20 +29,7 @@ from .errors import (
     ToolFailed,
 )
 from .messages import MAX_TOKENS, Message, SummaryFunction, context, messages, summary_fields
-from .results import (
-    CallResult,
-    Conflict,
-    History,
-    HistoryEntry,
-    MergeResult,
-    ResourceContent,
-    SessionBrief,
-    SessionInfo,
-    Summary,
-    Tool,
-    dataclass_of,
-    select_tools,
-)
+from .results import CallResult, ResourceContent, SessionBrief, Summary, Tool, select_tools
 from .runs import Run, current_run_id
 from .state import State
 
@@ -183,7 +178,8 @@ class Session:
     async def _call_for_info(self, tool: str, **arguments: Any) -> SessionInfo:
         arguments = {name: value for name, value in arguments.items() if value is not None}
         result = await self.call_tool(tool, arguments)
-        return SessionInfo.of({**(result.structured_content or {}), "notice": result.notice})
+        content = {**(result.structured_content or {}), "notice": result.notice}
+        return parse_result(SessionInfo, content)
 
     def _note_result(self, result: CallResult) -> None:
         brief = result.session
@@ -341,8 +337,7 @@ class Session:
         for name, value in filters.items():
             if value is not None:
                 arguments[name] = value if isinstance(value, str | int) else list(value)
-        page = await self.call_own("session_history", arguments)
-        return History([HistoryEntry.of(entry) for entry in page["entries"]], page["next_cursor"])
+        return parse_result(History, await self.call_own("session_history", arguments))
 
     async def messages(
         self, *, max_tokens: int | None = MAX_TOKENS, **options: Unpack[MessageOptions]
@@ -380,7 +375,8 @@ class Session:
         arguments: JSON = {"role": role, "content": content}
         if run_id is not None:
             arguments["run_id"] = run_id
-        return HistoryEntry.of((await self.call_own("session_note", arguments))["entry"])
+        answer = await self.call_own("session_note", arguments)
+        return parse_result(HistoryEntry, answer["entry"])
 
     async def summary(
         self,
@@ -399,7 +395,7 @@ class Session:
         if refresh:
             arguments["refresh"] = True
         answer = await self.call_own("session_summary", arguments)
-        return Summary(answer["digest"], answer["summary"], answer.get("problem"))
+        return Summary(answer["digest"], answer.get("summary"), answer.get("problem"))
 
     async def summarize(self, function: SummaryFunction) -> Summary:
         """Store the summary that a function of yours makes, such as one that asks a model, and return it.
@@ -437,11 +433,11 @@ class Session:
         return [
             Session(
                 self._caller,
-                SessionBrief(child["session_id"], child["name"]),
+                SessionBrief(child.session_id, child.name),
                 scope=self._scope,
                 namespace=self.namespace,
             )
-            for child in answer["children"]
+            for child in parse_result(ForkResult, answer).children
         ]
 
     async def merge(
@@ -450,8 +446,7 @@ class Session:
         """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
         outcome = await self.call_own("session_merge", {"sources": ids, "policy": policy})
-        conflicts = [dataclass_of(Conflict, each) for each in outcome["conflicts"]]
-        return MergeResult(outcome["version"], conflicts, outcome["conflict_count"])
+        return parse_result(MergeResult, outcome)
 
     async def close_quietly(self) -> None:
         """Close it if it is open, without retries. Logs an error instead of raising it."""

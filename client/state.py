@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..tools.own.results import StateValue, parse_result
 from .errors import StateConflict
-from .results import StateValue, dataclass_of
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
@@ -31,7 +31,7 @@ class State:
     async def read(self, path: str = "") -> StateValue:
         """Return the value at a path (a JSON pointer; default: all of the state), and the version of the state."""
         answer = await self._session.call_own("state_get", {"path": path} if path else {})
-        value = dataclass_of(StateValue, answer)
+        value = parse_result(StateValue, answer)
         self.version = value.version
         return value
 

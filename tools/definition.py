@@ -10,7 +10,14 @@ from dataclasses import KW_ONLY, dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticKnownError, core_schema
 
@@ -146,15 +153,15 @@ _OMITTED = frozenset({"propertyNames", "minLength", "maxLength", "minItems", "ma
 """Keywords that schema_of() leaves out."""
 
 
-def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
-    """Return the JSON Schema (2020-12) of a model, without titles, lengths, `propertyNames` and references.
+def schema_of(model: type[Any], mode: Any = "validation") -> JSON:
+    """Return the JSON Schema (2020-12) of a model or a dataclass, without titles, lengths, `propertyNames` and references.
 
     Lengths are checked all the same, and so are unknown arguments. In the schema they would cost tokens, some strict modes
     refuse lengths, and the converter of google-genai stops at `additionalProperties: false`.
 
     The model must not be recursive, because references are replaced by their targets.
     """
-    schema = model.model_json_schema(schema_generator=_SchemaBuilder, mode=mode)
+    schema = TypeAdapter(model).json_schema(schema_generator=_SchemaBuilder, mode=mode)
     _remove_titles(schema)
     schema.pop("description", None)
     models: JSON = schema.pop("$defs", {})

@@ -14,28 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...tools.own.results import (
+    Conflict,
+    History,
+    HistoryEntry,
+    MergeResult,
+    ServiceInfo,
+    ServiceStatus,
+    SessionInfo,
+    StateValue,
+    Stats,
+)
 from .. import errors
 from ..modules import LoadResult, StateModule
 from ..options import SessionOptions
 from ..protocol.elicitation import Answer, Question
-from ..results import (
-    CallResult,
-    Conflict,
-    History,
-    HistoryEntry,
-    Image,
-    MergeResult,
-    ResourceContent,
-    ServiceInfo,
-    ServiceStatus,
-    SessionBrief,
-    SessionInfo,
-    SessionList,
-    StateValue,
-    Stats,
-    Summary,
-    Tool,
-)
+from ..results import CallResult, Image, ResourceContent, SessionBrief, SessionList, Summary, Tool
 from .client import Client
 from .connect import connect
 from .portal import ElicitationCallback, ProgressCallback

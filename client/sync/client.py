@@ -7,19 +7,14 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from ...tools.own.results import ServiceStatus, Stats
 from ..client import Client as AsyncClient
 from ..modules import (
     LoadResult,
     Stateful,
 )
 from ..options import SessionFilters, SessionOptions
-from ..results import (
-    CallResult,
-    ServiceStatus,
-    SessionList,
-    Stats,
-    Tool,
-)
+from ..results import CallResult, SessionList, Tool
 from .portal import (
     CallOptions,
     Portal,

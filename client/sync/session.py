@@ -7,21 +7,18 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ...tools.own.results import (
+    History,
+    HistoryEntry,
+    MergeResult,
+    SessionInfo,
+)
 from ..errors import (
     NameTaken,
     SessionError,
 )
 from ..messages import MAX_TOKENS, Message, summary_fields
-from ..results import (
-    CallResult,
-    History,
-    HistoryEntry,
-    MergeResult,
-    ResourceContent,
-    SessionInfo,
-    Summary,
-    Tool,
-)
+from ..results import CallResult, ResourceContent, Summary, Tool
 from ..session import MergePolicy, Words
 from ..session import Session as AsyncSession
 from .portal import (

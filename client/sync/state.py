@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...tools.own.results import StateValue
 from ..errors import StateConflict
-from ..results import StateValue
 from ..state import State as AsyncState
 from ..state import apply_change
 from .portal import (

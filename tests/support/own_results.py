@@ -1,42 +1,67 @@
-"""The models of the results of Statehold's own tools; their list describes few of them."""
+"""The classes of the results of Statehold's own tools; their list describes few of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.definition import schema_of
-from statehold.tools.own.admin import DeleteResult, ExportResult, ImportResult
-from statehold.tools.own.branches import ForkResult, MergeResult
-from statehold.tools.own.history import HistoryResult, NoteResult, RunResult, SummaryResult
-from statehold.tools.own.sessions import CloseResult, ListResult, SessionInfo
-from statehold.tools.own.state import GetResult, UpdateResult
+from statehold.tools.own.admin import DeletedSession, ExportedSession, ImportedSession
+from statehold.tools.own.history import SessionHistory, SessionSummary, WrittenEntry
+from statehold.tools.own.results import (
+    ForkResult,
+    HistoryEntry,
+    MergeResult,
+    SessionInfo,
+    StateValue,
+)
+from statehold.tools.own.sessions import LISTED, ClosedSession, SessionPage
+from statehold.tools.own.state import StateVersion
 
-_MODELS: dict[str, type[BaseModel]] = {
-    "session_list": ListResult,
-    "session_close": CloseResult,
-    "state_get": GetResult,
-    "state_update": UpdateResult,
-    "session_history": HistoryResult,
-    "session_note": NoteResult,
-    "session_run": RunResult,
-    "session_summary": SummaryResult,
+_KINDS: dict[str, type[Any]] = {
+    "session_list": SessionPage,
+    "session_close": ClosedSession,
+    "state_get": StateValue,
+    "state_update": StateVersion,
+    "session_history": SessionHistory,
+    "session_note": WrittenEntry,
+    "session_run": WrittenEntry,
+    "session_summary": SessionSummary,
     "session_fork": ForkResult,
     "session_merge": MergeResult,
-    "session_delete": DeleteResult,
-    "session_export": ExportResult,
-    "session_import": ImportResult,
+    "session_delete": DeletedSession,
+    "session_export": ExportedSession,
+    "session_import": ImportedSession,
 }
+_OPTIONAL = {
+    "session_list": {each.name for each in fields(SessionInfo)} - set(LISTED),
+    "session_history": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
+    "session_note": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
+    "session_run": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
+    "session_summary": {"problem"},
+}
+"""Members that a tool does not always send, or its client adds."""
 
 
 def check_own_result(tool: str, content: JSON) -> None:
-    """Fail unless the structured content of a tool has the form of its model."""
-    schema = schema_of(_MODELS.get(tool, SessionInfo), "serialization")
+    """Fail unless the structured content of a tool has the form of its class, and all members that the server sends."""
+    schema = schema_of(_KINDS.get(tool, SessionInfo), "serialization")
+    _require_all(schema, _OPTIONAL.get(tool, {"notice"}))
     validator: Any = Draft202012Validator(schema)
     validator.validate(content)
+
+
+def _require_all(schema: JSON, optional: set[str]) -> None:
+    """Require also the members that the client could do without."""
+    properties: JSON = schema.get("properties", {})
+    if properties:
+        schema["required"] = [name for name in properties if name not in optional]
+    for inner in (*properties.values(), *schema.get("anyOf", ()), schema.get("items")):
+        if isinstance(inner, dict):
+            _require_all(cast("JSON", inner), optional)
 
 
 __all__ = ["check_own_result"]

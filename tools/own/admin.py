@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio.to_thread
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ...sessions.actions.document import json_text, read_document
 from ...sessions.actions.porting import DOCUMENT_LIMIT
@@ -18,8 +19,9 @@ from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments
-from .definition import Outcome, OwnTool, ToolContext
-from .sessions import CloseArguments, Name, SessionArguments, SessionInfo, summary
+from .definition import ToolContext, Outcome, OwnTool
+from .results import ServiceStatus, SessionInfo, Stats
+from .sessions import CloseArguments, Name, SessionArguments, summary
 
 
 class ExportArguments(SessionArguments):
@@ -40,50 +42,36 @@ class ImportArguments(Arguments):
     ] = True
 
 
-class DeleteResult(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSession(SessionInfo):
+    """A session that session_import made, and the parts of the document that it could not use."""
+
+    imported_from: str
+    left_out: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSession:
+    """A session that is gone."""
+
     session_id: str
     name: str | None
     deleted: bool
 
 
-class ExportResult(BaseModel):
+@dataclass(frozen=True, slots=True)
+class ExportedSession:
+    """A session as a document for session_import."""
+
     session_id: str
     document: dict[str, Any]
 
 
-class ImportResult(SessionInfo):
-    imported_from: str
-    left_out: list[str]
+@dataclass(frozen=True, slots=True)
+class ServiceList:
+    """The configured services."""
 
-
-class ServiceStatus(BaseModel):
-    service: str
-    status: Literal["available", "unavailable", "starting"]
-    problem: str | None
-    renamed: str | None
-    tools: int | None
-    scope: str
-    pause: str
-
-
-class ServiceListResult(BaseModel):
     services: list[ServiceStatus]
-
-
-class StorageUsage(BaseModel):
-    """The bytes that the caller's sessions occupy, and the limit. `measured_at` is null before the first measurement."""
-
-    bytes: int
-    limit: int
-    measured_at: str | None
-
-
-class StatsResult(BaseModel):
-    started_at: str
-    sessions: dict[str, int]
-    here: dict[str, int]
-    journal_dropped: int
-    stored: StorageUsage
 
 
 class AdminTools:
@@ -111,7 +99,7 @@ class AdminTools:
                 "Delete a session and everything that is kept of it: state, history, what its services saved. An open one "
                 "is closed first. This cannot be undone, and its id is never used again.",
                 CloseArguments,
-                DeleteResult,
+                DeletedSession,
                 self._delete,
                 destructive=True,
                 frees_name=True,
@@ -123,7 +111,7 @@ class AdminTools:
                 "Get all that is kept of a session as one JSON document, for session_import here or elsewhere. Without "
                 "secrets, what its services saved is left out, and what looks secret is replaced. Does not count as use.",
                 ExportArguments,
-                ExportResult,
+                ExportedSession,
                 self._export,
                 read_only=True,
                 toolset="admin",
@@ -134,7 +122,7 @@ class AdminTools:
                 "Make a session of a document that session_export returned. It is new, yours and paused, with an id of its "
                 "own; the next call resumes it. All of the document is checked before anything is made.",
                 ImportArguments,
-                ImportResult,
+                ImportedSession,
                 self._import,
                 toolset="admin",
                 pinned="never",
@@ -148,7 +136,7 @@ class AdminTools:
                 "List the services",
                 "List the configured services: whether each is available, why not, and how many tools it has.",
                 Arguments,
-                ServiceListResult,
+                ServiceList,
                 self._service_list,
                 read_only=True,
                 toolset="admin",
@@ -158,7 +146,7 @@ class AdminTools:
                 "Count what the server does",
                 "Count the sessions of everybody by status, what is live in this process, and the bytes that yours take.",
                 Arguments,
-                StatsResult,
+                Stats,
                 self._stats,
                 read_only=True,
                 toolset="admin",
@@ -210,13 +198,13 @@ class AdminTools:
     async def _stats(self, context: ToolContext, arguments: Arguments) -> Outcome:
         counts = await self._store.counts()
         usage = self._registry.quota.usage(context.principal.key)
-        measured_at = usage["measured_at"]
+        measured_at = timestamp(usage.pop("measured_at"))
         content: JSON = {
             "started_at": timestamp(self._started_at),
             "sessions": {status.value: counts.get(status.value, 0) for status in Status},
             "here": self._registry.statistics(),
             "journal_dropped": self._store.dropped_entries,
-            "stored": {**usage, "measured_at": measured_at and timestamp(measured_at)},
+            "stored": usage if measured_at is None else {**usage, "measured_at": measured_at},
         }
         return Outcome(content)
 

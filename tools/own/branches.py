@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ...sessions.actions.branches import COUNT_LIMIT
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
-from .definition import Outcome, OwnTool, ToolContext
+from .definition import ToolContext, Outcome, OwnTool
+from .results import ForkResult, MergeResult
 from .sessions import Name, SessionArguments, SessionId, summary
 
 LISTED_CONFLICTS = 1000
@@ -36,34 +37,6 @@ class MergeArguments(SessionArguments):
         ConflictPolicy,
         Field(description="Where sources disagree; the session itself comes first of all"),
     ] = "last_wins"
-
-
-class ForkedSession(BaseModel):
-    session_id: str
-    name: str | None
-
-
-class CopiedService(BaseModel):
-    service: str
-    copied: bool
-    note: str | None
-
-
-class ForkResult(BaseModel):
-    children: list[ForkedSession]
-    services: list[CopiedService]
-
-
-class ConflictInfo(BaseModel):
-    path: str
-    source: str
-    taken: bool
-
-
-class MergeResult(BaseModel):
-    version: int
-    conflicts: list[ConflictInfo]
-    conflict_count: int
 
 
 class BranchTools:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from types import NoneType
-from typing import Any, Literal, cast, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import Any, Literal
 
 from ...sessions.calls.notices import Delivery
 from ...sessions.calls.receipts import Operation
@@ -16,7 +13,8 @@ from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...sessions.views import format_duration
-from ..definition import Naming, Tool, schema_of, types_of
+from ..definition import Naming, Tool, schema_of
+from .results import without_nulls
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,11 @@ the configuration names its toolset; `never`, since it is about other sessions."
 class OwnTool(Tool):
     """One of Statehold's own tools, with the function that runs it."""
 
-    output: type[BaseModel]
-    """The model of its result."""
+    output: type[Any]
+    """The class of its result."""
     handler: Handler
-    output_schema: type[BaseModel] | None = field(default=None, kw_only=True)
-    """The model of the listed output schema: what callers pass to a next call. None: no schema is listed, since it would
+    output_schema: type[Any] | None = field(default=None, kw_only=True)
+    """The class of the listed output schema: what callers pass to a next call. None: no schema is listed, since it would
     cost more tokens than the rest of the tool."""
     pinned: Pinned = field(default="asked", kw_only=True)
     frees_name: bool = field(default=False, kw_only=True)
@@ -102,7 +100,7 @@ class OwnTool(Tool):
 
     def without_nulls(self, content: JSON) -> JSON:
         """Return a result without the keys whose null means that there is no value, to save tokens."""
-        return _without_nulls(self.output, content)
+        return without_nulls(self.output, content)
 
     async def run(self, context: ToolContext, arguments: JSON) -> Outcome:
         """Check the arguments and run the tool. Raises like parse_call()."""
@@ -123,30 +121,6 @@ class OwnTool(Tool):
             elif not arguments.get("session_id"):
                 raise missing_session("session_id")
         return self.parse(arguments, unlisted=unlisted)
-
-
-def _without_nulls(model: type[BaseModel], content: Mapping[str, Any]) -> JSON:
-    """Remove nulls that the model declares; values that a caller stored are not changed."""
-    kept: JSON = {}
-    for key, value in content.items():
-        model_field = model.model_fields.get(key)
-        kinds = types_of(model_field.annotation) if model_field is not None else set[object]()
-        if value is None and NoneType in kinds:
-            continue
-        inner = next((kind for kind in map(_model_of, kinds) if kind is not None), None)
-        if inner is not None and isinstance(value, list):
-            kept[key] = [_without_nulls(inner, item) for item in cast("list[JSON]", value)]
-        elif inner is not None and isinstance(value, dict):
-            kept[key] = _without_nulls(inner, cast("JSON", value))
-        else:
-            kept[key] = value
-    return kept
-
-
-def _model_of(kind: object) -> type[BaseModel] | None:
-    """Return the model that `kind` is, or is a list of; None if it is neither."""
-    member = get_args(kind)[0] if get_origin(kind) is list else kind
-    return member if isinstance(member, type) and issubclass(member, BaseModel) else None
 
 
 def missing_session(argument: str) -> SessionNotFound:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ...sessions.actions.runs import RunStatus
 from ...sessions.errors import InvalidArgument
@@ -13,7 +14,8 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from .definition import Outcome, OwnTool, ToolContext, parse_time
+from .definition import ToolContext, Outcome, OwnTool, parse_time
+from .results import History, HistoryEntry
 from .sessions import SessionArguments, summary
 
 
@@ -89,68 +91,52 @@ class SummaryArguments(SessionArguments):
     refresh: Annotated[bool, Field(description="Have the configured command write it now")] = False
 
 
-class HistoryEntry(BaseModel):
-    model_config = ConfigDict(extra="allow")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHistory(History):
+    """A page of the history of one session."""
 
-    seq: int
-    kind: Kind
-    at: str
-    service: str | None = None
-    tool: str | None = None
-    status: str | None = None
-    role: str | None = None
-    run_id: str | None = None
-    operation_id: str | None = None
-    arguments: Any = None
-    result: Any = None
-    error: str | None = None
-    duration_ms: float | None = None
-    generation: int | None = None
-    content: str | None = None
-    ended_at: str | None = None
-
-
-class HistoryResult(BaseModel):
     session_id: str
-    entries: list[HistoryEntry]
-    next_cursor: str | None
 
 
-class NoteResult(BaseModel):
+@dataclass(frozen=True, slots=True)
+class WrittenEntry:
+    """An entry that was added to a history."""
+
     session_id: str
     entry: HistoryEntry
 
 
-class RunResult(BaseModel):
-    session_id: str
-    entry: HistoryEntry
+@dataclass(frozen=True, slots=True)
+class WrittenSummary:
+    """The last summary that a client wrote, and how much the history has grown since."""
 
-
-class WrittenSummary(BaseModel):
     text: str
     topics: list[str]
     updated_at: str
-    source: Literal["host"]
+    source: str
     through_seq: int
     entries_since: int
 
 
-class Digest(BaseModel):
-    model_config = ConfigDict(extra="allow")
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The summary that the server made from the history; it has further members with counts."""
 
-    source: Literal["digest"]
+    source: str
     text: str
     topics: list[str]
     updated_at: str | None
     through_seq: int
 
 
-class SummaryResult(BaseModel):
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """Both summaries of a session. `problem` says why a command wrote no summary."""
+
     session_id: str
-    summary: WrittenSummary | None
     digest: Digest
+    summary: WrittenSummary | None = None
     problem: str | None = None
-    """Why the command wrote no summary."""
 
 
 class HistoryTools:
@@ -172,7 +158,7 @@ class HistoryTools:
             "Read what was done and said in a session, the newest last: calls with arguments and the beginning of the "
             "result, messages, changes of status. Arguments select entries. Does not count as use.",
             HistoryArguments,
-            HistoryResult,
+            SessionHistory,
             self._history,
             read_only=True,
             toolset="history",
@@ -184,7 +170,7 @@ class HistoryTools:
             "Add a message",
             "Add a message to the history of a session: what was said, or should be known later.",
             NoteArguments,
-            NoteResult,
+            WrittenEntry,
             self._note,
             toolset="history",
         )
@@ -195,7 +181,7 @@ class HistoryTools:
             "Begin or end a run",
             "Note that a run of a session begins or ends. A run groups calls, messages and changes of the state.",
             RunArguments,
-            RunResult,
+            WrittenEntry,
             self._run,
             toolset="history",
         )
@@ -207,7 +193,7 @@ class HistoryTools:
             "Read what was done in a session: the summary written last, and a digest of its history (calls, errors, open "
             "pages, state). With text: keep your own summary for later.",
             SummaryArguments,
-            SummaryResult,
+            SessionSummary,
             self._summary,
             idempotent=True,
             toolset="history",

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
+from pydantic import Field, JsonValue, WithJsonSchema
 
 from ...sessions.actions.rename_delete import SAME
 from ...sessions.calls.notices import take_notices
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import Session
-from ...sessions.records import SessionFilter, labels_of
+from ...sessions.records import LABELS, SessionFilter, labels_of
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
 from .creation import describe_creation
-from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, parse_time
+from .definition import ToolContext, Handler, Outcome, OwnTool, Pinned, parse_time
+from .results import SessionInfo
 
 SessionId = Annotated[
     str,
@@ -146,67 +148,33 @@ class BindArguments(SessionArguments):
     service: Name
 
 
-class Labels(BaseModel):
-    user_id: str | None
-    agent_id: str | None
-    team_id: str | None
-    workflow_id: str | None
+@dataclass(frozen=True, slots=True)
+class CreatedSession:
+    """The part of a new session's description that the list of tools shows: what later calls need."""
 
-
-class ServiceInfo(BaseModel):
-    service: str
-    status: str
-    connected: bool
-    generation: int
-    last_error: str | None
-    since: str | None
-
-
-class SessionInfo(Labels):
-    session_id: str
-    name: str | None
-    namespace: str
-    status: str
-    reason: str | None
-    created_at: str
-    used_at: str
-    expires_at: str | None
-    closed_at: str | None
-    idle_seconds: float
-    paused_seconds: float
-    lifetime_seconds: float
-    metadata: dict[str, JsonValue]
-    parent: str | None
-    in_flight: int
-    generation: int
-    state_version: int
-    services: list[ServiceInfo]
-
-
-class CreatedSession(BaseModel):
     session_id: str
 
 
-class CloseResult(SessionInfo):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedSession(SessionInfo):
+    """A session after session_close."""
+
     already_closed: bool
 
 
-class ListedSession(Labels):
-    session_id: str
-    name: str | None
-    namespace: str
-    status: str
-    reason: str | None
-    created_at: str
-    used_at: str
-    expires_at: str | None
-    closed_at: str | None
-    metadata: dict[str, JsonValue]
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """A page of the list of sessions. `next_cursor` leads to the next page; None: there is none."""
+
+    sessions: list[SessionInfo]
+    next_cursor: str | None = None
 
 
-class ListResult(BaseModel):
-    sessions: list[ListedSession]
-    next_cursor: str | None
+LISTED: Final = (
+    *("session_id", "name", "namespace", "status", "reason", "created_at", "used_at", "expires_at"),
+    *("closed_at", "metadata", *LABELS),
+)
+"""The members of a session in a list."""
 
 
 class SessionTools:
@@ -243,7 +211,7 @@ class SessionTools:
                 "List your sessions that fit all arguments, most recently used first. Does not count as use. While there "
                 "is a next_cursor there may be more, also after a page with few.",
                 ListArguments,
-                ListResult,
+                SessionPage,
                 self._list,
                 read_only=True,
                 pinned="never",
@@ -263,7 +231,7 @@ class SessionTools:
                 "Close a session",
                 "Close a session for good, with all that it keeps: logins, tabs, state.",
                 CloseArguments,
-                CloseResult,
+                ClosedSession,
                 self._close,
                 pinned="always",
                 destructive=True,
@@ -393,8 +361,7 @@ class SessionTools:
             cursor=arguments.cursor,
         )
         entries, cursor = await self._registry.page(context.principal, session_filter)
-        keys = ListedSession.model_fields
-        sessions = [{key: entry[key] for key in keys} for entry in entries]
+        sessions = [{name: entry[name] for name in LISTED} for entry in entries]
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
     async def _info(self, context: ToolContext, arguments: SessionArguments) -> Outcome:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
-from .definition import Outcome, OwnTool, ToolContext
+from .definition import ToolContext, Outcome, OwnTool
+from .results import StateValue
 from .sessions import SessionArguments, summary
 
 Path = Annotated[
@@ -47,13 +49,10 @@ class UpdateArguments(SessionArguments):
     path: Path = ""
 
 
-class GetResult(BaseModel):
-    found: bool
-    value: Any
-    version: int
+@dataclass(frozen=True, slots=True)
+class StateVersion:
+    """The version of a state after a change."""
 
-
-class UpdateResult(BaseModel):
     version: int
 
 
@@ -73,11 +72,11 @@ class StateTools:
             "Read the state",
             "Read the JSON object that a session carries, and its version. Does not count as use.",
             GetArguments,
-            GetResult,
+            StateValue,
             self._get,
             read_only=True,
             toolset="state",
-            output_schema=GetResult,
+            output_schema=StateValue,
             pinned="always",
         )
 
@@ -88,11 +87,11 @@ class StateTools:
             "Change the JSON object that a session carries, for what has to be known later. To change what you have read, "
             "pass its version as if_version; after state_conflict read again.",
             UpdateArguments,
-            UpdateResult,
+            StateVersion,
             self._update,
             destructive=True,
             toolset="state",
-            output_schema=UpdateResult,
+            output_schema=StateVersion,
             pinned="always",
         )
 

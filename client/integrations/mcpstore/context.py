@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from ....tools.own.results import ServiceStatus
 from ... import session
 from ...errors import SessionNotFound
-from ...results import CallResult, ServiceStatus, Tool
+from ...results import CallResult, Tool
 from .block import SessionBlock
 from .session import Session, current_sessions
 from .space import WAIT_SECONDS

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ....tools.own.results import SessionInfo
 from ... import session, sync
 from ...current import Current
 from ...errors import SessionNotFound
-from ...results import CallResult, SessionInfo
+from ...results import CallResult
 
 if TYPE_CHECKING:
     from ....sessions.json_codec import JSON

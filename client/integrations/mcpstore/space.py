@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakKeyDictionary
 
 import anyio
 
 from ....sessions.lifecycle import Status
+from ....tools.own.results import ServiceStatus, SessionInfo
 from ...client import Client
 from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, SessionNotFound
 from ...options import BasicSessionOptions
 from ...protocol.calls import arguments_of
-from ...results import CallResult, ServiceStatus, SessionInfo, Tool
+from ...results import CallResult, Tool
 from ...scopes import AutoSession, SessionBlock
 from ...session import Session
 from .names import SpaceTool, find_tool, prefix_of, space_tool, unknown_tool
@@ -247,8 +248,7 @@ class Space:
     async def handles(self) -> list[Session]:
         """Return a handle to each open session of this space."""
         return [
-            self.client.directory.session_of(asdict(each), attached=True)
-            for each in await self.sessions()
+            self.client.directory.session_of(each, attached=True) for each in await self.sessions()
         ]
 
     async def get(self, session_id: str) -> Session:
