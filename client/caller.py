@@ -1,50 +1,12 @@
-"""The interfaces between a client and its sessions: a session knows no more of its client than this."""
+"""The interface of a session to its state and its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
-    from .options import CallOptions
-    from .results import CallResult, ResourceContent, Tool
-
-
-class Caller(Protocol):
-    """Calls tools and reads resources of one server. It lives as long as the client; any task may use it."""
-
-    async def call(
-        self,
-        session_id: str | None,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        retry: bool = True,
-        **options: Unpack[CallOptions],
-    ) -> CallResult:
-        """Call a tool in a session, or in none. `retry` waits for a server that cannot be reached.
-
-        Raises:
-            SessionError: the tree of errors.py; ToolFailed only with `check`.
-        """
-        ...
-
-    async def list_tools(self) -> list[Tool]:
-        """Return all tools of the server."""
-        ...
-
-    async def read_resource(self, uri: str) -> list[ResourceContent]:
-        """Read a resource, and return its parts.
-
-        Raises:
-            SessionError: it cannot be read.
-        """
-        ...
-
-    def forget(self, session_id: str) -> None:
-        """Drop all data about a closed session. Sends nothing."""
-        ...
 
 
 class OwnToolCaller(Protocol):
@@ -58,4 +20,4 @@ class OwnToolCaller(Protocol):
         ...
 
 
-__all__ = ["Caller", "OwnToolCaller"]
+__all__ = ["OwnToolCaller"]

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..tools.own.results import SessionInfo, parse_result
 from .errors import NameTaken, SessionNotFound
-from .protocol.calls import arguments_of
+from .protocol.calls import ToolCalls, arguments_of
 from .results import SessionBrief, SessionList
 from .session import Session
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
-    from .caller import Caller
 
 TRIES: Final = 3
 """Tries to open a session by a name that is taken, while no session of that name is found."""
@@ -25,7 +24,7 @@ PAGE: Final = 1000
 class SessionDirectory:
     """Creates and finds the sessions of a namespace. Two directories of one client share its connection."""
 
-    def __init__(self, caller: Caller, namespace: str) -> None:
+    def __init__(self, caller: ToolCalls, namespace: str) -> None:
         self._caller = caller
         self.namespace = namespace
         self.scope: object = (id(caller), namespace)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
     from ..sessions.json_codec import JSON
-    from .caller import Caller
     from .langchain_tool import Handler
     from .options import CallOptions, MessageOptions
+    from .protocol.calls import ToolCalls
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
@@ -67,7 +67,7 @@ class Session:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: ToolCalls,
         brief: SessionBrief,
         *,
         scope: object,

@@ -78,7 +78,10 @@ def _to_plain(value: object) -> object:
 
 
 class ToolCalls:
-    """The Caller of a client. It remembers the session argument of tools where that has not the usual name."""
+    """Calls tools and reads resources of one server. It lives as long as the client; any task may use it.
+
+    It remembers the session argument of tools where that has not the usual name.
+    """
 
     def __init__(self, requests: RetryingRequests) -> None:
         self.requests = requests
@@ -95,7 +98,11 @@ class ToolCalls:
         retry: bool = True,
         **options: Unpack[CallOptions],
     ) -> CallResult:
-        """Call a tool in a session, or in none; see Caller.call."""
+        """Call a tool in a session, or in none. `retry` waits for a server that cannot be reached.
+
+        Raises:
+            SessionError: the tree of errors.py; ToolFailed only with `check`.
+        """
         unknown = options.keys() - CallOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"a call has no option {', '.join(sorted(unknown))}")
@@ -167,10 +174,16 @@ class ToolCalls:
         raise AssertionError("unreachable")
 
     async def list_tools(self) -> list[Tool]:
+        """Return all tools of the server."""
         self.require_open()
         return [Tool.of(definition) for definition in await self.requests.list_tools()]
 
     async def read_resource(self, uri: str) -> list[ResourceContent]:
+        """Read a resource, and return its parts.
+
+        Raises:
+            SessionError: it cannot be read.
+        """
         self.require_open()
         try:
             answer = await self.requests.request("resources/read", {"uri": uri})
@@ -179,6 +192,7 @@ class ToolCalls:
         return [ResourceContent.of(part) for part in answer["contents"]]
 
     def forget(self, session_id: str) -> None:
+        """Drop all data about a closed session. Sends nothing."""
         self._acknowledgements.pop(session_id, None)
 
     def require_open(self) -> None:
