@@ -386,7 +386,7 @@ class KeeperClient:
         """Start a keeper and wait until it listens, or until another one does. Blocks."""
         ready, ready_end = os.pipe()
         arguments = [self._folder, str(ready_end)]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             log = os.open(self._folder / LOG, flags, 0o600)
             try:

@@ -188,6 +188,16 @@ async def test_a_program_that_keeps_descriptors_open_does_not_get_those_of_a_chi
     assert child.returncode == 0
 
 
+async def test_a_link_in_place_of_the_log_is_not_followed(nodes: Nodes) -> None:
+    target = nodes.folder.parent / "target"
+    target.write_text("kept")
+    (nodes.folder / "keeper.log").symlink_to(target)
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    assert child.kept is None
+    assert target.read_text() == "kept"
+
+
 async def test_another_user_gets_no_answer(nodes: Nodes) -> None:
     client = nodes.client()
     child = await start(nodes, ECHO, client=client)
