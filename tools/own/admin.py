@@ -19,7 +19,7 @@ from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments
-from .definition import ToolContext, Outcome, OwnTool
+from .definition import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats
 from .sessions import CloseArguments, Name, SessionArguments, summary
 

@@ -14,7 +14,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from .definition import ToolContext, Outcome, OwnTool, parse_time
+from .definition import Outcome, OwnTool, ToolContext, parse_time
 from .results import History, HistoryEntry
 from .sessions import SessionArguments, summary
 

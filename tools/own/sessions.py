@@ -19,7 +19,7 @@ from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
 from .creation import describe_creation
-from .definition import ToolContext, Handler, Outcome, OwnTool, Pinned, parse_time
+from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, parse_time
 from .results import SessionInfo
 
 SessionId = Annotated[
