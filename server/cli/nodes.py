@@ -13,9 +13,9 @@ from ...sessions.lifecycle import Status
 from ...sessions.node import NODES
 from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
-from ..control.requests import ControlRequest
-from ..control.socket import ControlRefused, ControlUnavailable
-from ..control.socket import ask as send_request
+from ..control.requests import ControlRequest, ControlUnavailable
+from ..control.requests import ask as send_request
+from ..sockets.request import Refused
 
 ANSWER_SECONDS = 3.0
 
@@ -39,7 +39,7 @@ class LiveNodes:
         try:
             request = ControlRequest(tool="operator_sessions")
             answer = await send_request(self.folder, node, request, seconds=ANSWER_SECONDS)
-        except (ControlRefused, ControlUnavailable):
+        except (Refused, ControlUnavailable):
             self._silent.add(node)
             return
         for session in cast("list[JSON]", answer.get("sessions", [])):
@@ -65,7 +65,7 @@ class LiveNodes:
         request = ControlRequest(tool="operator_stderr", arguments={"session_id": record.id})
         try:
             answer = await send_request(self.folder, record.node, request, seconds=ANSWER_SECONDS)
-        except (ControlRefused, ControlUnavailable):
+        except (Refused, ControlUnavailable):
             return {}
         return cast("dict[str, str]", answer.get("stderr", {}))
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.data_folder import find_data_folder
 from ..exit_codes import OK, USAGE
-from ..shared.connection import ServerRefused, ServerUnavailable, ask, connect
+from ..shared.connection import ServerRefused, ServerUnavailable, connect
+from ..shared.conversation import NotResumed
 from ..shared.folder import SERVER_LOCK, SharedFolder
-from ..shared.handshake import Request
-from ..shared.pipe import carry
+from ..shared.pipe import Pipe
+from ..shared.request import STATUS, STOP, ClientRequest
 from ..shared.requested_settings import SESSION_VARIABLE, requested_settings
+from ..sockets.request import Exchange, Refused, Unanswered, Unreachable
 from .command_line import CommandLine
 from .commands import SETTINGS
 from .output import ago, complain, pairs, say, say_json
@@ -30,25 +32,27 @@ _OF_CLIENTS = frozenset({"--data", "--session", "--shared"})
 
 
 def run_pipe(arguments: CommandLine) -> int:
-    """Connect this client to the background server, and carry bytes until one of them ends. Return the exit code."""
+    """Connect this client to the background server, and carry lines until the client ends. Return the exit code."""
     folder = _shared_folder(arguments)
     if folder is None:
         return USAGE
-    request = Request(
-        session=getattr(arguments, "session", None) or os.environ.get(SESSION_VARIABLE),
-        settings=settings_of(arguments),
-    )
+    command = _server_command(arguments, folder.data)
+
+    def connect_again() -> Exchange:
+        # The files of settings may have changed since the last server was started.
+        session = getattr(arguments, "session", None) or os.environ.get(SESSION_VARIABLE)
+        request = ClientRequest(session=session, settings=settings_of(arguments))
+        return connect(folder, request, command)
+
     try:
-        exchange = connect(folder, request, _server_command(arguments, folder.data))
+        Pipe(connect_again, folder.is_published).carry(connect_again())
     except ServerRefused as error:
         return complain(str(error), USAGE)
-    except ServerUnavailable as error:
+    except (ServerUnavailable, NotResumed) as error:
         return complain(str(error))
     except OSError as error:
         return complain(_describe(error, folder))
-    if carry(exchange):
-        return OK
-    return complain(f"the server of {folder.data} has ended; start this client again")
+    return OK
 
 
 def show_status(arguments: CommandLine) -> int:
@@ -60,13 +64,9 @@ def show_status(arguments: CommandLine) -> int:
     if folder is None:
         return USAGE
     try:
-        exchange = ask(folder, Request("status"))
+        status = _ask(folder, STATUS)
     except ServerUnavailable as error:
         return complain(str(error))
-    status: Mapping[str, Any] | None = None
-    if exchange is not None:
-        exchange.connection.close()
-        status = exchange.reply.status
     keeper = None
     others, problem = _read_others(arguments, None if status is None else status.get("pid"))
     try:
@@ -135,19 +135,34 @@ def stop(arguments: CommandLine) -> int:
 
 def _stop_server(folder: SharedFolder) -> int:
     try:
-        exchange = ask(folder, Request("stop"))
+        status = _ask(folder, STOP)
     except ServerUnavailable as error:
         return complain(str(error))
-    if exchange is None:
+    if status is None:
         say(f"no server runs for {folder.data}")
         return OK
-    exchange.connection.close()
-    pid = exchange.reply.status.get("pid")
+    pid = status.get("pid")
     with folder.lock(SERVER_LOCK, within=END_SECONDS) as has_ended:
         if has_ended:
             say(f"stopped the server of {folder.data} (pid {pid})")
             return OK
     return complain(f"the server of {folder.data} (pid {pid}) is still ending; see {folder.log}")
+
+
+def _ask(folder: SharedFolder, verb: str) -> Mapping[str, Any] | None:
+    """Return the answer of the server, None if there is none.
+
+    Raises:
+        ServerUnavailable: it does not answer.
+    """
+    try:
+        exchange = folder.send(verb, {"pid": os.getpid()})
+    except Unreachable:
+        return None
+    except (Unanswered, Refused) as error:
+        raise ServerUnavailable(f"the server of {folder.data}: {error}") from None
+    exchange.connection.close()
+    return exchange.content
 
 
 def settings_of(arguments: CommandLine) -> dict[str, str]:

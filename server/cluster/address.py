@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from ...sessions.node import NODES
-from ..sockets.unix_sockets import (
-    claim_socket_path,
+from ..sockets.address import (
+    claim_socket,
     create_private_folder,
+    find_socket,
     remove_socket,
-    socket_path,
+    remove_stale_sockets,
 )
 
 FOLDER = "forwarding"
@@ -24,8 +24,8 @@ class NodeSockets:
         self._locks = data / NODES
 
     def path(self, node: str) -> Path:
-        """Return the path at which to reach a node."""
-        return socket_path(self._folder, node)
+        """Return the path at which to reach a node. Raises FileNotFoundError when there is none."""
+        return find_socket(self._folder, node)
 
     def claim(self, node: str) -> Path:
         """Return the path at which this node binds its socket, and remove the sockets of nodes that have ended.
@@ -34,12 +34,8 @@ class NodeSockets:
             OSError: the folder cannot be created, or another user may enter it.
         """
         create_private_folder(self._folder)
-        for path in [*self._folder.glob("*.sock"), *self._folder.glob("*.addr")]:
-            # A node holds its lock file before it binds its socket, and longer.
-            if not (self._locks / f"{path.stem}.lock").exists():
-                with suppress(OSError):
-                    remove_socket(self._folder, path.stem)
-        return claim_socket_path(self._folder, node)
+        remove_stale_sockets(self._folder, self._locks)
+        return claim_socket(self._folder, node)
 
     def remove(self, node: str) -> None:
         remove_socket(self._folder, node)

@@ -15,7 +15,7 @@ import anyio
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.records import NodeRecord
-from ..sockets.unix_sockets import is_same_user
+from ..sockets.address import is_same_user
 from . import tcp
 from .address import NodeSockets
 from .assertion import Assertion, AssertionRefused, Assertions, NodeRequest, SignedAssertions
@@ -61,7 +61,10 @@ class UnixDialer:
 
     def has(self, node: str) -> bool:
         """Whether a node is one of the data folder."""
-        return self._sockets.path(node).exists()
+        try:
+            return self._sockets.path(node).exists()
+        except FileNotFoundError:
+            return False
 
     async def connect(self, node: str) -> NodeConnection:
         loop, connection = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)

@@ -16,8 +16,8 @@ import anyio.to_thread
 from starlette.types import ASGIApp
 
 from ..sockets.accept_loop import accept_sockets
-from ..sockets.unix_listener import listen
-from ..sockets.unix_sockets import is_same_user
+from ..sockets.address import is_same_user
+from ..sockets.local_socket import listen
 from .address import NodeSockets
 from .assertion import Assertions
 from .owner import KEEP_SECONDS, OtherEnd, Owner

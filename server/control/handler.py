@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from typing import Final
+
+import anyio
 
 from ...sessions.calls.notices import Delivery
-from ...sessions.errors import InvalidArgument
+from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.node import NODES
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ...tools.own.definition import ToolContext
 from ...tools.own.names import OWN_NAMES
 from ...tools.own.toolsets import build_own_tools
+from ..sockets.local_socket import send_content, send_error
 from .operator_tools import OperatorTools
 from .requests import ControlRequest
-from .socket import serve_control
 
 CAUSE = "cli"
 """The cause of a change in the journal of a session."""
+CALL_SECONDS: Final = 120.0
+REQUESTS: Final = 32
+"""Requests that run at once."""
+
+RunRequest = Callable[[ControlRequest], Awaitable[JSON]]
+
+logger = logging.getLogger(__name__)
 
 
 class ControlHandler:
@@ -57,20 +67,39 @@ class ControlHandler:
                 self._registry.connector.save_soon(delivery.session, binding)
 
 
-@asynccontextmanager
-async def control(
-    registry: Registry,
-    store: Store,
-    folder: Path | None,
-    node: str,
-    services: Callable[[], list[JSON]],
-) -> AsyncGenerator[None]:
-    """Let the command line reach this process while the block runs. Without a data folder (`folder` is None) it cannot."""
-    if folder is None:
-        yield
-        return
-    async with serve_control(folder / NODES, node, ControlHandler(registry, store, services)):
-        yield
+class ControlVerb:
+    """The handler of the verb `control` of a local socket; `run` runs a request and returns the content of its result.
+
+    Of many requests at once the later ones wait. A request may take `seconds`; it is cancelled then.
+    """
+
+    def __init__(self, run: RunRequest, *, seconds: float = CALL_SECONDS) -> None:
+        self._run = run
+        self._seconds = seconds
+        self._slots = anyio.Semaphore(REQUESTS)
+
+    async def __call__(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            async with self._slots:
+                try:
+                    request = ControlRequest.parse(members)
+                    with anyio.fail_after(self._seconds):
+                        content = await self._run(request)
+                except SessionError as error:
+                    refusal = error.code, error.message, error.recovery
+                except TimeoutError:
+                    refusal = (
+                        "call_timeout",
+                        "It took too long.",
+                        "Look at the session, then try again.",
+                    )
+                except Exception:
+                    logger.exception("a control request failed")
+                    refusal = "internal", "It failed.", "See the log of the process that owns it."
+                else:
+                    await send_content(connection, content)
+                    return
+                await send_error(connection, *refusal)
 
 
-__all__ = ["ControlHandler", "control"]
+__all__ = ["ControlHandler", "ControlVerb"]

@@ -1,15 +1,28 @@
-"""The form of a control request: the call of one of our own tools on behalf of the owner of a session."""
+"""Control requests: calls of our own tools on behalf of the owners of sessions, sent to the process that holds them.
+
+`{"verb": "control", "tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered with the content of
+the tool's result.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
+import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
+from ..sockets.request import UNKNOWN_VERB, Refused, Unanswered, Unreachable, send_request
+
+VERB: Final = "control"
+
+
+class ControlUnavailable(Exception):
+    """Raised when the process that owns a session cannot be reached, or its answer is malformed."""
 
 
 class ControlRequest(BaseModel):
@@ -23,28 +36,40 @@ class ControlRequest(BaseModel):
     """The key of the principal for whom the tool runs."""
 
     @classmethod
-    def parse(cls, line: bytes) -> ControlRequest:
+    def parse(cls, members: JSON) -> ControlRequest:
         """Read a request.
 
         Raises:
-            InvalidArgument: the line is no JSON, or no request.
+            InvalidArgument: it is malformed.
         """
         try:
-            return cls.model_validate(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise InvalidArgument(_describe_error(error)) from None
-
-    def to_json(self) -> JSON:
-        """Return the request as it travels."""
-        return {"tool": self.tool, "arguments": self.arguments, "owner": self.owner}
+            return cls.model_validate(members)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            location = ".".join(map(str, first["loc"])) or "request"
+            raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
 
 
-def _describe_error(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return "A request is one line of JSON."
-    first = error.errors(include_url=False, include_input=False)[0]
-    location = ".".join(map(str, first["loc"])) or "request"
-    return f"{location}: {first['msg'].lower()}."
+async def ask(folder: Path, node: str, request: ControlRequest, *, seconds: float = 125.0) -> JSON:
+    """Send a request to a node, whose socket is in `folder`, and return the content of the tool's result.
+
+    Raises:
+        Refused: the node answered with an error.
+        ControlUnavailable: the node cannot be reached, or gives no well-formed answer within `seconds`.
+    """
+    send = partial(send_request, folder, node, VERB, request.model_dump(), seconds=seconds)
+    try:
+        exchange = await anyio.to_thread.run_sync(send, abandon_on_cancel=True)
+    except Unreachable as error:
+        raise ControlUnavailable(f"the process cannot be reached ({error})") from None
+    except Unanswered as error:
+        raise ControlUnavailable(f"the process gives no answer: {error}") from None
+    except Refused as error:
+        if error.code != UNKNOWN_VERB:
+            raise
+        raise ControlUnavailable(error.message) from None
+    exchange.connection.close()
+    return dict(exchange.content)
 
 
-__all__ = ["ControlRequest"]
+__all__ = ["VERB", "ControlRequest", "ControlUnavailable", "ask"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +13,7 @@ import anyio
 
 from ...sessions.clock import SystemClock
 from ...sessions.cluster.heartbeat import Heartbeat
-from ...sessions.node import Node
+from ...sessions.node import NODES, Node
 from ...sessions.store.base import Store
 from ...sessions.store.deferred import DeferredStore
 from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
@@ -23,6 +23,7 @@ from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..gateway.list_changes import ListWatcher
 from ..gateway.services import AnyService, forget, service_of, services_of, sessions_of
+from ..sockets.local_socket import Handler, local_socket
 from .cluster import join_nodes, peer_port
 
 logger = logging.getLogger("statehold.server")
@@ -95,8 +96,12 @@ def _build_store(config: Config) -> Store:
 
 
 @asynccontextmanager
-async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
+async def hold_open(
+    gateway: Gateway, verbs: Mapping[str, Handler] | None = None
+) -> AsyncGenerator[None]:
     """Open the store, the services and the sessions of a gateway, and close them in reverse order.
+
+    Meanwhile the local socket of the process serves the commands of this user, and the connections of `verbs`.
 
     Child processes that an earlier process left behind are ended before any session is adopted, except those that the
     keeper holds: their sessions are resumed with them.
@@ -105,10 +110,11 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    from ..control.handler import control
+    from ..control.handler import ControlHandler, ControlVerb
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
+    control = ControlHandler(gateway.registry, gateway.store, gateway.describe_services)
     resumed = anyio.Event()
     if ledger.keeper is not None:
         gateway.probes.orphans_resumed = resumed
@@ -117,12 +123,11 @@ async def hold_open(gateway: Gateway) -> AsyncGenerator[None]:
             await ledger.sweep()
             node.bury = ledger.sweep
             async with (
+                local_socket(None if folder is None else folder / NODES, node.id) as local,
                 # Before the gateway, whose last answers it still sends.
                 join_nodes(gateway, folder, port),
                 gateway,
-                control(
-                    gateway.registry, gateway.store, folder, node.id, gateway.describe_services
-                ),
+                local.serve({"control": ControlVerb(control), **(verbs or {})}),
             ):
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)

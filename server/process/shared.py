@@ -1,4 +1,4 @@
-"""Serves MCP to all stdio clients of one data folder over its Unix socket: the background server of `statehold --shared`."""
+"""Serves MCP to all stdio clients of one data folder over its local socket: the server of `statehold --shared`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ..config.model import Config, ConfigError
 from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.server import SharedServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
-from ..sockets.unix_sockets import is_listening
-from .gateway import has_uvloop, open_gateway
+from .gateway import create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import raise_limit
 
@@ -59,7 +58,7 @@ def _hold_server_lock(folder: SharedFolder) -> Generator[None]:
             if is_held:
                 yield
                 return
-        if is_listening(folder.socket):
+        if folder.is_listening():
             raise ConfigError(f"a server runs already for {folder.data}; see: statehold status")
     stop = shlex.join(["statehold", "stop", "--data", str(folder.data)])
     raise ConfigError(f"an earlier server of {folder.data} does not end; run: {stop}")
@@ -70,15 +69,17 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
-        async with open_gateway(
+        gateway = await create_gateway(
             config,
             address=f"shared, pid {os.getpid()}",
             alone=True,
             keeper_seconds=KEEPER_SECONDS,
-        ) as gateway:
+        )
+        gateway.on_fenced = shutdown.begin_fenced
+        server = SharedServer(gateway, folder, settings, shutdown)
+        async with hold_open(gateway, server.verbs()):
             shutdown.is_serving = True
-            gateway.on_fenced = shutdown.begin_fenced
-            await SharedServer(gateway, folder, settings, shutdown).serve(_report_listening)
+            await server.serve(_report_listening)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 

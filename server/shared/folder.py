@@ -1,23 +1,26 @@
-"""The files of the background server in the data folder: its socket, its locks and its log."""
+"""The files of the background server in the data folder: the name of its socket, its locks and its log."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from ..sockets.unix_sockets import (
-    claim_socket_path,
+from ..sockets.address import (
     create_private_folder,
+    is_listening,
+    link_socket,
     remove_socket,
-    socket_path,
 )
+from ..sockets.request import Exchange, send_request
 
 FOLDER = "shared"
-SOCKET = "server"
+SERVER = "server"
+"""The second name of the local socket of the server."""
 SERVER_LOCK = "server.lock"
 """Held by the server until its sessions are paused and its child processes have ended."""
 START_LOCK = "start.lock"
@@ -25,6 +28,8 @@ START_LOCK = "start.lock"
 LOG_BYTES = 1 << 20
 """The size from which the log is set aside when a server starts; one older log is kept."""
 LOCK_RETRY_SECONDS = 0.02
+REPLY_SECONDS = 20.0
+"""Seconds until a server has to answer a request."""
 
 
 class SharedFolder:
@@ -34,11 +39,6 @@ class SharedFolder:
         self.data = data
         self.path = data / FOLDER
         self.log = self.path / "server.log"
-
-    @property
-    def socket(self) -> Path:
-        """The path at which clients reach the server."""
-        return socket_path(self.path, SOCKET)
 
     def create(self) -> None:
         """Create the folder, private to this user.
@@ -50,17 +50,30 @@ class SharedFolder:
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         create_private_folder(self.path)
 
-    def claim_socket(self) -> Path:
-        """Return the path at which the server binds its socket. What an earlier server left there is removed.
+    @contextmanager
+    def published(self, server_socket: Path) -> Generator[None]:
+        """Have clients find the local socket of the server during the block.
 
         Raises:
-            OSError: another user may enter the folder of the socket.
+            OSError: the folder cannot be written.
         """
-        remove_socket(self.path, SOCKET)
-        return claim_socket_path(self.path, SOCKET)
+        link_socket(self.path, SERVER, server_socket)
+        try:
+            yield
+        finally:
+            remove_socket(self.path, SERVER)
 
-    def remove_socket(self) -> None:
-        remove_socket(self.path, SOCKET)
+    def is_published(self) -> bool:
+        """Whether a server runs, or was killed: one that ends in order, or is told to, removes its name first."""
+        return (self.path / f"{SERVER}.sock").is_symlink()
+
+    def is_listening(self) -> bool:
+        """Whether a server runs. Blocks for at most a second."""
+        return is_listening(self.path, SERVER)
+
+    def send(self, verb: str, members: Mapping[str, Any]) -> Exchange:
+        """Send a request to the server, as send_request() does."""
+        return send_request(self.path, SERVER, verb, members, seconds=REPLY_SECONDS)
 
     @contextmanager
     def lock(self, name: str, *, within: float) -> Generator[bool]:

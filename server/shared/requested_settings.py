@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...keeper.marks import MARK
 from ..config.data_folder import CONFIG_VARIABLE, DATA_VARIABLE, SERVICES_VARIABLE
 
 PREFIX = "STATEHOLD_"
@@ -42,9 +43,6 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
     names = {name for name in found if name.startswith(PREFIX)} - _OF_CLIENTS
     if not names:
         return {}
-    # Imported here: few environments have such variables.
-    from ...tools.processes.procfs import MARK
-
     return {name: found[name] for name in names - {MARK}}
 
 

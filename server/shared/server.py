@@ -1,4 +1,4 @@
-"""The background server: it serves every client of its data folder over a Unix socket, until nobody needs it."""
+"""The background server: it serves every client of its data folder over its local socket, until nobody needs it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import asyncio
 import logging
 import os
 import shlex
+import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 from mcp.server.runner import serve_dual_era_loop
 from pydantic import ValidationError
 
+from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
+from ...sessions.node import NODES
 from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
 from ..config.messages import Layer, describe
 from ..config.model import Config
@@ -26,9 +29,10 @@ from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer
 from ..sdk.caller import PIN_SCOPE
 from ..shutdown import Shutdown
-from ..sockets.unix_listener import accept, listen
+from ..sockets.address import find_socket
+from ..sockets.local_socket import Handler, send_content, send_error
 from .folder import SharedFolder
-from .handshake import LINE_BYTES, READ_SECONDS, MalformedLine, Reply, Request, is_newer
+from .request import ENDING, STATUS, STOP, VERB, ClientRequest, is_newer
 from .requested_settings import differences
 
 FIRST_CLIENT_SECONDS = 10.0
@@ -64,34 +68,31 @@ class SharedServer:
         )
         self._clients = 0
         self._had_client = anyio.Event()
+        self._client_left = anyio.Event()
         self._drained = anyio.Event()
         self._started_at = time.time()
 
+    def verbs(self) -> dict[str, Handler]:
+        """Return the handlers of the local socket. They outlive serve()."""
+        return {VERB: self._answer, STATUS: self._answer_status, STOP: self._answer_stop}
+
     async def serve(self, report_listening: Callable[[Path], None]) -> None:
-        """Accept clients until the shutdown begins, then drain the sessions and end the connections.
+        """Accept clients until the shutdown begins, then drain the sessions and wait for the end of the connections.
 
         Raises:
-            OSError: the socket cannot be created.
+            OSError: the folder cannot be written.
         """
-        async with anyio.create_task_group() as connections:
-            await self._accept_clients(connections, report_listening)
-            await self._gateway.drain()
-            self._mcp_server.stop_listening()
-            self._drained.set()
-
-    async def _accept_clients(
-        self, connections: TaskGroup, report_listening: Callable[[Path], None]
-    ) -> None:
-        """Accept clients until the shutdown begins."""
-        path = self._folder.claim_socket()
-        with listen(path, self._folder.remove_socket) as listener:
+        path = find_socket(self._folder.data / NODES, self._gateway.node.id)
+        with self._folder.published(path):
             async with anyio.create_task_group() as tasks:
-                serve = partial(accept, line_limit=LINE_LIMIT)
-                tasks.start_soon(serve, listener, connections, self._answer)
                 tasks.start_soon(self._end_when_unused)
                 report_listening(path)
                 await self._shutdown.begin_event.wait()
                 tasks.cancel_scope.cancel()
+        await self._gateway.drain()
+        self._drained.set()
+        while self._clients:
+            await self._client_left.wait()
 
     async def _end_when_unused(self) -> None:
         linger = self._gateway.config.server.linger_seconds
@@ -111,46 +112,41 @@ class SharedServer:
         sessions = self._gateway.registry.owned_sessions()
         return sum(s.status not in (Status.PAUSED, Status.CLOSED) for s in sessions)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
-        writer.transport.set_write_buffer_limits(0)
+    async def _answer_status(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            await send_content(connection, self._status())
 
-        async def write(data: bytes) -> None:
-            writer.write(data)
-            await writer.drain()
-
-        request = await _read_request(reader)
-        if request is None:
-            return
-        reply = self._reply(request)
-        if reply.outcome != "welcome":
-            await write(reply.line())
-            return
-        # From here on this client keeps the server running.
-        self._clients += 1
-        self._had_client.set()
-        try:
-            await write(reply.line())
-            async with client_streams(LineMessages(reader, write)) as streams:
-                await self._serve_client(streams, request)
-        finally:
-            self._clients -= 1
-
-    def _reply(self, request: Request) -> Reply:
-        """Return the reply to a request, and begin the shutdown if the request is a reason for it."""
-        if request.kind == "status":
-            return Reply("status", status=self._status())
-        if request.kind == "stop":
-            logger.info("stopped by pid %d", request.pid)
+    async def _answer_stop(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            logger.info("stopped by pid %.20s", members.get("pid"))
             self._shutdown.begin()
-            return Reply("stopping", status=self._status())
-        if not self._shutdown.begin_event.is_set() and is_newer(request.version, self._version):
-            logger.info("a client of version %.40s connected: this server ends", request.version)
-            self._shutdown.begin()
-        if self._shutdown.begin_event.is_set():
-            return Reply("retry")
-        problem = self._problem(request)
-        return Reply("welcome") if problem is None else Reply("refused", problem)
+            await send_content(connection, self._status())
+
+    async def _answer(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            try:
+                request = ClientRequest.parse(members)
+                is_newer_client = is_newer(request.version, self._version)
+                if is_newer_client and not self._shutdown.begin_event.is_set():
+                    logger.info("a client of version %.40s connected: it ends", request.version)
+                    self._shutdown.begin()
+                if self._shutdown.begin_event.is_set():
+                    await send_error(connection, ENDING, "The server ends.", "Connect again.")
+                    return
+                self._check(request)
+            except InvalidArgument as error:
+                await send_error(connection, error.code, error.message, error.recovery)
+                return
+            # From here on this client keeps the server running.
+            self._clients += 1
+            self._had_client.set()
+            try:
+                await send_content(connection, {})
+                await self._serve_client(connection, request)
+            finally:
+                self._clients -= 1
+                self._client_left.set()
+                self._client_left = anyio.Event()
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -162,25 +158,38 @@ class SharedServer:
             "log": str(self._folder.log),
         }
 
-    def _problem(self, request: Request) -> str | None:
-        """Return why a client cannot be served as it asks, None if it can."""
+    def _check(self, request: ClientRequest) -> None:
+        """Raises InvalidArgument when a client cannot be served as it asks."""
         names = differences(request.settings, self._settings)
         if names:
             stop = shlex.join(["statehold", "stop", "--data", str(self._folder.data)])
-            return (
+            raise InvalidArgument(
                 f"the server that runs for {self._folder.data} has other settings than this client asks for "
                 f"({', '.join(names)}); run: {stop}, then start this client again"
             )
         if request.session is None:
-            return None
+            return
         values = {"server": {"session": request.session}}
         try:
             Config.model_validate(values)
         except ValidationError as error:
-            return describe(error.errors(include_url=False), [Layer("flags", Path(), values)])
-        return None
+            text = describe(error.errors(include_url=False), [Layer("flags", Path(), values)])
+            raise InvalidArgument(text) from None
 
-    async def _serve_client(self, streams: ClientStreams, request: Request) -> None:
+    async def _serve_client(self, connection: socket.socket, request: ClientRequest) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=LINE_LIMIT)
+        # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
+        writer.transport.set_write_buffer_limits(0)
+
+        async def write(data: bytes) -> None:
+            writer.write(data)
+            await writer.drain()
+
+        with closing(writer):
+            async with client_streams(LineMessages(reader, write)) as streams:
+                await self._serve_streams(streams, request)
+
+    async def _serve_streams(self, streams: ClientStreams, request: ClientRequest) -> None:
         state = {} if request.session is None else {PIN_SCOPE: request.session}
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_client, streams, state)
@@ -204,17 +213,9 @@ class SharedServer:
 
     async def _end_when_drained(self, streams: ClientStreams) -> None:
         await self._drained.wait()
+        # The pipe of the client subscribes at the next server.
+        streams.abandon_subscriptions()
         await streams.end()
-
-
-async def _read_request(reader: asyncio.StreamReader) -> Request | None:
-    """Return the request of a process that has connected; None if it sends none, or a malformed one."""
-    try:
-        with anyio.fail_after(READ_SECONDS):
-            line = await reader.readline()
-        return Request.parse(line) if len(line) <= LINE_BYTES else None
-    except (TimeoutError, MalformedLine, ValueError):
-        return None
 
 
 __all__ = ["SharedServer"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import time
 from collections.abc import Sequence
 
-from ...tools.processes.procfs import MARK
+from ...keeper.marks import MARK
 from .folder import SharedFolder
 from .requested_settings import SESSION_VARIABLE
 
@@ -44,17 +43,17 @@ def _spawn_detached(command: Sequence[str], *, stdout: int, stderr: int) -> None
     if child:
         os.waitpid(child, 0)
         return
+    # Between fork and exec nothing is imported, and no lock is taken: another thread may have held it.
     try:
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=environ,
-            start_new_session=True,
-        )
+        if os.fork() == 0:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            os.setsid()
+            os.execvpe(command[0], list(command), environ)
     except OSError as error:
-        os.write(stderr, f"statehold: cannot run {command[0]}: {error.strerror}\n".encode())
+        os.write(2, f"statehold: cannot run {command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(0)
 

@@ -32,10 +32,11 @@ async def accept_sockets(listener: socket.socket, tasks: TaskGroup, serve: Serve
             logger.error("a client cannot be accepted: %s", error.strerror)
             await anyio.sleep(RETRY_SECONDS)
         else:
-            tasks.start_soon(_serve, connection, serve)
+            tasks.start_soon(serve_socket, connection, serve)
 
 
-async def _serve(connection: socket.socket, serve: ServeSocket) -> None:
+async def serve_socket(connection: socket.socket, serve: ServeSocket) -> None:
+    """Serve one connection. A failure is logged, unless the connection broke."""
     try:
         await serve(connection)
     except ConnectionError:
@@ -45,4 +46,4 @@ async def _serve(connection: socket.socket, serve: ServeSocket) -> None:
         logger.exception("a connection failed")
 
 
-__all__ = ["accept_sockets"]
+__all__ = ["accept_sockets", "serve_socket"]

@@ -1,7 +1,7 @@
-"""A process that holds sessions of a data folder open, with a control socket, until its stdin is closed.
+"""A process that holds sessions of a data folder open, with a local socket, until its stdin is closed.
 
 `holder.py DATA NAME...` prints `{"node": ID, "sessions": {NAME: ID}}` once everything is there. A name with a slash is
-`OWNER/NAME`. The session "busy" has a call in flight. With --silent nothing listens on the control socket.
+`OWNER/NAME`. The session "busy" has a call in flight. With --silent nothing listens on the local socket.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import anyio
 
-from statehold.server.control.handler import ControlHandler
-from statehold.server.control.socket import serve_control
+from statehold.server.control.handler import ControlHandler, ControlVerb
+from statehold.server.sockets.local_socket import local_socket
 from statehold.sessions.core import Core
 from statehold.sessions.live.session import Session
 from statehold.sessions.node import NODES, Node
@@ -41,8 +41,9 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             if name == "busy":
                 registry.admission.admit(sessions[-1])
         if not silent:
-            handler = ControlHandler(registry, store)
-            await stack.enter_async_context(serve_control(data / NODES, node.id, handler))
+            control = ControlVerb(ControlHandler(registry, store))
+            local = await stack.enter_async_context(local_socket(data / NODES, node.id))
+            await stack.enter_async_context(local.serve({"control": control}))
         description = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
         sys.stdout.write(json.dumps(description) + "\n")
         sys.stdout.flush()

@@ -14,9 +14,10 @@ import psutil
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from statehold.server.shared.connection import ask
-from statehold.server.shared.folder import SERVER_LOCK, SharedFolder
-from statehold.server.shared.handshake import Request
+from statehold.server.shared.folder import SERVER, SERVER_LOCK, SharedFolder
+from statehold.server.shared.request import STATUS, STOP
+from statehold.server.sockets.address import find_socket
+from statehold.server.sockets.request import Unreachable
 
 from .gateway_process import JSON, STATEHOLD
 from .piped import HELLO, Pipes
@@ -33,6 +34,11 @@ class SharedClients:
     @property
     def folder(self) -> SharedFolder:
         return SharedFolder(self.data)
+
+    @property
+    def socket(self) -> Path:
+        """The socket of the server that runs."""
+        return find_socket(self.folder.path, SERVER)
 
     def command(self, *options: str) -> list[str]:
         flags = ["--config", str(self.config), "--data", str(self.data)]
@@ -72,11 +78,12 @@ class SharedClients:
 
     def status(self) -> JSON | None:
         """Return the status of the server, None if none runs."""
-        exchange = ask(self.folder, Request("status"))
-        if exchange is None:
+        try:
+            exchange = self.folder.send(STATUS, {})
+        except Unreachable:
             return None
         exchange.connection.close()
-        return dict(exchange.reply.status)
+        return dict(exchange.content)
 
     def servers(self) -> list[int]:
         """Return the pids of the servers of this data folder, those that start or end included."""
@@ -100,12 +107,15 @@ class SharedClients:
 
     def stop(self) -> None:
         """End the server, if one runs, and check that nothing is left of it."""
-        exchange = ask(self.folder, Request("stop"))
-        if exchange is not None:
-            exchange.connection.close()
+        try:
+            self.folder.send(STOP, {}).connection.close()
+        except Unreachable:
+            was_running = False
+        else:
+            was_running = True
         self.wait_ended()
         assert self.servers() == []
-        assert not self.folder.socket.exists()
+        assert not (was_running and self.folder.is_published())
 
 
 __all__ = ["SharedClients"]

@@ -21,9 +21,9 @@ from ....tools.processes.ledger import Ledger
 from ....tools.processes.workdir import safe_name
 from ...config.model import Config, ServiceConfig
 from ...control.handler import ControlHandler
-from ...control.requests import ControlRequest
-from ...control.socket import ControlRefused, ControlUnavailable, ask
+from ...control.requests import ControlRequest, ControlUnavailable, ask
 from ...exit_codes import BUSY
+from ...sockets.request import Refused
 from ..errors import CommandError
 
 
@@ -95,7 +95,7 @@ class ToolCaller:
             return await ask(self.config.data / NODES, node, _request(record, tool, arguments))
         except ControlUnavailable:
             return None
-        except ControlRefused as error:
+        except Refused as error:
             raise CommandError.of(record, error.code, error.message, error.recovery) from None
 
     async def ask_any(

@@ -25,11 +25,12 @@ from ....tools.browser.process.executables import Machine
 from ....tools.browser.snapshot.encryption import Encryption
 from ....tools.browser.window import Window
 from ...config.model import Config
+from ...control.handler import ControlVerb
 from ...control.operator_tools import Screenshot
 from ...control.requests import ControlRequest
 from ...control.screenshot import picture_to_json
-from ...control.socket import serve_control
 from ...exit_codes import BUSY, OK
+from ...sockets.local_socket import local_socket
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
@@ -202,7 +203,10 @@ async def _answer_commands(
             return picture_to_json(picture)
         raise SessionBusy(f"It is open in {WINDOW_NODE}.", recovery="Close the window first.")
 
-    async with serve_control(data / NODES, node, handler):
+    async with (
+        local_socket(data / NODES, node) as local,
+        local.serve({"control": ControlVerb(handler)}),
+    ):
         yield
 
 

@@ -23,9 +23,9 @@ from statehold.server.cli.commands import parse_command_line
 from statehold.server.cli.main import main
 from statehold.server.cli.shared import settings_of
 from statehold.server.exit_codes import FAILURE, OK, USAGE
-from statehold.server.shared.connection import ask
 from statehold.server.shared.folder import LOG_BYTES
-from statehold.server.shared.handshake import Request, is_newer
+from statehold.server.shared.request import VERB, ClientRequest, is_newer
+from statehold.server.sockets.request import Refused
 
 RACING = 6
 STARTS = 4
@@ -129,11 +129,8 @@ async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: Shared
         assert psutil.Process(pipes.process.pid).children(recursive=True) == []
         assert os.getsid(killed) == killed
         os.kill(killed, signal.SIGKILL)
-        with anyio.fail_after(20):
-            assert await pipes.rest() == []
-            assert await pipes.process.wait() == FAILURE
-        assert pipes.process.stderr is not None
-        assert b"has ended; start this client again" in await pipes.process.stderr.receive()
+        await anyio.to_thread.run_sync(shared.wait_ended)
+        assert (await pipes.tool(2, "session_info"))["structuredContent"]["name"] == "s"
     async with shared.connect("--session", "s") as client:
         result = await client.call_tool("inc", {})
         assert result.structured_content is not None
@@ -147,26 +144,21 @@ async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClien
     async with shared.piped("--session", "s") as old:
         await old.tool(1, "state_update", values={"step": 7})
         before = status_of(shared)["pid"]
-        exchange = ask(shared.folder, Request(version="1000.0"))
-        assert exchange is not None
-        exchange.connection.close()
-        assert exchange.reply.outcome == "retry"
-        with anyio.fail_after(20):
-            assert await old.rest() == []
-            assert await old.process.wait() == FAILURE
-        async with shared.connect("--session", "s") as client:
-            state = structured(await client.call_tool("state_get", {}))
-            assert state["value"] == {"step": 7}
-            assert status_of(shared)["pid"] != before
+        with pytest.raises(Refused) as error_info:
+            shared.folder.send(VERB, ClientRequest(version="1000.0").members())
+        assert error_info.value.code == "ending"
+        await anyio.to_thread.run_sync(shared.wait_ended)
+        # The program of the other client goes on, with the next server.
+        state = (await old.tool(2, "state_get"))["structuredContent"]
+        assert state["value"] == {"step": 7}
+        assert status_of(shared)["pid"] != before
 
 
 @pytest.mark.thorough
 def test_an_older_client_is_served_and_a_version_has_an_order(running: SharedClients) -> None:
     running.run()
-    exchange = ask(running.folder, Request(version="0.0.1", settings=settings_in(running)))
-    assert exchange is not None
-    exchange.connection.close()
-    assert exchange.reply.outcome == "welcome"
+    request = ClientRequest(version="0.0.1", settings=settings_in(running))
+    running.folder.send(VERB, request.members()).connection.close()
     assert is_newer("0.10.0", "0.9.9")
     assert is_newer("1.0", "0.9rc1")
     assert not is_newer("0.9rc1", "0.9")
@@ -300,8 +292,8 @@ def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> No
     def mode(path: Path) -> int:
         return stat.S_IMODE(path.stat().st_mode)
 
-    assert mode(folder.path) == 0o700
-    assert mode(folder.socket) == mode(folder.log) == 0o600
+    assert mode(folder.path) == mode(shared.socket.parent) == 0o700
+    assert mode(shared.socket) == mode(folder.log) == 0o600
     shared.stop()
     folder.path.chmod(0o755)
     ran = shared.run()
@@ -313,40 +305,53 @@ def test_the_socket_and_the_log_are_the_users_alone(shared: SharedClients) -> No
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="becomes another user")
 def test_another_user_is_refused_even_where_the_folder_is_open(running: SharedClients) -> None:
     assert running.run().returncode == OK
-    running.folder.path.chmod(0o711)
-    running.folder.socket.chmod(0o666)
+    path = running.socket
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
     child = os.fork()
     if not child:
         code = 7
         try:
-            os.chdir(running.folder.path)
+            os.chdir(path.parent)
             os.setuid(65_534)
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(20)
-                connection.connect(running.folder.socket.name)
-                connection.sendall(Request("status", version="0").line())
+                connection.connect(path.name)
+                connection.sendall(b'{"verb": "status"}\n')
                 code = len(connection.recv(1))
         except ConnectionError:
             code = 0
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    running.folder.path.chmod(0o700)
+    path.parent.chmod(0o700)
     assert "another user connected" in running.folder.log.read_text()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "line", matrix(b"{}\n", b"", b"\n", b"no JSON\n", b"[]\n", b"x" * 100_000 + b"\n")
+    "line",
+    matrix(
+        b'{"verb": "shared"}\n',
+        b'{"verb": "shared", "version": "1", "pid": 1, "settings": []}\n',
+        b'{"verb": "other"}\n',
+        b"{}\n",
+        b"",
+        b"\n",
+        b"no JSON\n",
+        b"[]\n",
+        b"x" * 100_000 + b"\n",
+    ),
 )
 def test_a_malformed_request_ends_only_its_connection(running: SharedClients, line: bytes) -> None:
     assert running.run().returncode == OK
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
-        connection.connect(os.fspath(running.folder.socket))
+        connection.connect(os.fspath(running.socket))
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(1) == b""
+        answer = connection.makefile("rb").read()
+    assert (b"error" in answer) is bool(line)
     assert status_of(running)["clients"] == 0
     assert "Traceback" not in running.folder.log.read_text()
 
@@ -360,7 +365,7 @@ def test_a_data_folder_with_a_long_path_has_a_server_too(
     deep = SharedClients(shared.config, data)
     try:
         assert deep.run().returncode == OK
-        assert not deep.folder.socket.is_relative_to(data)
+        assert not deep.socket.is_relative_to(data)
         assert status_of(deep)["version"]
     finally:
         deep.stop()

@@ -1,4 +1,4 @@
-"""The control socket of a node."""
+"""Control requests, over the local socket of a node."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from statehold.server.control.requests import ControlRequest
-from statehold.server.control.socket import (
-    REQUEST_BYTES,
-    ControlRefused,
-    ControlUnavailable,
-    ask,
-    serve_control,
-)
-from statehold.server.sockets.unix_sockets import remove_socket, socket_path
+from statehold.server.control.handler import ControlVerb, RunRequest
+from statehold.server.control.requests import ControlRequest, ControlUnavailable, ask
+from statehold.server.sockets.address import find_socket, remove_socket
+from statehold.server.sockets.local_socket import LINE_BYTES, local_socket
+from statehold.server.sockets.request import Refused
 from statehold.sessions.errors import SessionNotFound
 from statehold.sessions.json_codec import JSON
 
@@ -39,6 +36,16 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
+@asynccontextmanager
+async def serving(
+    folder: Path, node: str, run: RunRequest, *, seconds: float = 120.0
+) -> AsyncGenerator[Path]:
+    verb = ControlVerb(run, seconds=seconds)
+    async with local_socket(folder, node) as local, local.serve({"control": verb}):
+        assert local.path is not None
+        yield local.path
+
+
 @pytest.fixture
 async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
     """A node whose handler returns the arguments of each request and collects the requests."""
@@ -52,7 +59,7 @@ async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
             raise RuntimeError("secret inside")
         return request.arguments
 
-    async with serve_control(folder, "n1", handler):
+    async with serving(folder, "n1", handler):
         yield requests
 
 
@@ -62,7 +69,7 @@ async def answer_nothing(request: ControlRequest) -> JSON:
 
 async def raw(folder: Path, data: bytes) -> dict[str, Any]:
     with anyio.fail_after(10):
-        async with await anyio.connect_unix(socket_path(folder, "n1")) as stream:
+        async with await anyio.connect_unix(find_socket(folder, "n1")) as stream:
             await stream.send(data)
             found = b""
             while not found.endswith(b"\n"):
@@ -97,7 +104,7 @@ async def test_many_requests_at_once_are_all_answered(
 async def test_session_error_comes_back_with_its_code_and_recovery(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    with pytest.raises(ControlRefused) as error_info:
+    with pytest.raises(Refused) as error_info:
         await ask(folder, "n1", ControlRequest(tool="unknown"))
     assert error_info.value.code == "session_not_found"
     assert error_info.value.recovery == SessionNotFound().recovery
@@ -106,7 +113,7 @@ async def test_session_error_comes_back_with_its_code_and_recovery(
 async def test_fault_of_the_handler_is_reported_without_its_text(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    with pytest.raises(ControlRefused) as error_info:
+    with pytest.raises(Refused) as error_info:
         await ask(folder, "n1", ControlRequest(tool="broken"))
     assert error_info.value.code == "internal"
     assert "secret" not in str(error_info.value)
@@ -121,12 +128,15 @@ async def test_fault_of_the_handler_is_reported_without_its_text(
         b"[]\n",
         b"\xff\n",
         b"{}\n",
-        b'{"tool": 1}\n',
-        b'{"tool": "session_info", "arguments": []}\n',
-        b'{"tool": "session_info", "owner": 1}\n',
-        b'{"tool": "session_info", "session": "a"}\n',
+        b'{"tool": "session_info"}\n',
+        b'{"verb": 1}\n',
+        b'{"verb": "control"}\n',
+        b'{"verb": "control", "tool": 1}\n',
+        b'{"verb": "control", "tool": "session_info", "arguments": []}\n',
+        b'{"verb": "control", "tool": "session_info", "owner": 1}\n',
+        b'{"verb": "control", "tool": "session_info", "session": "a"}\n',
         b"[" * 10_000 + b"\n",
-        b"x" * (REQUEST_BYTES + 10) + b"\n",
+        b"x" * (LINE_BYTES + 10) + b"\n",
     ],
 )
 async def test_malformed_request_is_an_invalid_argument(
@@ -139,8 +149,8 @@ async def test_malformed_request_is_an_invalid_argument(
 async def test_a_client_that_hangs_up_disturbs_no_other_client(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    for data in (b"", b'{"tool"'):
-        async with await anyio.connect_unix(socket_path(folder, "n1")) as stream:
+    for data in (b"", b'{"verb"'):
+        async with await anyio.connect_unix(find_socket(folder, "n1")) as stream:
             if data:
                 await stream.send(data)
     assert await ask(folder, "n1", SESSIONS) == {}
@@ -152,8 +162,8 @@ async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
         return {}
 
     with anyio.fail_after(10):
-        async with serve_control(folder, "n1", handler, seconds=0.05):
-            with pytest.raises(ControlRefused) as error_info:
+        async with serving(folder, "n1", handler, seconds=0.05):
+            with pytest.raises(Refused) as error_info:
                 await ask(folder, "n1", SESSIONS)
             assert error_info.value.code == "call_timeout"
 
@@ -174,7 +184,7 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
             await ask(folder, "n1", SESSIONS)
 
     with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks, serve_control(folder, "n1", handler):
+        async with anyio.create_task_group() as tasks, serving(folder, "n1", handler):
             tasks.start_soon(client)
             await started.wait()
     assert ended.is_set()
@@ -183,7 +193,7 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
 async def test_socket_is_private_and_gone_afterwards(
     folder: Path, served: list[ControlRequest]
 ) -> None:
-    async with serve_control(folder, "n2", answer_nothing) as path:
+    async with serving(folder, "n2", answer_nothing) as path:
         assert path == folder / "n2.sock"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
@@ -209,7 +219,7 @@ async def test_next_node_removes_the_sockets_of_killed_ones_and_no_others(
         locked.bind(str(folder / "n4.sock"))
         (folder / "n4.lock").touch()
 
-    async with serve_control(folder, "n5", answer_nothing):
+    async with serving(folder, "n5", answer_nothing):
         assert sorted(os.listdir(folder)) == ["n1.sock", "n4.lock", "n4.sock", "n5.sock"]
     assert await ask(folder, "n1", SESSIONS) == {}
 
@@ -231,7 +241,7 @@ async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
     async def handler(request: ControlRequest) -> JSON:
         return {"n": 1}
 
-    async with serve_control(folder, "n1", handler) as path:
+    async with serving(folder, "n1", handler) as path:
         assert path.parent == temporary / f"statehold-{os.getuid()}"
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         # A client with another temporary folder finds it all the same.
@@ -250,14 +260,14 @@ async def test_a_temporary_folder_of_another_user_is_refused(
     trap.chmod(0o777)
 
     with pytest.raises(PermissionError):
-        async with serve_control(tmp_path / ("x" * 120), "n1", answer_nothing):
+        async with serving(tmp_path / ("x" * 120), "n1", answer_nothing):
             pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts /proc/self/fd")
 async def test_no_descriptor_is_left(folder: Path) -> None:
     async def round_trip() -> None:
-        async with serve_control(folder, "n1", answer_nothing):
+        async with serving(folder, "n1", answer_nothing):
             await ask(folder, "n1", SESSIONS)
 
     await round_trip()
