@@ -1,0 +1,485 @@
+"""A client keeps its connection when the background server ends: its program goes on with the next server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+import pytest
+from support.gateway_process import JSON, code_of, meta_of, service, structured, text_of, toml
+from support.piped import HELLO, Pipes, tool_call
+from support.selection import matrix
+from support.shared_clients import SharedClients
+from support.waiting import until
+
+from statehold.server.exit_codes import FAILURE, OK, USAGE
+from statehold.server.sockets.address import claim_socket, remove_socket
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+PIN: Final = ("--session", "s")
+ERAS: Final = matrix("legacy", "auto")
+PROMPTS_AND_TOOLS: Final = {
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+}
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {
+        "server": {"linger_seconds": 600},
+        "timeouts": {"close_grace": 10},
+        "services": {
+            "counter": service("counter"),
+            "asking": service("asking", "--era", "legacy", prefix="q_", connect="lazy"),
+        },
+    }
+
+
+def pid_of(shared: SharedClients) -> int | None:
+    status = shared.status()
+    return None if status is None else status["pid"]
+
+
+async def kill(shared: SharedClients) -> int:
+    """Kill the server, and return its pid once it is dead."""
+    pid = pid_of(shared)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await anyio.to_thread.run_sync(shared.wait_ended)
+    return pid
+
+
+async def inc(client: Any) -> int:
+    return structured(await client.call_tool("inc", {}))["count"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_client_goes_on_after_a_kill_in_the_middle_of_a_call(
+    shared: SharedClients, mode: str
+) -> None:
+    began = anyio.Event()
+    codes: list[str] = []
+
+    async def note(*_: object) -> None:
+        began.set()
+
+    async def call(client: Any) -> None:
+        arguments = {"seconds": 60, "steps": 600}
+        codes.append(code_of(await client.call_tool("slow", arguments, progress_callback=note)))
+
+    async with shared.connect(*PIN, mode=mode) as client:
+        with anyio.fail_after(60):
+            assert await inc(client) == 1
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, client)
+                await began.wait()
+                killed = await kill(shared)
+            assert codes == ["outcome_unknown"]
+            assert await inc(client) == 2
+            assert {tool.name for tool in (await client.list_tools()).tools} >= {"inc", "slow"}
+            assert pid_of(shared) not in (None, killed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("end", ["SIGTERM", "stop"])
+async def test_an_orderly_end_lets_calls_finish_and_the_next_call_starts_a_server(
+    shared: SharedClients, mode: str, end: str
+) -> None:
+    began = anyio.Event()
+
+    async def note(*_: object) -> None:
+        began.set()
+
+    async def call(client: Any) -> None:
+        arguments = {"seconds": 2, "steps": 20}
+        result = await client.call_tool("slow", arguments, progress_callback=note)
+        assert text_of(result) == "done"
+
+    async with shared.connect(*PIN, mode=mode) as client:
+        with anyio.fail_after(60):
+            assert await inc(client) == 1
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, client)
+                await began.wait()
+                pid = pid_of(shared)
+                assert pid is not None
+                if end == "SIGTERM":
+                    os.kill(pid, signal.SIGTERM)
+                    await anyio.to_thread.run_sync(shared.wait_ended)
+                else:
+                    await anyio.to_thread.run_sync(shared.stop)
+            assert shared.servers() == []
+            result = await client.call_tool("inc", {})
+            # The stop saved the session and ended its processes.
+            assert structured(result)["count"] == 1
+            assert "statehold/notice" in meta_of(result)
+
+
+async def test_a_stopped_server_stays_away_until_a_client_needs_it(
+    shared: SharedClients, settings: JSON
+) -> None:
+    async with shared.piped(*PIN) as one, shared.piped(*PIN) as other:
+        await anyio.to_thread.run_sync(shared.stop)
+        # Both programs look for a server meanwhile.
+        await anyio.sleep(2.5)
+        assert shared.servers() == []
+        # The next server has the settings of now.
+        shared.config.write_text(toml({**settings, "toolsets": ["core", "state"]}))
+        assert (await one.tool(1, "state_update", values={"n": 1}))["structuredContent"]
+        # The program that needs nothing finds it.
+        with anyio.fail_after(20):
+            assert (await other.line())["method"] in PROMPTS_AND_TOOLS
+        state = (await other.tool(1, "state_get"))["structuredContent"]
+        assert state["value"] == {"n": 1}
+        assert len(shared.servers()) == 1
+
+
+@pytest.mark.thorough
+async def test_idle_programs_start_one_server_after_a_kill(shared: SharedClients) -> None:
+    async with shared.piped(*PIN) as one, shared.piped(*PIN) as other:
+        assert (await one.tool(1, "inc"))["structuredContent"]["count"] == 1
+        killed = await kill(shared)
+        with anyio.fail_after(30):
+            # The list of tools may be another one now.
+            for pipes in (one, other):
+                changes = {(await pipes.line())["method"], (await pipes.line())["method"]}
+                assert changes == PROMPTS_AND_TOOLS
+        assert pid_of(shared) not in (None, killed)
+        assert len(shared.servers()) == 1
+        # Its process is the one of before: the keeper had it.
+        assert (await other.tool(1, "inc"))["structuredContent"]["count"] == 2
+
+
+@pytest.mark.thorough
+async def test_racing_programs_start_one_server(shared: SharedClients) -> None:
+    counts: list[int] = []
+
+    async def count(pipes: Pipes) -> None:
+        counts.append((await pipes.tool(1, "inc"))["structuredContent"]["count"])
+
+    async with (
+        shared.piped(*PIN) as one,
+        shared.piped(*PIN) as two,
+        shared.piped(*PIN) as three,
+    ):
+        for _ in range(3):
+            await kill(shared)
+            async with anyio.create_task_group() as tasks:
+                for pipes in (one, two, three):
+                    tasks.start_soon(count, pipes)
+            assert len(shared.servers()) == 1
+    assert sorted(counts) == list(range(1, 10))
+
+
+@pytest.mark.thorough
+async def test_lists_in_flight_are_asked_of_the_next_server(shared: SharedClients) -> None:
+    async with shared.piped(*PIN) as pipes:
+        pid = pid_of(shared)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        await pipes.send({"id": 1, "method": "tools/list"}, {"id": 2, "method": "ping"})
+        await pipes.send(tool_call(3, "inc"), {"id": 4, "method": "resources/read", "params": {}})
+        os.kill(pid, signal.SIGKILL)
+        answers = {(answer := await pipes.line()).get("id"): answer for _ in range(6)}
+        assert "inc" in str(answers[1]["result"]["tools"])
+        assert answers[2]["result"] == {}
+        assert answers[3]["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
+        assert answers[4]["error"]["data"]["code"] == "outcome_unknown"
+
+
+@pytest.mark.thorough
+async def test_a_handshake_in_flight_is_made_with_the_next_server(shared: SharedClients) -> None:
+    async with shared.piped(*PIN, hello=False) as pipes:
+        pid = await until(partial(pid_of, shared))
+        os.kill(pid, signal.SIGSTOP)
+        await pipes.send(*HELLO)
+        os.kill(pid, signal.SIGKILL)
+        assert (await pipes.answer(0))["result"]["protocolVersion"] == "2025-11-25"
+        assert (await pipes.tool(1, "inc"))["structuredContent"]["count"] == 1
+
+
+@pytest.mark.thorough
+async def test_log_level_and_subscriptions_are_set_again(shared: SharedClients) -> None:
+    """The client is told that a resource may have changed meanwhile."""
+    async with shared.piped(*PIN) as pipes:
+        session = (await pipes.tool(1, "session_info"))["structuredContent"]["session_id"]
+        uris = [f"session://{session}/state", f"session://{session}/counter/counter%3A%2F%2Fvalue"]
+        await pipes.send({"id": 2, "method": "logging/setLevel", "params": {"level": "error"}})
+        await pipes.answer(2)
+        for number, uri in enumerate([*uris, "session://gone/state"], 3):
+            await pipes.send(
+                {"id": number, "method": "resources/subscribe", "params": {"uri": uri}}
+            )
+            await pipes.answer(number)
+        await pipes.send(
+            {"id": 6, "method": "resources/unsubscribe", "params": {"uri": uris[1]}},
+        )
+        await pipes.answer(6)
+        await kill(shared)
+        with anyio.fail_after(30):
+            while (message := await pipes.line())["method"] in PROMPTS_AND_TOOLS:
+                pass
+        assert message["method"] == "notifications/resources/updated"
+        assert message["params"] == {"uri": uris[0]}
+        await pipes.send(tool_call(7, "state_update", values={"n": 1}))
+        messages = [await pipes.line(), await pipes.line()]
+        [update] = [each for each in messages if "method" in each]
+        assert update["params"]["uri"] == uris[0]
+        await pipes.send(tool_call(8, "say", level="info", message="quiet"))
+        assert (await pipes.line())["id"] == 8
+
+
+@pytest.mark.thorough
+async def test_a_subscription_of_2026_07_28_goes_on(shared: SharedClients) -> None:
+    async with (
+        shared.connect(*PIN, mode="auto") as client,
+        shared.connect(*PIN) as other,
+        client.listen(tools_list_changed=True) as changes,
+    ):
+        with anyio.fail_after(60):
+            await kill(shared)
+            # What it may have missed.
+            assert "ToolsListChanged" in type(await anext(changes)).__name__
+            await other.call_tool("grow", {})
+            assert "ToolsListChanged" in type(await anext(changes)).__name__
+            await anyio.to_thread.run_sync(shared.stop)
+            assert await inc(other) == 1
+            assert "ToolsListChanged" in type(await anext(changes)).__name__
+
+
+@asynccontextmanager
+async def standing_in(
+    shared: SharedClients,
+) -> AsyncGenerator[Callable[[], Awaitable[SocketLines]]]:
+    """Stand in for the servers of a data folder. The function returns the next connection of a client, once it is served."""
+    shared.folder.create()
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        path = claim_socket(shared.folder.path, "stand-in")
+        listener.bind(os.fspath(path))
+        listener.listen()
+        listener.setblocking(False)
+
+        async def accept() -> SocketLines:
+            loop = asyncio.get_running_loop()
+            while True:
+                connection, _ = await loop.sock_accept(listener)
+                lines = SocketLines(*await asyncio.open_unix_connection(sock=connection))
+                if b'"shared"' in await lines.reader.readline():
+                    await lines.send({"content": {}})
+                    return lines
+                lines.writer.close()
+
+        with shared.folder.published(path):
+            yield accept
+        remove_socket(shared.folder.path, "stand-in")
+
+
+@dataclass
+class SocketLines:
+    """The server's end of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, message: JSON) -> None:
+        self.writer.write(json.dumps(message).encode() + b"\n")
+        await self.writer.drain()
+
+    async def line(self) -> JSON:
+        with anyio.fail_after(20):
+            return json.loads(await self.reader.readline())
+
+
+@pytest.mark.thorough
+async def test_half_a_line_of_a_server_is_dropped(shared: SharedClients) -> None:
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(30):
+            server = await accept()
+            await pipes.send(tool_call(1, "inc"), tool_call(2, "inc"))
+            assert [(await server.line())["id"], (await server.line())["id"]] == [1, 2]
+            whole = b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+            server.writer.write(whole + whole.replace(b"1", b"2")[:-3])
+            server.writer.close()
+            assert await pipes.line() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+            unknown = (await pipes.line())["result"]["_meta"]["statehold/error"]
+            assert unknown["code"] == "outcome_unknown"
+            server = await accept()
+            await server.send({"jsonrpc": "2.0", "method": "notifications/message"})
+            assert (await pipes.line())["method"] == "notifications/message"
+            server.writer.close()
+
+
+@pytest.mark.thorough
+async def test_half_a_line_of_a_client_reaches_the_next_server_as_a_whole(
+    shared: SharedClients,
+) -> None:
+    """Also one that a server has read a part of: it cannot have run."""
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(30):
+            server = await accept()
+            call = tool_call(1, "echo", text="x" * (2 << 20))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(pipes.send, call)
+                assert (await server.reader.readexactly(100)).startswith(b'{"jsonrpc"')
+                server.writer.transport.abort()
+                server = await accept()
+                received = await server.reader.readuntil(b"xx")
+                while b"\n" not in received[-1:]:
+                    received += await server.reader.read(1 << 20)
+            assert json.loads(received) == {"jsonrpc": "2.0", **call}
+            await server.send({"jsonrpc": "2.0", "id": 1, "result": {}})
+            assert (await pipes.answer(1))["result"] == {}
+            server.writer.close()
+
+
+@pytest.mark.thorough
+async def test_a_request_that_ends_each_server_is_repeated_once(shared: SharedClients) -> None:
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(30):
+            await pipes.send({"id": 1, "method": "tools/list"})
+            for _ in range(2):
+                server = await accept()
+                assert (await server.line())["method"] == "tools/list"
+                server.writer.close()
+            assert (await pipes.line())["error"]["data"]["code"] == "outcome_unknown"
+
+
+@pytest.mark.thorough
+async def test_a_next_server_without_the_version_of_the_client_ends_it(
+    shared: SharedClients,
+) -> None:
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(30):
+            await pipes.send(*HELLO)
+            for version in ("2025-11-25", "2025-06-18"):
+                server = await accept()
+                assert (await server.line())["method"] == "initialize"
+                result = {"protocolVersion": version, "capabilities": {}}
+                await server.send({"jsonrpc": "2.0", "id": 0, "result": result})
+                assert (await server.line())["method"] == "notifications/initialized"
+                if version == "2025-11-25":
+                    assert (await pipes.line())["result"] == result
+                    server.writer.close()
+            assert await pipes.rest() == []
+            assert await pipes.process.wait() == FAILURE
+            server.writer.close()
+
+
+@pytest.mark.thorough
+async def test_a_question_of_a_killed_server_is_withdrawn_and_its_answer_reaches_no_other(
+    shared: SharedClients,
+) -> None:
+    hello = json.loads(json.dumps(HELLO))
+    hello[0]["params"]["capabilities"] = {"elicitation": {}}
+    async with shared.piped(*PIN, hello=False) as pipes:
+        await pipes.send(*hello)
+        await pipes.answer(0)
+        await pipes.send(tool_call(1, "q_ask"))
+        asked = await pipes.line()
+        assert asked["method"] == "elicitation/create"
+        await kill(shared)
+        with anyio.fail_after(30):
+            withdrawn = await pipes.line()
+            assert withdrawn["method"] == "notifications/cancelled"
+            assert withdrawn["params"]["requestId"] == asked["id"]
+            unknown = await pipes.answer(1)
+            code = unknown["result"]["_meta"]["statehold/error"]["code"]
+            assert code == "outcome_unknown"
+            # The keeper had the process that asked; a new one asks again.
+            await pipes.tool(2, "session_restart")
+            await pipes.send(tool_call(3, "q_ask"))
+            while (again := await pipes.line()).get("method") != "elicitation/create":
+                pass
+            assert again["id"] != asked["id"]
+            answers = {asked["id"]: "of the first", again["id"]: "of the second"}
+            for number, text in answers.items():
+                content = {"action": "accept", "content": {"answer": text}}
+                await pipes.send({"id": number, "result": content})
+            assert "of the second" in str(await pipes.answer(3))
+
+
+@pytest.mark.thorough
+async def test_without_a_next_server_a_client_gets_errors_and_ends(
+    shared: SharedClients, settings: JSON
+) -> None:
+    async with shared.piped(*PIN) as pipes:
+        await anyio.to_thread.run_sync(shared.stop)
+        shared.config.write_text(toml({**settings, "server": {"linger_seconds": "soon"}}))
+        await pipes.send(tool_call(1, "inc"), {"id": 2, "method": "tools/list"})
+        await pipes.send({"method": "notifications/roots/list_changed"})
+        called, listed = await pipes.rest()
+        assert called["result"]["_meta"]["statehold/error"]["code"] == "service_unavailable"
+        assert listed["error"]["data"]["code"] == "service_unavailable"
+        assert await pipes.process.wait() == FAILURE
+        assert pipes.process.stderr is not None
+        assert b"server.linger_seconds" in await pipes.process.stderr.receive()
+    shared.config.write_text(toml(settings))
+
+
+@pytest.mark.thorough
+async def test_a_next_server_with_other_settings_ends_the_client(
+    shared: SharedClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared.piped(*PIN) as pipes:
+        await anyio.to_thread.run_sync(shared.stop)
+        monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
+        assert shared.run().returncode == OK
+        monkeypatch.delenv("STATEHOLD_TIMEOUTS__CALL")
+        assert await pipes.rest() == []
+        assert await pipes.process.wait() == USAGE
+        assert pipes.process.stderr is not None
+        assert b"(STATEHOLD_TIMEOUTS__CALL)" in await pipes.process.stderr.receive()
+
+
+@pytest.mark.thorough
+async def test_a_client_that_leaves_while_no_server_runs_starts_none(
+    shared: SharedClients,
+) -> None:
+    async with shared.piped(*PIN) as pipes:
+        await anyio.to_thread.run_sync(shared.stop)
+        await pipes.stdin.aclose()
+        with anyio.fail_after(10):
+            assert await pipes.process.wait() == OK
+        assert shared.servers() == []
+
+
+@pytest.mark.thorough
+async def test_a_cancelled_call_is_not_answered_after_a_kill(shared: SharedClients) -> None:
+    async with shared.piped(*PIN) as pipes:
+        await pipes.tool(1, "inc")
+        await pipes.send(tool_call(2, "slow", seconds=60))
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+        await pipes.send(cancel, {"id": 3, "method": "ping"})
+        await pipes.answer(3)
+        await kill(shared)
+        messages: list[JSON] = []
+        await pipes.send(tool_call(4, "inc"))
+        while (message := await pipes.line()).get("id") != 4:
+            messages.append(message)
+        assert [message for message in messages if "id" in message] == []
+
+
+def test_types_of_the_sdk_are_those_of_the_conversation() -> None:
+    """The program of a client does not import them."""
+    from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+    from statehold.server.protocol.results import ERROR_META
+    from statehold.server.shared import conversation
+
+    assert SUBSCRIPTION_ID_META_KEY == "io.modelcontextprotocol/subscriptionId"
+    assert types.PROTOCOL_VERSION_META_KEY == "io.modelcontextprotocol/protocolVersion"
+    assert types.INVALID_PARAMS == -32602
+    assert ERROR_META == "statehold/error"
+    assert conversation
