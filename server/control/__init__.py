@@ -1,1 +1,1 @@
-"""The control socket: requests of this user's commands to a running process."""
+"""Control requests: this user's commands call tools in a running process, over its local socket."""

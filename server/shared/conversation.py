@@ -18,10 +18,11 @@ Id: TypeAlias = "str | int"
 
 _START: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d+|"[^"\\]*"),"(?:result|error)":')
 """The beginning of an answer as our server writes it."""
-_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-_ERROR_META: Final = "statehold/error"
-_INVALID_PARAMS: Final = -32602
+VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
+SUBSCRIPTION_META: Final = "io.modelcontextprotocol/subscriptionId"
+ERROR_META: Final = "statehold/error"
+INVALID_PARAMS: Final = -32602
+CONNECTION_CLOSED: Final = -32000
 _INITIALIZE, _LISTEN = "initialize", "subscriptions/listen"
 _LEVEL, _SUBSCRIBE, _UNSUBSCRIBE = (
     "logging/setLevel",
@@ -206,14 +207,21 @@ class Conversation:
         replay = self._replays.pop(number, None)
         if replay is not None:
             return self._take_replayed(replay, message)
-        request = self._requests.pop(number, None)
-        result = message.get("result")
-        if request is None or not request.line or not isinstance(result, dict):
+        request = self._requests.get(number)
+        if (
+            request is not None
+            and request.line
+            and _members(message.get("error")).get("code") == (CONNECTION_CLOSED)
+        ):
+            # The server ends. The request stays, for the next one.
+            return b""
+        self._requests.pop(number, None)
+        if request is None or not request.line or "result" not in message:
             return line
         params = _params(_parse(request.line) or {})
         if request.method == _INITIALIZE:
             self._initialize = request.line
-            self._version = cast(Message, result).get("protocolVersion")
+            self._version = _members(message["result"]).get("protocolVersion")
         elif request.method == _LEVEL:
             self._level = params
         elif request.method == _SUBSCRIBE:
@@ -241,8 +249,8 @@ class Conversation:
 
     def _acknowledge(self, message: Message, line: bytes) -> bytes:
         params = _params(message)
-        meta = {_SUBSCRIPTION: _meta(params).get(_SUBSCRIPTION)}
-        request = self._requests.get(_id(meta[_SUBSCRIPTION]))
+        meta = {SUBSCRIPTION_META: _meta(params).get(SUBSCRIPTION_META)}
+        request = self._requests.get(_id(meta[SUBSCRIPTION_META]))
         if request is None or not request.is_acknowledged:
             if request is not None:
                 request.is_acknowledged = True
@@ -288,7 +296,7 @@ def _request_of(message: Message, line: bytes) -> _Request | None:
     method, number = message.get("method"), message.get("id")
     if not isinstance(method, str) or not isinstance(number, str | int):
         return None
-    is_modern = _VERSION in _meta(_params(message))
+    is_modern = VERSION_META in _meta(_params(message))
     return _Request(method, is_modern, line if method in _REPEATABLE else b"")
 
 
@@ -300,12 +308,12 @@ def _refusal(number: Id, request: _Request, error: SessionError) -> bytes:
         answer["result"] = {
             "content": [{"type": "text", "text": text}],
             "isError": True,
-            "_meta": {_ERROR_META: error.details()},
+            "_meta": {ERROR_META: error.details()},
             **({"resultType": "complete"} if request.is_modern else {}),
         }
     else:
         message = f"{error.code}: {error.message} {error.recovery}"
-        answer["error"] = {"code": _INVALID_PARAMS, "message": message, "data": error.details()}
+        answer["error"] = {"code": INVALID_PARAMS, "message": message, "data": error.details()}
     return _encode(answer)
 
 
@@ -328,7 +336,7 @@ def _parse(line: bytes) -> Message | None:
         message: object = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return _members(message) if isinstance(message, dict) else None
+    return cast(Message, message) if isinstance(message, dict) else None
 
 
 def _id(value: object) -> Id:

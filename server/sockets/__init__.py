@@ -1,1 +1,1 @@
-"""Unix sockets between the processes of one user."""
+"""The local socket of a process, for the other processes of its user, and the sockets of systemd."""
