@@ -44,7 +44,7 @@ class Pipe:
         self._changed = threading.Condition()
         self._connection: socket.socket | None = None
         self._has_line = False
-        """Whether a line of the client is being sent, or waits for a server."""
+        """Whether lines of the client wait, or have just waited, for a server."""
         self._is_sending = False
         self._client_closed = False
         self._gave_up = False
@@ -136,14 +136,12 @@ class Pipe:
         unread = bytearray()
         with suppress(OSError):
             while data := os.read(0, READ_BYTES):
-                with self._changed:
-                    self._has_line = True
-                    self._changed.notify_all()
                 for line in _take_lines(unread, data):
                     self._send(line)
-                with self._changed:
-                    self._has_line = False
-                    self._changed.notify_all()
+                if self._has_line:
+                    with self._changed:
+                        self._has_line = False
+                        self._changed.notify_all()
         if unread:
             self._send(bytes(unread))
         with self._changed:
@@ -176,7 +174,10 @@ class Pipe:
             return self._gave_up or self._connection not in (None, lost)
 
         with self._changed:
-            self._changed.wait_for(is_decided)
+            if not is_decided():
+                self._has_line = True
+                self._changed.notify_all()
+                self._changed.wait_for(is_decided)
             self._is_sending = not self._gave_up
             return None if self._gave_up else self._connection
 

@@ -30,7 +30,7 @@ class Pipes:
             await self.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def line(self) -> JSON:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             return json.loads(await self.out.receive_until(b"\n", 1 << 20))
 
     async def answer(self, number: int) -> JSON:
@@ -45,7 +45,7 @@ class Pipes:
     async def rest(self) -> list[JSON]:
         """Read to the end."""
         messages: list[JSON] = []
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while True:
                 try:
                     messages.append(json.loads(await self.out.receive_until(b"\n", 1 << 20)))

@@ -94,7 +94,7 @@ class SharedClients:
                 pids.append(process.pid)
         return pids
 
-    def wait_ended(self, *, within: float = 20.0) -> None:
+    def wait_ended(self, *, within: float = 60.0) -> None:
         """Wait until the server has ended, and its child processes with it."""
         if not self.folder.path.exists():
             return
@@ -102,7 +102,7 @@ class SharedClients:
         processes += [child for one in processes for child in one.children(recursive=True)]
         with self.folder.lock(SERVER_LOCK, within=within) as has_ended:
             assert has_ended, self.folder.log.read_text()
-        _, alive = psutil.wait_procs(processes, timeout=5)
+        _, alive = psutil.wait_procs(processes, timeout=20)
         assert not alive, alive
 
     def stop(self) -> None:

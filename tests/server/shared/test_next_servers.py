@@ -82,7 +82,7 @@ async def test_a_client_goes_on_after_a_kill_in_the_middle_of_a_call(
         codes.append(code_of(await client.call_tool("slow", arguments, progress_callback=note)))
 
     async with shared.connect(*PIN, mode=mode) as client:
-        with anyio.fail_after(60):
+        with anyio.fail_after(90):
             assert await inc(client) == 1
             before = pid_of(shared)
             async with anyio.create_task_group() as tasks:
@@ -112,7 +112,7 @@ async def test_an_orderly_end_lets_calls_finish_and_the_next_call_starts_a_serve
         assert text_of(result) == "done"
 
     async with shared.connect(*PIN, mode=mode) as client:
-        with anyio.fail_after(60):
+        with anyio.fail_after(90):
             assert await inc(client) == 1
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call, client)
@@ -141,7 +141,7 @@ async def test_a_stopped_server_stays_away_until_a_client_needs_it(
         shared.config.write_text(toml({**settings, "toolsets": ["core", "state"]}))
         assert (await one.tool(1, "state_update", values={"n": 1}))["structuredContent"]
         # The program that needs nothing finds it.
-        with anyio.fail_after(20):
+        with anyio.fail_after(90):
             assert (await other.line())["method"] in PROMPTS_AND_TOOLS
         state = (await other.tool(1, "state_get"))["structuredContent"]
         assert state["value"] == {"n": 1}
@@ -153,7 +153,7 @@ async def test_idle_programs_start_one_server_after_a_kill(shared: SharedClients
     async with shared.piped(*PIN) as one, shared.piped(*PIN) as other:
         assert (await one.tool(1, "inc"))["structuredContent"]["count"] == 1
         killed = await kill(shared)
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             # The list of tools may be another one now.
             for pipes in (one, other):
                 changes = {(await pipes.line())["method"], (await pipes.line())["method"]}
@@ -231,7 +231,7 @@ async def test_log_level_and_subscriptions_are_set_again(shared: SharedClients) 
         )
         await pipes.answer(6)
         await kill(shared)
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             while (message := await pipes.line())["method"] in PROMPTS_AND_TOOLS:
                 pass
         assert message["method"] == "notifications/resources/updated"
@@ -251,7 +251,7 @@ async def test_a_subscription_of_2026_07_28_goes_on(shared: SharedClients) -> No
         shared.connect(*PIN) as other,
         client.listen(tools_list_changed=True) as changes,
     ):
-        with anyio.fail_after(60):
+        with anyio.fail_after(90):
             await kill(shared)
             # What it may have missed.
             assert "ToolsListChanged" in type(await anext(changes)).__name__
@@ -301,14 +301,14 @@ class SocketLines:
         await self.writer.drain()
 
     async def line(self) -> JSON:
-        with anyio.fail_after(20):
+        with anyio.fail_after(90):
             return json.loads(await self.reader.readline())
 
 
 @pytest.mark.thorough
 async def test_half_a_line_of_a_server_is_dropped(shared: SharedClients) -> None:
     async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             server = await accept()
             await pipes.send(tool_call(1, "inc"), tool_call(2, "inc"))
             assert [(await server.line())["id"], (await server.line())["id"]] == [1, 2]
@@ -330,7 +330,7 @@ async def test_half_a_line_of_a_client_reaches_the_next_server_as_a_whole(
 ) -> None:
     """Also one that a server has read a part of: it cannot have run."""
     async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             server = await accept()
             call = tool_call(1, "echo", text="x" * (2 << 20))
             received = b""
@@ -350,7 +350,7 @@ async def test_half_a_line_of_a_client_reaches_the_next_server_as_a_whole(
 @pytest.mark.thorough
 async def test_a_request_that_ends_each_server_is_repeated_once(shared: SharedClients) -> None:
     async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             await pipes.send({"id": 1, "method": "tools/list"})
             for _ in range(2):
                 server = await accept()
@@ -364,7 +364,7 @@ async def test_a_next_server_without_the_version_of_the_client_ends_it(
     shared: SharedClients,
 ) -> None:
     async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             await pipes.send(*HELLO)
             for version in ("2025-11-25", "2025-06-18"):
                 server = await accept()
@@ -393,7 +393,7 @@ async def test_a_question_of_a_killed_server_is_withdrawn_and_its_answer_reaches
         asked = await pipes.line()
         assert asked["method"] == "elicitation/create"
         await kill(shared)
-        with anyio.fail_after(30):
+        with anyio.fail_after(90):
             withdrawn = await pipes.line()
             assert withdrawn["method"] == "notifications/cancelled"
             assert withdrawn["params"]["requestId"] == asked["id"]
@@ -453,7 +453,7 @@ async def test_a_client_that_leaves_while_no_server_runs_starts_none(
     async with shared.piped(*PIN) as pipes:
         await anyio.to_thread.run_sync(shared.stop)
         await pipes.stdin.aclose()
-        with anyio.fail_after(10):
+        with anyio.fail_after(90):
             assert await pipes.process.wait() == OK
         assert shared.servers() == []
 
