@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.records import NodeRecord
-from ..sockets.address import is_same_user
+from ..sockets.address import find_socket, is_same_user
 from . import tcp
-from .address import NodeSockets
 from .assertion import Assertion, AssertionRefused, Assertions, NodeRequest, SignedAssertions
 from .connection import ConnectionEnded, NodeConnection
-from .messages import HELLO, PROOF_HEADER
+from .messages import HELLO, HTTP_VERB, PROOF_HEADER
 
 CONNECT_SECONDS = 2.0
+_HTTP: Final = json.dumps({"verb": HTTP_VERB}).encode() + b"\n"
+"""The first line to a local socket. A process that does not serve the verb answers with a line that is no HTTP."""
 _HELLO: Final = NodeRequest("GET", HELLO, (), b"")
 
 logger = logging.getLogger("statehold.server")
@@ -53,16 +56,16 @@ class Dialer(Protocol):
 
 
 class UnixDialer:
-    """Connects to the nodes of a data folder."""
+    """Connects to the nodes of a data folder, over their local sockets in `folder`."""
 
-    def __init__(self, sockets: NodeSockets) -> None:
-        self._sockets = sockets
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._assertions = Assertions()
 
     def has(self, node: str) -> bool:
         """Whether a node is one of the data folder."""
         try:
-            return self._sockets.path(node).exists()
+            return find_socket(self._folder, node).exists()
         except FileNotFoundError:
             return False
 
@@ -70,11 +73,12 @@ class UnixDialer:
         loop, connection = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
         try:
             connection.setblocking(False)
-            path = os.fspath(self._sockets.path(node))
+            path = os.fspath(find_socket(self._folder, node))
             with anyio.fail_after(CONNECT_SECONDS):
                 await loop.sock_connect(connection, path)
                 if not is_same_user(connection):
                     raise NodeUnreachable
+                await loop.sock_sendall(connection, _HTTP)
                 new_connection = partial(NodeConnection, node, self._assertions)
                 _, opened = await loop.create_unix_connection(new_connection, sock=connection)
             return opened

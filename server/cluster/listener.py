@@ -1,4 +1,4 @@
-"""The sockets at which a node takes the requests of other nodes: one HTTP protocol on each accepted connection."""
+"""The connections at which a node takes the requests of other nodes: one HTTP protocol on each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import anyio
 import anyio.to_thread
 from starlette.types import ASGIApp
 
-from ..sockets.accept_loop import accept_sockets
-from ..sockets.address import is_same_user
-from ..sockets.local_socket import listen
-from .address import NodeSockets
+from ...sessions.json_codec import JSON
+from ..sockets.local_socket import LocalSocket
 from .assertion import Assertions
+from .messages import HTTP_VERB
 from .owner import KEEP_SECONDS, OtherEnd, Owner
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 2.0
 """Seconds that the last results may take when the process ends."""
-SEND_BYTES: Final = 1 << 20
 
 logger = logging.getLogger("statehold.server")
 
@@ -129,31 +127,21 @@ def _protocol_class() -> Any:
 
 
 @asynccontextmanager
-async def answer_nodes(owner: Owner, sockets: NodeSockets, node: str) -> AsyncGenerator[None]:
-    """Answer the other nodes of the data folder while the block runs. The last results are sent before it ends.
+async def answer_nodes(owner: Owner, local: LocalSocket) -> AsyncGenerator[None]:
+    """Answer the other nodes of the data folder at the local socket of this process while the block runs.
 
-    Raises:
-        OSError: the socket cannot be created.
+    The last results are sent before it ends.
     """
     server = NodeServer(owner.application(Assertions()))
-    with listen(sockets.claim(node), partial(sockets.remove, node)) as listener:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(accept_sockets, listener, tasks, partial(_serve_unix, server))
-            try:
-                yield
-            finally:
-                await owner.wait_idle(ANSWER_SECONDS)
-                server.close()
-                tasks.cancel_scope.cancel()
+    async with local.serve({HTTP_VERB: partial(_serve_node, server)}):
+        try:
+            yield
+        finally:
+            await owner.wait_idle(ANSWER_SECONDS)
+            server.close()
 
 
-async def _serve_unix(server: NodeServer, connection: socket.socket) -> None:
-    if not is_same_user(connection):
-        connection.close()
-        logger.warning("another user connected, and was refused")
-        return
-    # A screenshot then takes one write; the system limits the size.
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+async def _serve_node(server: NodeServer, members: JSON, connection: socket.socket) -> None:
     await server.serve(connection, SameUser())
 
 

@@ -32,6 +32,8 @@ from ...sessions.json_codec import JSON
 from .assertion import NodeRequest
 from .connection import ConnectionEnded
 
+HTTP_VERB: Final = "http"
+"""The verb of the local socket of a process after which its connection is one of HTTP."""
 HELLO: Final = "/node"
 REQUESTS: Final = "/node/requests"
 ANSWERS: Final = "/node/answers/"
@@ -121,6 +123,7 @@ def raise_error(error: JSON) -> None:
 __all__ = [
     "ANSWERS",
     "HELLO",
+    "HTTP_VERB",
     "NOTICES",
     "NOT_OWNER",
     "PROOF_HEADER",

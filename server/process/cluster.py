@@ -11,8 +11,7 @@ import anyio
 
 from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import StoreUnavailable
-from ...sessions.node import Node
-from ..cluster.address import NodeSockets
+from ...sessions.node import NODES, Node
 from ..cluster.assertion import SignedAssertions
 from ..cluster.certificates import Certificates
 from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
@@ -21,6 +20,7 @@ from ..cluster.peer_port import PeerPort, open_peer_port
 from ..cluster.pool import Peers
 from ..config.model import Config, ConfigError
 from ..gateway.gateway import Gateway
+from ..sockets.local_socket import LocalSocket
 
 
 @asynccontextmanager
@@ -64,18 +64,14 @@ def _database_host(config: Config) -> str:
 
 @asynccontextmanager
 async def join_nodes(
-    gateway: Gateway, folder: Path | None, port: PeerPort | None
+    gateway: Gateway, local: LocalSocket, folder: Path | None, port: PeerPort | None
 ) -> AsyncGenerator[None]:
-    """Let this node and the others answer for each other while the block runs.
-
-    Raises:
-        OSError: the folder of the sockets is not private to this user.
-    """
+    """Let this node and the others answer for each other while the block runs. `folder` is the data folder."""
     if folder is None:
         yield
         return
-    node, config, sockets = gateway.node, gateway.config, NodeSockets(folder)
-    unix = UnixDialer(sockets)
+    node, config = gateway.node, gateway.config
+    unix = UnixDialer(folder / NODES)
     dialer: Dialer = unix
     server: NodeServer | None = None
     if port is not None:
@@ -93,7 +89,7 @@ async def join_nodes(
     node.is_connected, node.forwards = peers.is_connected, True
     try:
         async with (
-            answer_nodes(gateway.owner, sockets, node.id),
+            answer_nodes(gateway.owner, local),
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(peers.close_idle)

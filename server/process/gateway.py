@@ -125,7 +125,7 @@ async def hold_open(
             async with (
                 local_socket(None if folder is None else folder / NODES, node.id) as local,
                 # Before the gateway, whose last answers it still sends.
-                join_nodes(gateway, folder, port),
+                join_nodes(gateway, local, folder, port),
                 gateway,
                 local.serve({"control": ControlVerb(control), **(verbs or {})}),
             ):

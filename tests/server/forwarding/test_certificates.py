@@ -28,7 +28,6 @@ from support.gateway_process import (
 from support.machines import KEY, cluster, free_port
 from support.tcp_relay import relay
 
-from statehold.server.cluster.address import NodeSockets
 from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.certificates import Certificates
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
@@ -111,7 +110,7 @@ async def _member(
         certificates = Certificates.read(ClusterSettings(**settings))
         assert certificates is not None
         tls = certificates.client()
-    unix = UnixDialer(NodeSockets(folder / "none"))
+    unix = UnixDialer(folder / "none")
     dialer = ClusterDialer(unix, assertions, find, lambda address: True, tls)
     with anyio.fail_after(20):
         connection = await dialer.connect(node)

@@ -228,7 +228,7 @@ async def test_errors_are_those_of_the_owner(pair: Pair) -> None:
 
 
 async def test_only_this_user_reaches_the_sockets(pair: Pair, data: Path) -> None:
-    folder = data / "forwarding"
+    folder = data / "nodes"
     assert mode_of(folder) == 0o700
     sockets = sockets_of(data)
     assert sockets
@@ -239,7 +239,9 @@ async def test_only_this_user_reaches_the_sockets(pair: Pair, data: Path) -> Non
 async def test_a_malformed_request_ends_its_connection_only(pair: Pair, data: Path) -> None:
     for path in sockets_of(data):
         async with await anyio.connect_unix(path) as stream:
-            await stream.send(b'{"method": "tools/call"}\n')
+            await stream.send(
+                b'{"verb": "http"}\nPOST /node/requests HTTP/1.1\r\nhost: node\r\n\r\n'
+            )
             with anyio.fail_after(10), pytest.raises(anyio.EndOfStream):
                 await stream.receive()
     async with pair.edge.connect() as client:
@@ -247,7 +249,7 @@ async def test_a_malformed_request_ends_its_connection_only(pair: Pair, data: Pa
 
 
 def sockets_of(data: Path) -> list[Path]:
-    return list((data / "forwarding").glob("*.sock"))
+    return list((data / "nodes").glob("*.sock"))
 
 
 def mode_of(path: Path) -> int:

@@ -34,7 +34,6 @@ from support.round_robin import connected
 from support.tcp_relay import Relay, relay
 
 from statehold.server.cluster import tcp
-from statehold.server.cluster.address import NodeSockets
 from statehold.server.cluster.assertion import HEADER, Assertion, NodeRequest, SignedAssertions
 from statehold.server.cluster.connection import ConnectionEnded, NodeConnection
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
@@ -73,7 +72,7 @@ class Machines:
             return record
 
         dialer = ClusterDialer(
-            UnixDialer(NodeSockets(self.folder)), signing(key, late), find, lambda address: True
+            UnixDialer(self.folder), signing(key, late), find, lambda address: True
         )
         with anyio.fail_after(20):
             connection = await dialer.connect(node or self.node)

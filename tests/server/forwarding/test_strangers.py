@@ -14,7 +14,6 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from statehold.server.cluster.address import NodeSockets
 from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
 from statehold.server.cluster.listener import NodeServer
@@ -119,5 +118,5 @@ def _dialer(address: str, folder: Path) -> ClusterDialer:
     async def find(node: str) -> NodeRecord:
         return NodeRecord(id=node, proof_key="", started_at=0, peer=address)
 
-    unix = UnixDialer(NodeSockets(folder))
+    unix = UnixDialer(folder)
     return ClusterDialer(unix, _assertions("m"), find, lambda host: True)
