@@ -348,7 +348,7 @@ class BrowserConnection:
         return False
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        """Answer resources/list and resources/read with the files of the session.
+        """Answer requests for resources with the files of the session.
 
         Raises:
             InvalidArgument: There is no such resource, or no such method.

@@ -222,7 +222,7 @@ class BrowserService:
         await _remove_folder(self._files_of(session_id).folder)
 
     async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
-        """Answer resources/list and resources/read with the files of a session. No browser is needed.
+        """Answer requests for resources with the files of a session. No browser is needed.
 
         Raises:
             InvalidArgument: There is no such file, or no such method.

@@ -239,6 +239,7 @@ async def test_a_pinned_session_lists_its_files(
         [_, file] = (await client.list_resources()).resources
         assert file.name == "a b.png"
         assert (await client.read_resource(str(file.uri))).contents
+        assert (await client.list_resource_templates()).resource_templates == []
 
 
 @pytest.mark.thorough

@@ -212,13 +212,15 @@ class Files:
         return {"uri": uri, **contents}
 
     async def answer(self, method: str, params: JSON) -> JSON:
-        """Answer resources/list and resources/read.
+        """Answer resources/list, resources/templates/list and resources/read.
 
         Raises:
             InvalidArgument: There is no such file, it is too large, or there is no such method.
         """
         if method == "resources/list":
             return {"resources": [await self.resource(name) for name in await self.names()]}
+        if method == "resources/templates/list":
+            return {"resourceTemplates": []}
         if method != "resources/read":
             raise InvalidArgument(f"The browser has no {method}.")
         try:

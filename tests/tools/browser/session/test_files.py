@@ -70,6 +70,10 @@ async def test_files_are_kept_while_others_are_removed(files: Files) -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_a_list_of_templates_is_empty_and_no_error(files: Files) -> None:
+    assert await files.answer("resources/templates/list", {}) == {"resourceTemplates": []}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 async def test_a_file_that_does_not_fit_on_the_disk_leaves_nothing(files: Files) -> None:
     import resource
