@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import anyio
@@ -117,7 +117,7 @@ class Owner:
         return _Application(self, assertions)
 
     async def wait_idle(self, within: float) -> None:
-        """Wait until every MCP request is answered, or `within` seconds have passed."""
+        """Wait until every request that is no stream is answered, or `within` seconds have passed."""
         with anyio.move_on_after(within, shield=True):
             while self._running:
                 await self._idle.wait()
@@ -183,7 +183,9 @@ class Owner:
             await _send_status(send, 204)
         elif self.http is not None:
             user = _user_of(assertion.principal) if self.needs_user else None
-            await self.http(_client_scope(scope, user), _receive_again(body, receive), send)
+            # The end of this node ends streams by itself.
+            with nullcontext() if scope["method"] == "GET" else self._count():
+                await self.http(_client_scope(scope, user), _receive_again(body, receive), send)
 
     async def _answer(
         self,

@@ -123,7 +123,8 @@ class Peers:
         if connection.is_whole and connection.is_open:
             connections.idle.append((connection, anyio.current_time()))
         else:
-            connection.close()
+            # At once, also where the other node reads no more: this cancels the request.
+            connection.abort()
 
     def _take_idle(self, connections: _Node) -> NodeConnection | None:
         while connections.idle:
