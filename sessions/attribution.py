@@ -156,7 +156,7 @@ def _place_imitations(
     texts: Sequence[str], readings: Sequence[Sequence[int]], places: Sequence[set[int]]
 ) -> bool:
     """Add the positions of imitations to those of each text. Return False if there are more than MOST."""
-    outlines = [_outline(text) for text in texts]
+    outlines = list(map(_outline, texts))
     if not any(
         _NOTE_OUTLINE.search("".join(outlines[index] for index in reading)) for reading in readings
     ):
