@@ -158,7 +158,7 @@ def _place_imitations(
     """Add the positions of imitations to those of each text. Return False if there are more than MOST."""
     outlines = list(map(_outline, texts))
     if not any(
-        _NOTE_OUTLINE.search("".join(outlines[index] for index in reading)) for reading in readings
+        _NOTE_OUTLINE.search("".join(map(outlines.__getitem__, reading))) for reading in readings
     ):
         return True
     for with_signs in (False, True):

@@ -19,7 +19,7 @@ from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
 FILES = 49
-FRAMES = 18
+FRAMES = 19
 
 
 @dataclass
