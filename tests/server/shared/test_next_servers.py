@@ -131,6 +131,7 @@ async def test_an_orderly_end_lets_calls_finish_and_the_next_call_starts_a_serve
             assert "statehold/notice" in meta_of(result)
 
 
+@pytest.mark.thorough
 async def test_a_stopped_server_stays_away_until_a_client_needs_it(
     shared: SharedClients, settings: JSON
 ) -> None:
