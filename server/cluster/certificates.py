@@ -14,53 +14,46 @@ from ..config.private_file import read_private
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The files of one node. The authority signs the certificates of the cluster's nodes, and no others."""
+    """The TLS contexts of one node, both with its certificate. The authority signs those of the nodes, and no others."""
 
-    certificate: Path
-    key: Path
-    authority: Path
+    server: ssl.SSLContext
+    """The context of the end that is connected to: it refuses programs without a certificate."""
+    client: ssl.SSLContext
+    """The context of the end that connects."""
 
     @classmethod
     def read(cls, settings: ClusterSettings) -> Self | None:
-        """Return the certificates of a cluster, checked; None if its nodes use no TLS.
+        """Return the certificates of a cluster; None if its nodes use no TLS.
 
         Raises:
             ConfigError: one file cannot be read or used, or the key is open to other users.
         """
-        files = (settings.certificate, settings.key, settings.authority)
-        certificate, key, authority = files
+        certificate, key, authority = settings.certificate, settings.key, settings.authority
         if certificate is None or key is None or authority is None:
             return None
         read_private(key, setting="cluster.key", content="key of the node")
-        found = cls(certificate, key, authority)
-        found.server()
-        return found
-
-    def server(self) -> ssl.SSLContext:
-        """Return the context of the end that is connected to: it refuses programs without a certificate."""
-        return self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-
-    def client(self) -> ssl.SSLContext:
-        """Return the context of the end that connects."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # Nodes come and go with their addresses: the authority vouches for the cluster, and the proof for the node.
-        context.check_hostname = False
-        return self._load(context)
+        client.check_hostname = False
+        for context in (server, client):
+            _load(context, certificate, key, authority)
+        return cls(server, client)
 
-    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        setting, path = "cluster.certificate, cluster.key", self.certificate
-        try:
-            context.load_cert_chain(self.certificate, self.key)
-            setting, path = "cluster.authority", self.authority
-            context.load_verify_locations(self.authority)
-        except ssl.SSLError as error:
-            raise ConfigError(f"{setting}: {path}: not usable ({error.reason})") from None
-        except OSError as error:
-            reason = (error.strerror or type(error).__name__).lower()
-            raise ConfigError(f"{setting}: {path} cannot be read: {reason}") from None
-        return context
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path, authority: Path) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    setting, path = "cluster.certificate, cluster.key", certificate
+    try:
+        context.load_cert_chain(certificate, key)
+        setting, path = "cluster.authority", authority
+        context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{setting}: {path}: not usable ({error.reason})") from None
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ConfigError(f"{setting}: {path} cannot be read: {reason}") from None
 
 
 __all__ = ["Certificates"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uvicorn import Config
@@ -33,12 +32,10 @@ class NodeProtocol(HttpProtocol):
         config: Config,
         server_state: ServerState,
         other_end: OtherEnd,
-        on_lost: Callable[[], None] | None,
     ) -> None:
         super().__init__(config, server_state, {"other_end": other_end})
         self.logger = _SILENT
         self._other_end = other_end
-        self._on_lost = on_lost
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._other_end.transport = transport
@@ -46,10 +43,7 @@ class NodeProtocol(HttpProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._other_end.request_scope is not None:
-            self._other_end.request_scope.cancel()
-        if self._on_lost is not None:
-            self._on_lost()
+        self._other_end.leave()
 
     def data_received(self, data: bytes) -> None:
         if self._other_end.accepts(len(data)):

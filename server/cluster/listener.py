@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import anyio.to_thread
 from starlette.types import ASGIApp
 
@@ -27,26 +25,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 2.0
 """Seconds that the last results may take when the process ends."""
-
-logger = logging.getLogger("statehold.server")
-
-
-class SameUser:
-    """The other end of a connection over the Unix socket, which admits this user's processes only."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.request_scope: anyio.CancelScope | None = None
-
-    def accepts(self, size: int) -> bool:
-        return True
-
-    def admit(self) -> None: ...
-
-    def refuse(self, reason: str) -> None:
-        """Close the connection without an answer."""
-        if self.transport is not None:
-            self.transport.abort()
 
 
 class NodeServer:
@@ -64,7 +42,6 @@ class NodeServer:
         *,
         tls: ssl.SSLContext | None = None,
         tls_seconds: float | None = None,
-        on_lost: Callable[[], None] | None = None,
     ) -> None:
         """Return when the connection is served in the background; it is closed if that fails.
 
@@ -75,13 +52,7 @@ class NodeServer:
             # Most processes that serve one client over stdio are never asked by another one.
             await anyio.to_thread.run_sync(_import_protocol)
             self._load()
-        protocol = partial(
-            _protocol_class(),
-            self._config,
-            self._state,
-            other_end,
-            on_lost,
-        )
+        protocol = partial(_protocol_class(), self._config, self._state, other_end)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 protocol, connection, ssl=tls, ssl_handshake_timeout=tls_seconds
@@ -142,7 +113,7 @@ async def answer_nodes(owner: Owner, local: LocalSocket) -> AsyncGenerator[None]
 
 
 async def _serve_node(server: NodeServer, members: JSON, connection: socket.socket) -> None:
-    await server.serve(connection, SameUser())
+    await server.serve(connection, OtherEnd())
 
 
-__all__ = ["ANSWER_SECONDS", "NodeServer", "SameUser", "answer_nodes"]
+__all__ = ["ANSWER_SECONDS", "NodeServer", "answer_nodes"]

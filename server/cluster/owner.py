@@ -72,25 +72,34 @@ class OwnerServer(Protocol):
         ...
 
 
-class OtherEnd(Protocol):
-    """The other end of a connection."""
+class OtherEnd:
+    """The other end of a connection: a process of this user, as over a local socket. PeerPort has another one."""
 
-    transport: asyncio.Transport | None
-    """The connection, once it is made."""
-    request_scope: anyio.CancelScope | None
-    """The cancel scope of the MCP request that runs, which ends with the connection."""
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        """The connection, once it is made."""
+        self.request_scope: anyio.CancelScope | None = None
+        """The cancel scope of the MCP request that runs, which ends with the connection."""
 
     def accepts(self, size: int) -> bool:
         """Whether it may send so many more bytes; else the connection is closed."""
-        ...
+        return True
 
     def admit(self) -> None:
         """Note that it is a node."""
-        ...
 
     def refuse(self, reason: str) -> None:
         """Close the connection without an answer."""
-        ...
+        self.abort()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def leave(self) -> None:
+        """Note that the connection is lost, or was never made. A second call has no effect."""
+        if self.request_scope is not None:
+            self.request_scope.cancel()
 
 
 class Owner:

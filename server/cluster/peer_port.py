@@ -15,12 +15,13 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
-import anyio
 from anyio.abc import TaskGroup
 
 from ..sockets.accept_loop import accept_sockets
 from . import tcp
+from .certificates import Certificates
 from .listener import NodeServer
+from .owner import OtherEnd
 
 HANDSHAKE_SECONDS: Final = 2.0
 
@@ -40,10 +41,11 @@ class PeerPort:
     """A peer port, listened on until close(), which may be called twice. Connections wait until accept() serves them."""
 
     def __init__(
-        self, listener: socket.socket, address: str, tls: ssl.SSLContext | None = None
+        self, listener: socket.socket, address: str, certificates: Certificates | None = None
     ) -> None:
         self._listener = listener
-        self._tls = tls
+        self.certificates = certificates
+        """The certificates of this node; None without TLS."""
         self.address = address
         """`host:port` at which the other nodes reach it."""
         self._handshakes: Counter[str] = Counter()
@@ -70,10 +72,9 @@ class PeerPort:
         stranger = _Stranger(self, address)
         try:
             tcp.set_options(connection)
-            seconds = None if self._tls is None else HANDSHAKE_SECONDS
-            await server.serve(
-                connection, stranger, tls=self._tls, tls_seconds=seconds, on_lost=stranger.leave
-            )
+            tls = None if self.certificates is None else self.certificates.server
+            seconds = None if tls is None else HANDSHAKE_SECONDS
+            await server.serve(connection, stranger, tls=tls, tls_seconds=seconds)
         except ssl.SSLError as error:
             stranger.leave()
             self.note_refusal(f"TLS with the last one failed ({error.reason})")
@@ -99,19 +100,18 @@ class PeerPort:
             self._logged_at, self._refused = now, 0
 
 
-class _Stranger:
+class _Stranger(OtherEnd):
     """The other end of a connection; a stranger until its first request has a valid assertion."""
 
     def __init__(self, port: PeerPort, address: str) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.request_scope: anyio.CancelScope | None = None
+        super().__init__()
         self._port = port
         self._address = address
         self._is_handshake = True
         self._is_node = False
         self._bytes = 0
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(HANDSHAKE_SECONDS, self._abort)
+        self._timer = loop.call_later(HANDSHAKE_SECONDS, self.abort)
 
     def accepts(self, size: int) -> bool:
         if self._is_node:
@@ -131,10 +131,10 @@ class _Stranger:
             self._port.note_refusal(reason)
         else:
             logger.warning("a node was refused: %s", reason)
-        self._abort()
+        self.abort()
 
     def leave(self) -> None:
-        """Note that the connection is lost. A second call has no effect."""
+        super().leave()
         self._end_handshake()
 
     def _end_handshake(self) -> None:
@@ -143,13 +143,9 @@ class _Stranger:
             self._is_handshake = False
             self._port.end_handshake(self._address)
 
-    def _abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
-
 
 async def open_peer_port(
-    listen: str, advertise: str, database: str, tls: ssl.SSLContext | None = None
+    listen: str, advertise: str, database: str, certificates: Certificates | None = None
 ) -> PeerPort:
     """Listen at `HOST:PORT`; `advertise` is `HOST` or `HOST:PORT`, or empty.
 
@@ -165,7 +161,7 @@ async def open_peer_port(
     try:
         bound = listener.getsockname()
         address = await _advertised(str(bound[0]), int(bound[1]), advertise, database)
-        return PeerPort(listener, address, tls)
+        return PeerPort(listener, address, certificates)
     except BaseException:
         listener.close()
         raise

@@ -42,7 +42,7 @@ async def peer_port(gateway: Gateway) -> AsyncGenerator[PeerPort | None]:
             cluster.listen,
             cluster.advertise,
             _database_host(gateway.config),
-            None if certificates is None else certificates.server(),
+            certificates,
         )
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
@@ -76,13 +76,13 @@ async def join_nodes(
     server: NodeServer | None = None
     if port is not None:
         assertions = _assertions(config, node)
-        certificates = Certificates.read(config.cluster)
+        certificates = port.certificates
         dialer = ClusterDialer(
             unix,
             assertions,
             node.find,
             config.cluster.admits,
-            None if certificates is None else certificates.client(),
+            None if certificates is None else certificates.client,
         )
         server = NodeServer(gateway.owner.application(assertions))
     peers = gateway.peers = Peers(dialer)

@@ -109,7 +109,7 @@ async def _member(
     if settings is not None:
         certificates = Certificates.read(ClusterSettings(**settings))
         assert certificates is not None
-        tls = certificates.client()
+        tls = certificates.client
     unix = UnixDialer(folder / "none")
     dialer = ClusterDialer(unix, assertions, find, lambda address: True, tls)
     with anyio.fail_after(20):
