@@ -15,8 +15,10 @@ from typing import Any, cast
 
 import anyio
 
-from ...sessions.errors import InvalidArgument, NotAllowed
+from ...sessions.errors import InvalidArgument, NotAllowed, OwnedByAnotherNode, SessionError
 from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
+from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import ANSWER_SECONDS, Caller
 
@@ -187,4 +189,22 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-__all__ = ["STATE", "InputRequiredCalls", "SessionWork", "Work"]
+async def session_id_of(
+    gateway: Gateway, principal: Principal, session: str, *, is_resumed: bool
+) -> str:
+    """Return the id of a session given by id or name: a parked call belongs to the session, not to its name."""
+    registry, namespace = gateway.registry, gateway.config.namespace
+    if registry.live(principal, session) is not None:
+        return session
+    if not is_resumed:
+        return (await registry.ready(principal, session, namespace)).id
+    try:
+        return (await registry.find(principal, session, namespace)).id
+    except OwnedByAnotherNode:
+        raise
+    except SessionError:
+        # A missing session has no parked calls: the caller gets the error about the call.
+        return session
+
+
+__all__ = ["STATE", "InputRequiredCalls", "SessionWork", "Work", "session_id_of"]

@@ -1,4 +1,4 @@
-"""Checks whether the parameters of a client can be passed on to an upstream.
+"""Checks whether the parameters of a client can be passed on to an upstream, and the calls that are ready to run.
 
 A lone surrogate, NaN, infinity, or too deep nesting would make the transport to the upstream fail, and other callers may
 share that transport. Such parameters are refused before the request has an effect.

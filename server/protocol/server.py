@@ -71,7 +71,7 @@ from .error_translation import as_mcp_error, hide_internal_error, translate_erro
 from .forwarded_requests import ForwardedRequests
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarder import ForwardedNotice, Forwarder
-from .input_required import InputRequiredCalls, SessionWork
+from .input_required import InputRequiredCalls, SessionWork, session_id_of
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
@@ -457,7 +457,9 @@ class StateholdServer(Server[dict[str, Any]]):
                 return await work(session, caller)
             finally:
                 caller.close()
-        session = await self._session_id(principal, session, state is not None)
+        session = await session_id_of(
+            self._gateway, principal, session, is_resumed=state is not None
+        )
         owner = f"{principal.key}\n{session}"
         if state is None:
             return await self.waiting_calls.run(
@@ -466,21 +468,6 @@ class StateholdServer(Server[dict[str, Any]]):
         with translate_errors():
             call = self.waiting_calls.find(state, owner, work_key)
         return await self.waiting_calls.resume(ctx, params, call)
-
-    async def _session_id(self, principal: Principal, session: str, is_resumed: bool) -> str:
-        """Return the id of a session given by id or name: a parked call belongs to the session, not to its name."""
-        registry, namespace = self._gateway.registry, self._gateway.config.namespace
-        if registry.live(principal, session) is not None:
-            return session
-        if not is_resumed:
-            return (await registry.ready(principal, session, namespace)).id
-        try:
-            return (await registry.find(principal, session, namespace)).id
-        except OwnedByAnotherNode:
-            raise
-        except SessionError:
-            # A missing session has no parked calls: the caller gets the error about the call.
-            return session
 
     async def _take_session(
         self,

@@ -66,7 +66,7 @@ class _Request:
 
 
 class Conversation:
-    """What the next server has to know of a conversation.
+    """The state of a conversation that the next server needs.
 
     Between begin() and end(), one thread may call the methods for the lines of the client, and another one those for the
     lines of the server. The other methods are called while neither is.

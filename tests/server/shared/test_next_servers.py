@@ -254,7 +254,7 @@ async def test_a_subscription_of_2026_07_28_goes_on(shared: SharedClients) -> No
     ):
         with anyio.fail_after(90):
             await kill(shared)
-            # What it may have missed.
+            # The client may have missed a change.
             assert "ToolsListChanged" in type(await anext(changes)).__name__
             await other.call_tool("grow", {})
             assert "ToolsListChanged" in type(await anext(changes)).__name__
